@@ -1,0 +1,58 @@
+# Every target prepares what it needs inside the checkout; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev up test check format bench vectors lock clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "karpool needs Python 3.11 or newer; set PYTHON=python3.11 (found: $$($(PYTHON) --version 2>&1))" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "could not create $(VENV); on Debian install the package python3-venv" >&2; exit 1; }
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+	@$(PIP) install --quiet --require-hashes -r requirements/runtime.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+setup: $(VENV)/.runtime ## prepare .venv with what running needs
+setup-dev: $(VENV)/.dev
+
+up: setup ## start an embedded cluster with an example fleet (ends by itself without a terminal)
+	@$(BIN)/karpool up
+
+test: setup-dev ## run the tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+check: setup-dev ## lint, formatting, strict types, import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup-dev ## format the code
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: setup-dev ## run the benchmarks: a table, and JSON in bench/results/
+	@$(BIN)/python -m bench $(BENCH)
+
+vectors: setup-dev ## run golden vectors: make vectors VECTORS=DIR [KINDS=a,b]
+	@test -n "$(VECTORS)" || { echo 'usage: make vectors VECTORS=DIR [KINDS=a,b]' >&2; exit 2; }
+	@$(BIN)/python -m tests.vectors "$(VECTORS)" --kinds "$(KINDS)"
+
+lock: ## refresh the lock files (needs uv)
+	uv pip compile pyproject.toml --group build -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt
+	uv pip compile pyproject.toml --group dev -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -c requirements/runtime.txt -o requirements/dev.txt
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results

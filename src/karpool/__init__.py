@@ -1,0 +1,3 @@
+"""The capacity brain of a Kubernetes fleet."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,47 @@
+"""Time, as something that is handed in.
+
+Two readings: `now` is the wall clock, written into objects; `monotonic` is for
+durations and never goes back. Code above `kube` takes a `Clock` argument and
+never asks the operating system. Sleeping and timing out go through asyncio, whose
+loop a test or a simulation may run on virtual time.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow; the origin means nothing."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def rfc3339(seconds: float) -> str:
+    """The form of `metadata.creationTimestamp`: UTC, whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(seconds: float) -> str:
+    """The form of MicroTime fields (Lease, events.k8s.io)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,47 @@
+"""What a Kubernetes client needs from whatever carries its requests.
+
+Two implementations exist: HTTP (`kube.http`) and a call straight into an
+embedded API server (`fleet.apiserver.inprocess`). Everything above speaks this
+interface and cannot tell them apart.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+
+
+class StreamResponse(Protocol):
+    """A response whose body arrives in pieces; pieces end anywhere."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    def chunks(self) -> AsyncIterator[bytes]: ...
+
+
+class Transport(Protocol):
+    async def request(self, request: Request, *, timeout: float | None = None) -> Response:
+        """Raise `kube.errors.Unreachable` when no answer came; any HTTP status is an answer."""
+
+    def stream(
+        self, request: Request, *, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[StreamResponse]: ...
+
+    async def close(self) -> None: ...
