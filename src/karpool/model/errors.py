@@ -1,7 +1,7 @@
 """Errors about the content of objects.
 
-    ModelError
-    └── Invalid      a field holds a value that cannot be used
+ModelError
+└── Invalid      a field holds a value that cannot be used
 """
 
 
