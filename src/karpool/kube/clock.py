@@ -44,4 +44,4 @@ def rfc3339_micro(seconds: float) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()

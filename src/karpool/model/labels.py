@@ -70,7 +70,7 @@ class Requirement:
             case "DoesNotExist":
                 return value is None
             case "Gt" | "Lt":
-                if value is None or (number := _integer(value)) is None:
+                if value is None or (number := integer(value)) is None:
                     return False
                 bound = int(next(iter(self.values)))
                 return number > bound if self.operator == "Gt" else number < bound
@@ -103,7 +103,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
         if chosen:
             raise Invalid("values", list(chosen), f"{operator} takes no values")
     elif operator in ("Gt", "Lt"):
-        if len(chosen) != 1 or _integer(chosen[0]) is None:
+        if len(chosen) != 1 or integer(chosen[0]) is None:
             raise Invalid("values", list(chosen), f"{operator} needs exactly one integer")
     else:
         raise Invalid("operator", operator, "must be In, NotIn, Exists or DoesNotExist")
@@ -155,7 +155,7 @@ def _parse_term(term: str) -> Requirement:
     return requirement(match["key"], "DoesNotExist" if match["not"] else "Exists")
 
 
-def _integer(text: str) -> int | None:
+def integer(text: str) -> int | None:
     """A base-10 int64 as Go's ParseInt reads it: a sign and ASCII digits, no spaces, no underscores."""
     if len(text) > 20 or not re.fullmatch(r"[+-]?[0-9]+", text):
         return None
