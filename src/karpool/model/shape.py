@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from karpool.model.errors import Invalid
 from karpool.model.labels import Requirement, Selector
 from karpool.model.meta import Labels, LabelSelector
-from karpool.model.pod import Affinity, Pod, PodAffinityTerm, TopologySpreadConstraint, effective_requests
+from karpool.model.pod import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    effective_requests,
+)
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, NodeTerm, compile_terms
 from karpool.model.taints import Toleration
 
@@ -90,7 +97,8 @@ def shape_of(pod: Pod) -> PodShape:
     node = affinity.node_affinity
     required_node = node.required_during_scheduling_ignored_during_execution if node else None
     preferred_node = (node.preferred_during_scheduling_ignored_during_execution or ()) if node else ()
-    together, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    together = affinity.pod_affinity or _NO_TERMS
+    apart = affinity.pod_anti_affinity or _NO_TERMS
     return PodShape(
         requests=positive(effective_requests(pod)),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
@@ -102,19 +110,17 @@ def shape_of(pod: Pod) -> PodShape:
             _spread(constraint, labels, f"spec.topologySpreadConstraints[{index}]")
             for index, constraint in enumerate(spec.topology_spread_constraints or ())
         ),
-        affinity=_terms(
-            together and together.required_during_scheduling_ignored_during_execution, pod, "podAffinity"
-        ),
+        affinity=_terms(together.required_during_scheduling_ignored_during_execution, pod, "podAffinity"),
         anti_affinity=_terms(
-            apart and apart.required_during_scheduling_ignored_during_execution, pod, "podAntiAffinity"
+            apart.required_during_scheduling_ignored_during_execution, pod, "podAntiAffinity"
         ),
         preferred_affinity=tuple(
             WeightedTerm(entry.weight, _term(entry.pod_affinity_term, pod, "spec.affinity.podAffinity"))
-            for entry in (together and together.preferred_during_scheduling_ignored_during_execution) or ()
+            for entry in together.preferred_during_scheduling_ignored_during_execution or ()
         ),
         preferred_anti_affinity=tuple(
             WeightedTerm(entry.weight, _term(entry.pod_affinity_term, pod, "spec.affinity.podAntiAffinity"))
-            for entry in (apart and apart.preferred_during_scheduling_ignored_during_execution) or ()
+            for entry in apart.preferred_during_scheduling_ignored_during_execution or ()
         ),
         preferred_nodes=tuple(
             WeightedNodeTerm(entry.weight, term)
@@ -132,6 +138,7 @@ def positive(requests: dict[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 _NO_AFFINITY = Affinity()
+_NO_TERMS = PodAffinity()
 
 
 def _only(term: NodeSelectorTerm) -> NodeSelector:
