@@ -1,0 +1,91 @@
+"""The `karpool` command, and the same commands as `kubectl karpool`.
+
+Commands are imported when they are run, so that `--help` and completion answer at
+once. Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 it went
+wrong, 2 wrong usage, 3 a valid answer of "does not fit".
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from karpool import __version__
+from karpool.cli.exits import FAILURE, INTERRUPTED, KarpoolExit
+from karpool.model.errors import ModelError
+
+# name -> (module, attribute, what it does)
+_COMMANDS = {
+    "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
+    "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
+    "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
+    "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
+    "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),
+    "version": ("karpool.cli.version", "version", "Print the version."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and purposes before it has loaded them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of 'does not fit'.",
+)
+@click.version_option(__version__, "--version", prog_name="karpool", message="%(prog)s %(version)s")
+def commands() -> None:
+    """The capacity brain of a Kubernetes fleet."""
+
+
+def run(arguments: Sequence[str], program: str) -> int:
+    """Run one command line and return its exit code; never raises."""
+    try:
+        result: Any = commands.main(args=list(arguments), prog_name=program, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except KarpoolExit as exit_:
+        if str(exit_):
+            click.echo(f"error: {exit_}", err=True)
+        return exit_.code
+    except click.exceptions.Exit as exit_:
+        return int(exit_.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`karpool top | head`): nothing is wrong, and nothing more can be said.
+        # What is still buffered would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ModelError, OSError) as error:
+        click.echo(f"error: {error}", err=True)
+        return FAILURE
+
+
+def karpool() -> None:
+    sys.exit(run(sys.argv[1:], "karpool"))
+
+
+def kubectl_karpool() -> None:
+    sys.exit(run(sys.argv[1:], "kubectl karpool"))

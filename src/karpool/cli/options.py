@@ -1,0 +1,84 @@
+"""Flags shared by the commands that read a cluster, spelled as kubectl spells them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster to read: a live one, or a file saved by `karpool snapshot`."""
+
+    kubeconfig: Path | None
+    context: str | None
+    snapshot: Path | None
+    request_timeout_seconds: float | None
+
+
+class Seconds(click.ParamType[float]):
+    """A duration as kubectl takes it: `30`, `30s`, `1m30s`; 0 means no limit."""
+
+    name = "duration"
+    _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # noqa: RUF012 - a constant table
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text)
+        if not re.fullmatch(r"(\d+(\.\d+)?(h|ms|m|s))+", text):
+            self.fail(f"{text!r} is not a duration like 30s, 1m30s or 0", param, ctx)
+        return sum(float(n) * self._UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|s)", text))
+
+
+def cluster_options(command: F) -> F:
+    """Adds --kubeconfig, --context, --snapshot and --request-timeout, handed over as `cluster`."""
+
+    @click.option(
+        "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Path of the kubeconfig file."
+    )
+    @click.option("--context", help="Context of the kubeconfig to use.")
+    @click.option(
+        "--snapshot",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
+    )
+    @click.option(
+        "--request-timeout", type=Seconds(), default=None, help="Limit for each request, like 30s; 0 is none."
+    )
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        kubeconfig: Path | None,
+        context: str | None,
+        snapshot: Path | None,
+        request_timeout: float | None,
+        **kwargs: Any,
+    ) -> Any:
+        if snapshot is not None and (kubeconfig or context):
+            raise click.UsageError(
+                "--snapshot reads a file; it cannot be combined with --kubeconfig or --context"
+            )
+        options = ClusterOptions(kubeconfig, context, snapshot, request_timeout)
+        return command(*args, cluster=options, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def output_option(*forms: str) -> Callable[[F], F]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help="Form of the result.",
+    )

@@ -1,0 +1,49 @@
+"""Results in the forms people and scripts ask for.
+
+Tables look like kubectl's: columns padded with spaces, no lines, no colour
+needed to read them. Machine forms carry `apiVersion` and `kind`, so that a script
+can tell when they change.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+import click
+import msgspec
+import yaml
+
+API_VERSION = "karpool.dev/v1alpha1"
+GAP = "   "
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Left-aligned columns, as wide as their widest cell."""
+    cells = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
+    return "\n".join(
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def machine(kind: str, content: dict[str, Any], form: str) -> str:
+    """One versioned document as JSON or YAML."""
+    document = {"apiVersion": API_VERSION, "kind": kind, **content}
+    if form == "json":
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
+
+
+def colour_allowed(stream: TextIO | None = None) -> bool:
+    """NO_COLOR and a missing terminal both mean plain text."""
+    return "NO_COLOR" not in os.environ and (stream or sys.stdout).isatty()
+
+
+def title(text: str) -> str:
+    return click.style(text, bold=True) if colour_allowed() else text
+
+
+def note(text: str) -> None:
+    """Something for the person, not for the pipe."""
+    click.echo(text, err=True)

@@ -1,0 +1,16 @@
+"""`karpool version`."""
+
+import platform
+
+import click
+
+from karpool import __version__
+from karpool.cli.output import machine
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Machine-readable form.")
+def version(output: str | None) -> None:
+    """Print the version."""
+    facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    click.echo(machine("Version", facts, output) if output else f"karpool {__version__}")
