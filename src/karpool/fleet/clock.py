@@ -1,0 +1,105 @@
+"""Clocks for embedded clusters: real, scaled or manual, all through the event loop.
+
+Every wait in a cluster ends up in the loop, so replacing the loop's idea of time
+replaces it everywhere at once: asyncio's sleeps and timeouts, back-off, leases and
+delays all follow. A manual loop never waits: when nothing is ready, its time jumps
+to the next timer. A scaled loop waits a fraction of the time.
+
+With in-process transports nothing outside the loop takes part, and a manual run is
+the same run every time.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# A fixed start keeps the bytes of a simulation the same: 2026-01-01T00:00:00Z.
+EPOCH = 1_767_225_600.0
+
+
+class LoopClock:
+    """The clock of whatever loop is running; wall time starts at `epoch` with loop time zero."""
+
+    def __init__(self, epoch: float = EPOCH) -> None:
+        self._epoch = epoch
+
+    def now(self) -> float:
+        return self._epoch + self.monotonic()
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock, as an operator or NTP would; durations do not notice."""
+        self._epoch += seconds
+
+
+class Stalled(RuntimeError):
+    """Nothing is ready, no timer is set: every task waits for something that cannot come."""
+
+
+class _ManualSelector(selectors.DefaultSelector):
+    """Instead of waiting for a timer, goes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise Stalled("no task can run and no timer is set; a task waits for an event nobody will send")
+        self.now += timeout
+        return []
+
+
+class ManualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time moves only when nothing else can happen, and then at once."""
+
+    def __init__(self) -> None:
+        self._timer = _ManualSelector()
+        super().__init__(self._timer)
+
+    def time(self) -> float:
+        return self._timer.now
+
+
+class _ScaledSelector(selectors.DefaultSelector):
+    def __init__(self, speed: float) -> None:
+        super().__init__()
+        self._speed = speed
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(timeout / self._speed if timeout else timeout)
+
+
+class ScaledLoop(asyncio.SelectorEventLoop):
+    """A loop whose seconds pass `speed` times as fast as real ones."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        super().__init__(_ScaledSelector(speed))
+        self._start = super().time()
+
+    def time(self) -> float:
+        started: float | None = getattr(self, "_start", None)
+        return 0.0 if started is None else (super().time() - started) * self._speed
+
+
+def run_manual(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on manual time, as `asyncio.run` does on real time."""
+    with asyncio.Runner(loop_factory=ManualLoop) as runner:
+        return runner.run(main)
+
+
+def run_scaled(main: Coroutine[Any, Any, T], speed: float) -> T:
+    with asyncio.Runner(loop_factory=lambda: ScaledLoop(speed)) as runner:
+        return runner.run(main)

@@ -1,0 +1,65 @@
+"""Embedded clusters run on real, scaled or manual time through the loop alone."""
+
+import asyncio
+
+import pytest
+
+from karpool.fleet.clock import EPOCH, LoopClock, Stalled, run_manual, run_scaled
+
+
+def test_a_manual_day_passes_in_the_order_of_its_timers() -> None:
+    clock, seen = LoopClock(), list[tuple[float, str]]()
+
+    async def wake(name: str, after: float) -> None:
+        await clock.sleep(after)
+        seen.append((clock.now() - EPOCH, name))
+
+    async def day() -> None:
+        await asyncio.gather(wake("evening", 64_800), wake("morning", 21_600), wake("noon", 43_200))
+
+    run_manual(day())
+
+    assert seen == [(21_600, "morning"), (43_200, "noon"), (64_800, "evening")]
+
+
+def test_timeouts_follow_manual_time() -> None:
+    clock = LoopClock()
+
+    async def story() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3_600):
+                await asyncio.Event().wait()
+        return clock.monotonic()
+
+    assert run_manual(story()) == 3_600
+
+
+def test_a_stalled_run_says_so_instead_of_hanging() -> None:
+    async def wait_for_nobody() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stalled, match="no timer is set"):
+        run_manual(wait_for_nobody())
+
+
+def test_a_jump_moves_the_wall_clock_and_not_the_durations() -> None:
+    clock = LoopClock()
+
+    async def story() -> tuple[float, float]:
+        wall, steady = clock.now(), clock.monotonic()
+        clock.jump(-7_200)
+        await clock.sleep(10)
+        return clock.now() - wall, clock.monotonic() - steady
+
+    assert run_manual(story()) == (-7_190, 10)
+
+
+def test_scaled_time_reports_scaled_seconds() -> None:
+    clock = LoopClock()
+
+    async def story() -> float:
+        start = clock.monotonic()
+        await clock.sleep(60)
+        return clock.monotonic() - start
+
+    assert run_scaled(story(), speed=10_000) >= 60
