@@ -7,6 +7,7 @@ loop a test or a simulation may run on virtual time.
 """
 
 import asyncio
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -22,12 +23,22 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+if sys.platform == "linux":
+
+    def _read_monotonic() -> float:
+        # Unlike CLOCK_MONOTONIC it goes on while the machine is suspended: a lease that
+        # ran out during a suspension must be seen as run out.
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+else:
+    _read_monotonic = time.monotonic
+
+
 class RealClock:
     def now(self) -> float:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return _read_monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

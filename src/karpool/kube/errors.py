@@ -1,0 +1,209 @@
+"""What can go wrong between us and an API server, named for what the caller does next.
+
+KubeError
+├── ConfigError          kubeconfig or credentials cannot be used: tell the person
+├── LeadershipLost       stop acting now
+├── Unreachable          no answer came: try later; `sent` says whether it may have been carried out
+└── StatusError          the server answered, and not with success
+    ├── Denied           401, 403: stop and report
+    ├── NotFound         404
+    ├── AlreadyExists    409 on create: read it and decide
+    ├── Conflict         409 otherwise: re-read and retry
+    ├── Gone             410, or an expired version: list again
+    ├── Rejected         400, 405, 422 and other 4xx: the request itself is wrong, see `causes`
+    ├── Throttled        429: wait `retry_after`
+    └── ServerFault      5xx, or an answer that cannot be read
+
+Types of the HTTP library stay below this border; they are chained as the cause.
+"""
+
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from karpool.kube.transport import Request, Response
+
+MESSAGE_LIMIT = 1000  # a hostile or chatty server must not flood our logs
+
+
+class KubeError(Exception):
+    pass
+
+
+class ConfigError(KubeError):
+    pass
+
+
+class LeadershipLost(KubeError):
+    pass
+
+
+class Unreachable(KubeError):
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of `details.causes` in a Status."""
+
+    reason: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class StatusError(KubeError):
+    """`what` is the request as a person would name it: `PATCH /api/v1/.../pods/web`."""
+
+    def __init__(
+        self,
+        what: str,
+        code: int,
+        *,
+        reason: str = "",
+        message: str = "",
+        causes: tuple[Cause, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        self.what = what
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        self.retry_after = retry_after
+        head = f"{code} {reason}".rstrip()
+        super().__init__(": ".join(part for part in (what, head, message) if part))
+
+    def has_cause(self, reason: str) -> bool:
+        return any(cause.reason == reason for cause in self.causes)
+
+
+class Denied(StatusError):
+    pass
+
+
+class NotFound(StatusError):
+    pass
+
+
+class AlreadyExists(StatusError):
+    pass
+
+
+class Conflict(StatusError):
+    pass
+
+
+class Gone(StatusError):
+    pass
+
+
+class Rejected(StatusError):
+    pass
+
+
+class Throttled(StatusError):
+    pass
+
+
+class ServerFault(StatusError):
+    pass
+
+
+class _WireCause(msgspec.Struct):
+    reason: str | None = None
+    field: str | None = None
+    message: str | None = None
+
+
+class _WireDetails(msgspec.Struct):
+    causes: list[_WireCause] | None = None
+    retry_after_seconds: float | None = msgspec.field(default=None, name="retryAfterSeconds")
+
+
+class _WireStatus(msgspec.Struct):
+    kind: str | None = None
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _WireDetails | None = None
+
+
+_STATUS = msgspec.json.Decoder(_WireStatus)
+_BY_CODE: dict[int, type[StatusError]] = {401: Denied, 403: Denied, 404: NotFound, 410: Gone, 429: Throttled}
+
+
+def describe(request: Request) -> str:
+    return f"{request.method} {request.path}"
+
+
+def from_response(request: Request, response: Response, *, now: float) -> StatusError:
+    """The error for an answer that is not a success. `now` turns a dated Retry-After into seconds."""
+    retry_after = _retry_after(response.headers.get("retry-after", ""), now)
+    return from_status(describe(request), response.body, code=response.status, retry_after=retry_after)
+
+
+def from_status(
+    what: str, body: bytes, *, code: int | None = None, retry_after: float | None = None
+) -> StatusError:
+    """The error a Status object stands for; a body that is no Status is quoted instead.
+
+    `code` is the HTTP status where there was one; inside a watch stream only the
+    Status itself knows.
+    """
+    status = _read_status(body)
+    number = code if code is not None else status.code or 500
+    details = status.details or _WireDetails()
+    reason = _printable(status.reason or "", 80)
+    kind = _kind_of_error(number, reason)
+    causes = tuple(
+        Cause(
+            _printable(c.reason or "", 80),
+            _printable(c.field or "", 200),
+            _printable(c.message or "", MESSAGE_LIMIT),
+        )
+        for c in (details.causes or ())[:50]
+    )
+    if retry_after is None and details.retry_after_seconds:
+        retry_after = max(0.0, details.retry_after_seconds)
+    message = _printable(status.message or "", MESSAGE_LIMIT)
+    return kind(what, number, reason=reason, message=message, causes=causes, retry_after=retry_after)
+
+
+def _kind_of_error(code: int, reason: str) -> type[StatusError]:
+    if code == 409:
+        return AlreadyExists if reason == "AlreadyExists" else Conflict
+    if reason in ("Expired", "Gone"):
+        return Gone
+    if code >= 500:
+        return ServerFault
+    return _BY_CODE.get(code, Rejected)
+
+
+def _read_status(body: bytes) -> _WireStatus:
+    try:
+        status = _STATUS.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return _WireStatus(message=body[:200].decode("utf-8", "replace"))
+    return status
+
+
+def _printable(text: str, limit: int) -> str:
+    clean = "".join(c if c.isprintable() else " " for c in text[: limit + 1]).strip()
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def _retry_after(header: str, now: float) -> float | None:
+    if not header:
+        return None
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

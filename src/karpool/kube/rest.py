@@ -1,0 +1,180 @@
+"""Send one request until it is answered for good: rate limit, time limits, retries, errors.
+
+Back-off is jittered and exponential, a server's Retry-After comes first, and
+both attempts and total time are bounded. A request that may already have been
+carried out is repeated only if the caller says repeating is harmless.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from karpool import __version__
+from karpool.kube import backoff, errors
+from karpool.kube.backoff import Backoff, Chance
+from karpool.kube.clock import Clock
+from karpool.kube.errors import KubeError, ServerFault, Throttled, Unreachable
+from karpool.kube.ratelimit import TokenBucket
+from karpool.kube.transport import Request, Response, StreamResponse, Transport
+
+USER_AGENT = f"karpool/{__version__}"
+ERROR_BODY_LIMIT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """`attempts` counts the first one; `deadline` is in seconds from the first attempt."""
+
+    attempts: int = 5
+    deadline: float = 60.0
+    backoff: Backoff = field(default=Backoff(first=0.25, limit=10.0))
+
+
+DEFAULT_RETRY = Retry()
+NEVER = Retry(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the metrics hook is told after each attempt. `code` is 0 when no answer came."""
+
+    method: str
+    path: str
+    code: int
+    seconds: float
+
+
+Observe = Callable[[Attempt], None]
+
+
+class Rest:
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        limiter: TokenBucket | None = None,
+        retry: Retry = DEFAULT_RETRY,
+        timeout: float = 30.0,
+        user_agent: str = USER_AGENT,
+        chance: Chance = backoff.chance,
+        observe: Observe | None = None,
+    ) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.chance = chance
+        self._limiter = limiter
+        self._retry = retry
+        self._timeout = timeout
+        self._headers = {"accept": "application/json", "user-agent": user_agent}
+        self._observe = observe
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        content_type: str = "application/json",
+        repeatable: bool | None = None,
+        final: Callable[[KubeError], bool] | None = None,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+    ) -> Response:
+        """A successful answer, or a KubeError.
+
+        `repeatable` says whether doing it twice is harmless; by default only reads
+        are. `final` marks errors that more attempts would not change.
+        """
+        request = self.build(method, path, query, body, content_type)
+        repeatable = method == "GET" if repeatable is None else repeatable
+        rules = retry or self._retry
+        started = self.clock.monotonic()
+        failures = 0
+        while True:
+            try:
+                return await self._attempt(request, timeout or self._timeout)
+            except KubeError as error:
+                failures += 1
+                wait = self._wait_before_retry(error, failures, rules, repeatable)
+                if wait is None or (final is not None and final(error)):
+                    raise
+                if self.clock.monotonic() - started + wait > rules.deadline:
+                    raise
+            await self.clock.sleep(wait)
+
+    def build(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        content_type: str = "application/json",
+    ) -> Request:
+        headers: Mapping[str, str] = self._headers
+        if body:
+            headers = {**self._headers, "content-type": content_type}
+        return Request(method, path, tuple(query), headers, body)
+
+    async def _attempt(self, request: Request, timeout: float) -> Response:
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        started = self.clock.monotonic()
+        code = 0
+        try:
+            response = await self.transport.request(request, timeout=timeout)
+            code = response.status
+        finally:
+            self._note(request, code, started)
+        if 200 <= response.status < 300:
+            return response
+        raise errors.from_response(request, response, now=self.clock.now())
+
+    def _wait_before_retry(
+        self, error: KubeError, failures: int, rules: Retry, repeatable: bool
+    ) -> float | None:
+        """Seconds to wait, or None when this error must not lead to another attempt."""
+        # 429 is sent before the request is looked at, so any request may follow it.
+        harmless = repeatable or isinstance(error, Throttled)
+        if isinstance(error, Unreachable):
+            harmless = harmless or not error.sent
+        elif not isinstance(error, Throttled | ServerFault):
+            return None
+        if not harmless or failures >= rules.attempts:
+            return None
+        wait = rules.backoff.delay(failures, self.chance())
+        asked = getattr(error, "retry_after", None)
+        return wait if asked is None else max(asked, wait)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, *, timeout: float | None = None
+    ) -> AsyncIterator[StreamResponse]:
+        """An open answer with status 200; `timeout` bounds the time until it starts. No retries."""
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        started = self.clock.monotonic()
+        code = 0
+        try:
+            async with self.transport.stream(request, timeout=timeout or self._timeout) as answer:
+                code = answer.status
+                if code != 200:
+                    response = Response(code, answer.headers, await _read_some(answer))
+                    raise errors.from_response(request, response, now=self.clock.now())
+                yield answer
+        finally:
+            self._note(request, code, started)
+
+    def _note(self, request: Request, code: int, started: float) -> None:
+        if self._observe is not None:
+            self._observe(Attempt(request.method, request.path, code, self.clock.monotonic() - started))
+
+
+async def _read_some(answer: StreamResponse) -> bytes:
+    body = b""
+    async for chunk in answer.chunks():
+        body += chunk
+        if len(body) >= ERROR_BODY_LIMIT:
+            break
+    return body[:ERROR_BODY_LIMIT]
