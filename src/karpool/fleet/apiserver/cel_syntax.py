@@ -1,0 +1,224 @@
+"""Read the Common Expression Language into a tree.
+
+The grammar is complete except for optional syntax (`?.`, `[?x]`), message literals and byte
+strings. Meaning is given in `cel`.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+RULE_MAX = 8192
+DEPTH_MAX = 64
+
+
+class UnsupportedRule(ValueError):
+    """The rule uses something this server does not evaluate; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """`op` is literal, name, select, index, call, list, map, ?: or an operator symbol."""
+
+    op: str
+    args: "tuple[Expr, ...]" = ()
+    value: Any = None  # a literal, or the name of what is selected or called
+    target: "Expr | None" = None  # of a member call
+
+
+_TOKEN = re.compile(
+    r"""\s*(?://[^\n]*\s*)*(?:
+    (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+    |(?P<int>0[xX][0-9a-fA-F]+[uU]?|\d+[uU]?)
+    |(?P<string>[rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<symbol>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])
+    )""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+_BINARY = {
+    "||": 1,
+    "&&": 2,
+    "<": 3,
+    "<=": 3,
+    ">": 3,
+    ">=": 3,
+    "==": 3,
+    "!=": 3,
+    "in": 3,
+    "+": 4,
+    "-": 4,
+    "*": 5,
+    "/": 5,
+    "%": 5,
+}
+_LITERALS = {"true": True, "false": False, "null": None}
+
+
+def parse(text: str) -> Expr:
+    """Raises UnsupportedRule."""
+    if len(text) > RULE_MAX:
+        raise UnsupportedRule(f"is longer than {RULE_MAX} characters")
+    parser = _Parser(_tokens(text))
+    expression = parser.expression()
+    if parser.kind != "end":
+        raise UnsupportedRule(f"cannot be read from {parser.text!r} on")
+    return expression
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens: list[tuple[str, str]] = []
+    at, text = 0, text.rstrip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise UnsupportedRule(f"cannot be read from {text[at : at + 20]!r} on")
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    tokens.append(("end", ""))
+    return tokens
+
+
+class _Parser:
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    @property
+    def kind(self) -> str:
+        return self._tokens[self._at][0]
+
+    @property
+    def text(self) -> str:
+        return self._tokens[self._at][1]
+
+    def _take(self, symbol: str) -> bool:
+        if self.text == symbol and self.kind in ("symbol", "name"):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, symbol: str) -> None:
+        if not self._take(symbol):
+            raise UnsupportedRule(f"needs {symbol!r} before {self.text!r}")
+
+    def _name(self) -> str:
+        if self.kind != "name":
+            raise UnsupportedRule(f"needs a name before {self.text!r}")
+        self._at += 1
+        return self._tokens[self._at - 1][1]
+
+    def expression(self) -> Expr:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise UnsupportedRule(f"is nested deeper than {DEPTH_MAX} levels")
+        condition = self._binary(1)
+        if self._take("?"):
+            chosen = self._binary(1)
+            self._expect(":")
+            condition = Expr("?:", (condition, chosen, self.expression()))
+        self._depth -= 1
+        return condition
+
+    def _binary(self, level: int) -> Expr:
+        if level > 5:
+            return self._unary()
+        left = self._binary(level + 1)
+        while self.kind in ("symbol", "name") and _BINARY.get(self.text) == level:
+            operator = self.text
+            self._at += 1
+            left = Expr(operator, (left, self._binary(level + 1)))
+        return left
+
+    def _unary(self) -> Expr:
+        for symbol, operator in (("!", "not"), ("-", "negate")):
+            count = 0
+            while self._take(symbol):
+                count += 1
+            if count:
+                inner = self._member()
+                return Expr(operator, (inner,)) if count % 2 else inner
+        return self._member()
+
+    def _member(self) -> Expr:
+        target = self._primary()
+        while True:
+            if self._take("."):
+                name = self._name()
+                if self._take("("):
+                    target = Expr("call", self._arguments(")"), name, target)
+                else:
+                    target = Expr("select", (target,), name)
+            elif self._take("["):
+                target = Expr("index", (target, self.expression()))
+                self._expect("]")
+            else:
+                return target
+
+    def _arguments(self, end: str) -> tuple[Expr, ...]:
+        arguments: list[Expr] = []
+        while not self._take(end):
+            arguments.append(self.expression())
+            if not self._take(","):
+                self._expect(end)
+                break
+        return tuple(arguments)
+
+    def _primary(self) -> Expr:
+        kind, text = self.kind, self.text
+        if kind in ("int", "float", "string"):
+            self._at += 1
+            return Expr("literal", value=_literal(kind, text))
+        if self._take("("):
+            inner = self.expression()
+            self._expect(")")
+            return inner
+        if self._take("["):
+            return Expr("list", self._arguments("]"))
+        if self._take("{"):
+            return Expr("map", self._entries())
+        name = self._name()
+        if name in _LITERALS:
+            return Expr("literal", value=_LITERALS[name])
+        if self._take("("):
+            return Expr("call", self._arguments(")"), name)
+        return Expr("name", value=name)
+
+    def _entries(self) -> tuple[Expr, ...]:
+        entries: list[Expr] = []
+        while not self._take("}"):
+            entries.append(self.expression())
+            self._expect(":")
+            entries.append(self.expression())
+            if not self._take(","):
+                self._expect("}")
+                break
+        return tuple(entries)
+
+
+def _literal(kind: str, text: str) -> Any:
+    if kind == "float":
+        return float(text)
+    if kind == "int":
+        return int(text.rstrip("uU"), 0)
+    raw = text[0] in "rR"
+    body = text[1:] if raw else text
+    quote = 3 if body[:3] in ('"""', "'''") else 1
+    body = body[quote:-quote]
+    return body if raw else re.sub(_ESCAPE, _unescape, body)
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+_SINGLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] in "xuU" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    if len(code) == 3:
+        return chr(int(code, 8))
+    if code in _SINGLE or code in "\\?\"'`":
+        return _SINGLE.get(code, code)
+    raise UnsupportedRule(f"has an unknown escape \\{code}")
