@@ -1,0 +1,14 @@
+import pytest
+
+from karpool.fleet.apiserver.server import ApiServer
+from tests.apiserver.serving import PLAIN_TYPES, Client, StillClock, counted
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def client(clock: StillClock) -> Client:
+    return Client(ApiServer(clock, ids=counted(), types=PLAIN_TYPES))
