@@ -44,6 +44,10 @@ def _compile(node: Node) -> Check | None:
             )
         case "integer":
             return _check_integer(node)
+        case "quantity":
+            return STRING_FORMATS["quantity"]
+        case "int-or-string" if not _has_conditions(node):
+            return lambda value: type(value) is int or type(value) is str
     return lambda value: fits(node, value)
 
 

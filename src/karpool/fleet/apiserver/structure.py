@@ -59,6 +59,7 @@ class Node:
     negated: "Node | None" = None
     list_type: str = ""
     list_map_keys: tuple[str, ...] = ()
+    duplicates: bool = False  # items with equal keys are allowed all the same
     map_type: str = ""
     patch_strategy: str = ""
     merge_key: str = ""
@@ -127,8 +128,10 @@ def read_schema(
         raise BadSchema(path, f"must be an object, not {type(schema).__name__}")
     if depth > DEPTH_MAX:
         raise BadSchema(path, f"is nested deeper than {DEPTH_MAX} levels")
+    if resolve is not None and (reference := _reference_in(schema)):
+        return _referred(schema, reference, resolve, path)
     if "$ref" in schema:
-        return _referred(schema, resolve, path)
+        raise BadSchema(path, "$ref is not allowed here")
     node = Node(type=_type_of(schema, path))
     _read_plain(node, schema, path)
     _read_children(node, schema, resolve, path, depth + 1)
@@ -136,11 +139,18 @@ def read_schema(
     return node
 
 
-def _referred(schema: Mapping[str, Any], resolve: Resolve | None, path: str) -> Node:
-    if resolve is None:
-        raise BadSchema(path, "$ref is not allowed here")
-    node = resolve(str(schema["$ref"]))
-    overlay = {key: value for key, value in schema.items() if key in _STRINGS or key == "default"}
+def _reference_in(schema: Mapping[str, Any]) -> str | None:
+    """The target of `$ref`, also in the form `allOf: [{$ref}]` that may carry other keys."""
+    branches = schema.get("allOf")
+    if branches and len(branches) == 1 and "type" not in schema:
+        schema = branches[0]
+    reference = schema.get("$ref")
+    return None if reference is None else str(reference)
+
+
+def _referred(schema: Mapping[str, Any], reference: str, resolve: Resolve, path: str) -> Node:
+    node = resolve(reference)
+    overlay = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "description")}
     if not overlay:
         return node
     copy = _copy(node)

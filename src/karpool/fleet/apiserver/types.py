@@ -30,7 +30,8 @@ class Schema(Protocol):
     def default(self, obj: Object) -> None:
         """Fill defaults in place."""
 
-    def validate(self, obj: Object) -> list[FieldError]: ...
+    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
+        """`old` is the stored object an update replaces; rules about changes compare with it."""
 
     def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
         """Merge keys of the list at a field path (x-kubernetes-list-map-keys or patchMergeKey), None

@@ -5,7 +5,7 @@ of `structural` did not accept, and is what that check is tested against.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from karpool.fleet.apiserver.formats import INT64, INTEGER_BOUNDS, STRING_FORMATS
@@ -186,7 +186,7 @@ def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[FieldError]
     key_of = identity(node)
     if key_of is None:
         return
-    seen: set[str] = set()
+    seen: set[Hashable] = set()
     for index, item in enumerate(value):
         key = key_of(item)
         if key in seen:
@@ -194,16 +194,26 @@ def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[FieldError]
         seen.add(key)
 
 
-def identity(node: Node) -> Callable[[Any], str] | None:
+def identity(node: Node) -> Callable[[Any], Hashable] | None:
     """What must be unique about the items of a list, or None."""
     if node.list_type == "set" or node.unique_items:
         return canonical
-    if node.list_type == "map" and node.list_map_keys:
-        keys = node.list_map_keys
-        return lambda item: (
-            canonical([item.get(key) for key in keys]) if isinstance(item, dict) else canonical(item)
-        )
+    if node.list_type == "map" and node.list_map_keys and not node.duplicates:
+        return _by_keys(node.list_map_keys)
     return None
+
+
+def _by_keys(keys: tuple[str, ...]) -> Callable[[Any], Hashable]:
+    (first, *_), single = keys, len(keys) == 1
+
+    def one(item: Any) -> Hashable:
+        value = item.get(first) if type(item) is dict else item
+        return value if type(value) is str else canonical([value])
+
+    def several(item: Any) -> Hashable:
+        return canonical([item.get(key) for key in keys] if type(item) is dict else item)
+
+    return one if single else several
 
 
 def canonical(value: Any) -> str:
