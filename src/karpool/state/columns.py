@@ -1,0 +1,67 @@
+"""Growable arrays that can be handed out and still be written.
+
+A column is written in place until a view of it is taken; the first write after
+that copies it once. A snapshot therefore costs nothing until something changes,
+and then one memcpy per column that does.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+_SMALLEST = 64
+S = TypeVar("S", bound=np.generic)
+
+
+class Column(Generic[S]):
+    """Rows beyond what was written hold `fill`."""
+
+    __slots__ = ("_data", "_fill", "_shared")
+
+    def __init__(self, dtype: type[S], fill: int = 0, size: int = 0) -> None:
+        self._fill = fill
+        self._data: npt.NDArray[S] = np.full(max(size, _SMALLEST), fill, dtype=dtype)
+        self._shared = False
+
+    def __getitem__(self, row: int) -> int:
+        return int(self._data[row])
+
+    def __setitem__(self, row: int, value: int) -> None:
+        if self._shared or row >= len(self._data):
+            self._own(row + 1)
+        self._data[row] = value
+
+    def writable(self, size: int = 0) -> npt.NDArray[S]:
+        """The array itself, at least `size` long, for writing many rows at once."""
+        if self._shared or size > len(self._data):
+            self._own(size)
+        return self._data
+
+    def view(self, size: int) -> npt.NDArray[S]:
+        """The first `size` rows as they are now, for keeps."""
+        if size > len(self._data):
+            self._own(size)
+        self._shared = True
+        return read_only(self._data[:size])
+
+    def _own(self, size: int) -> None:
+        old = self._data
+        if size <= len(old):
+            self._data = old.copy()
+        else:
+            self._data = np.full(max(size, 2 * len(old)), self._fill, dtype=old.dtype)
+            self._data[: len(old)] = old
+        self._shared = False
+
+
+A = TypeVar("A", bound=npt.NDArray[Any])
+
+
+def read_only(array: A) -> A:
+    array.flags.writeable = False
+    return array
