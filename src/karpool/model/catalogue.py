@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
@@ -58,8 +59,8 @@ class InstanceType:
             offerings=chosen,
             requirements={
                 **self.requirements,
-                ZONE: ValueSet(frozenset(each.zone for each in chosen)),
-                CAPACITY_TYPE: ValueSet(frozenset(each.capacity_type for each in chosen)),
+                ZONE: _one_of(frozenset(each.zone for each in chosen)),
+                CAPACITY_TYPE: _one_of(frozenset(each.capacity_type for each in chosen)),
             },
         )
 
@@ -68,6 +69,12 @@ class InstanceType:
             if offering.zone == zone and offering.capacity_type == capacity_type:
                 return offering.price_per_hour
         return None
+
+
+@lru_cache(maxsize=1024)
+def _one_of(values: frozenset[str]) -> ValueSet:
+    """Shared, because nearly all types of a region are sold in the same zones."""
+    return ValueSet(values)
 
 
 def checked_price(price: float) -> float:
