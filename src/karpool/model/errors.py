@@ -4,6 +4,8 @@ ModelError
 └── Invalid      a field holds a value that cannot be used
 """
 
+_SHOWN_MAX = 120
+
 
 class ModelError(Exception):
     pass
@@ -20,12 +22,19 @@ class Invalid(ModelError):
         self.path = path
         self.value = value
         self.reason = reason
-        shown = repr(value)
-        if len(shown) > 120:  # hostile input must not flood a log line
-            shown = shown[:117] + "..."
+        shown = _shown(value)
         super().__init__(f"{path}: {shown}: {reason}" if path else f"{shown}: {reason}")
 
     def at(self, prefix: str) -> "Invalid":
         """The same error seen from further out: `at("pod default/web")`."""
         joined = self.path if not prefix else f"{prefix}.{self.path}" if self.path else prefix
         return Invalid(joined, self.value, self.reason)
+
+
+def _shown(value: object) -> str:
+    """Hostile input must not flood a log line, nor may showing it fail."""
+    try:
+        shown = repr(value[: _SHOWN_MAX + 1] if isinstance(value, str | bytes) else value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
+        return f"<{type(value).__name__}>"
+    return shown if len(shown) <= _SHOWN_MAX else shown[: _SHOWN_MAX - 3] + "..."

@@ -13,7 +13,17 @@ import msgspec
 from karpool.model import durations, resources
 from karpool.model.errors import Invalid
 from karpool.model.labels import check_key, check_labels, check_value
-from karpool.model.meta import NO_LABELS, Condition, Labels, SelectorRequirement, Wire, WireObject, condition
+from karpool.model.meta import (
+    NO_LABELS,
+    Condition,
+    Int32,
+    Int64,
+    Labels,
+    SelectorRequirement,
+    Wire,
+    WireObject,
+    condition,
+)
 from karpool.model.node import HOSTNAME
 from karpool.model.pod import QuantityMap
 from karpool.model.requirements import (
@@ -47,7 +57,7 @@ UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 class NodeRequirement(SelectorRequirement, frozen=True):
     """A requirement of a pool or a claim; also allows Gte and Lte."""
 
-    min_values: int | None = None
+    min_values: Int64 | None = None
 
 
 class NodeClassRef(Wire, frozen=True):
@@ -99,13 +109,13 @@ class NodePoolSpec(Wire, frozen=True):
     template: NodeClaimTemplate = NodeClaimTemplate()
     disruption: Disruption | None = None
     limits: QuantityMap | None = None
-    weight: int | None = None
-    replicas: int | None = None
+    weight: Int32 | None = None
+    replicas: Int64 | None = None
 
 
 class NodePoolStatus(Wire, frozen=True):
     resources: QuantityMap | None = None
-    nodes: int | None = None
+    nodes: Int64 | None = None
     conditions: list[Condition] | None = None
 
 

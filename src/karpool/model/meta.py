@@ -5,8 +5,9 @@ object is never written back. Go sends null for nil slices and maps, hence the
 optional collections; accessors give an empty one instead.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +17,10 @@ from karpool.model.labels import Requirement, Selector, requirement
 Labels = Mapping[str, str]
 NO_LABELS: Labels = {}
 T = TypeVar("T")
+
+# What the API allows, so that nothing larger reaches the columns of integers.
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -36,7 +41,7 @@ class ObjectMeta(Wire, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
@@ -55,7 +60,7 @@ class Condition(Wire, frozen=True):
     reason: str | None = None
     message: str | None = None
     last_transition_time: str | None = None
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
 
 
 class SelectorRequirement(Wire, frozen=True):
@@ -117,13 +122,23 @@ def convert(raw: Any, into: type[T]) -> T:
     try:
         return msgspec.convert(raw, into, strict=False)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        raise Invalid(path.strip("`.") or into.__name__, _shown(raw, path), message) from None
+        found = _ERROR_PLACE.search(str(error))
+        path = found["path"].strip(".") if found else ""
+        message = str(error)[: found.start()] if found else str(error)
+        if found and found["key"]:
+            message = f"a key is wrong: {message}"
+        raise Invalid(path or into.__name__, _shown(raw, path), message) from None
+    except RecursionError:
+        raise Invalid(into.__name__, raw, "is nested too deeply") from None
+
+
+# How msgspec ends its messages: "... - at `$.spec.priority`", "... - at `key` in `$.metadata.labels`".
+_ERROR_PLACE = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`\Z", re.DOTALL)
 
 
 def _shown(raw: Any, path: str) -> object:
     """The value a msgspec path points at, as far as it can be followed."""
-    for step in path.strip("`.").replace("[", ".[").split("."):
+    for step in path.replace("[", ".[").split("."):
         if step.startswith("[") and isinstance(raw, list) and step[1:-1].isdigit():
             raw = raw[int(step[1:-1])]
         elif isinstance(raw, dict) and step in raw:

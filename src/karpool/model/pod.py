@@ -11,7 +11,7 @@ import msgspec
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.meta import Condition, LabelSelector, Wire, WireObject, condition
+from karpool.model.meta import Condition, Int32, Int64, LabelSelector, Wire, WireObject, condition
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm
 from karpool.model.resources import Resources
 from karpool.model.taints import Toleration
@@ -25,8 +25,8 @@ class ResourceRequirements(Wire, frozen=True):
 
 
 class ContainerPort(Wire, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -40,7 +40,7 @@ class Container(Wire, frozen=True):
 
 
 class PreferredNodeTerm(Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -59,7 +59,7 @@ class PodAffinityTerm(Wire, frozen=True):
 
 
 class WeightedPodAffinityTerm(Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -77,11 +77,11 @@ class Affinity(Wire, frozen=True):
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -110,7 +110,7 @@ class PodSpec(Wire, frozen=True):
     init_containers: list[Container] | None = None
     overhead: QuantityMap | None = None
     resources: ResourceRequirements | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     scheduler_name: str = ""
@@ -118,7 +118,7 @@ class PodSpec(Wire, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     host_network: bool | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class ContainerStatus(Wire, frozen=True):

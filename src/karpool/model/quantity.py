@@ -74,6 +74,8 @@ def _text(raw: str | int | float) -> str:
         return raw
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         raise Invalid("", raw, "is not a quantity; write a number or a string like 500m")
+    if isinstance(raw, int) and abs(raw) >= 10**_TEXT_MAX:
+        raise Invalid("", raw, f"has more than {_TEXT_MAX} digits")
     return repr(raw)
 
 

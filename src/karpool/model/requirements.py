@@ -133,13 +133,17 @@ def value_set(operator: str, values: Iterable[str] = (), min_values: int | None 
 Requirements = Mapping[str, ValueSet]
 """What is asked of several labels at once; a key that is absent is unconstrained."""
 
-# Provisioners before v1 and old workloads still use these; Karpenter rewrites them.
+# Old workloads and the volumes of cloud storage drivers use these; Karpenter and its
+# providers rewrite them.
 _ALIASES = {
     "beta.kubernetes.io/arch": "kubernetes.io/arch",
     "beta.kubernetes.io/os": "kubernetes.io/os",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.ebs.csi.aws.com/zone": "topology.kubernetes.io/zone",
+    "topology.disk.csi.azure.com/zone": "topology.kubernetes.io/zone",
+    "topology.gke.io/zone": "topology.kubernetes.io/zone",
 }
 
 # A new node may still take any value of these (karpenter pkg/apis/v1/labels.go).

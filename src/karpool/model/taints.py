@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from karpool.model.meta import Wire
+from karpool.model.meta import Int64, Wire
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -24,7 +24,7 @@ class Toleration(Wire, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect and self.effect != taint.effect:

@@ -14,7 +14,7 @@ import msgspec
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.meta import LabelSelector, Wire, WireObject, convert
+from karpool.model.meta import Int32, LabelSelector, Wire, WireObject, convert
 from karpool.model.node import REGION, ZONE
 from karpool.model.pod import Pod, QuantityMap, ResourceRequirements, Volume
 from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, compile_terms
@@ -103,7 +103,7 @@ class StorageClass(WireObject, frozen=True):
 
 
 class DriverAllocatable(Wire, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CsiDriver(Wire, frozen=True):
