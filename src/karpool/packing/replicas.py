@@ -1,0 +1,199 @@
+"""Many pods of one shape under topology constraints, in one go.
+
+`spread_replicas` gives exactly what placing one pod after another gives, each on
+the first node in order that is allowed and has room. The usual constraints have a
+closed form (one per host, evenly over zones); the rest is walked pod by pod.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.model.shape import PodShape
+from karpool.packing.constraints import AffinityRule, AntiAffinityRule, SpreadRule
+from karpool.packing.domains import NOWHERE, Axis
+from karpool.packing.topology import Topology
+from karpool.state.columns import Bools, Int64s
+
+
+def spread_replicas(
+    topology: Topology,
+    shape: PodShape,
+    room: Int64s,
+    order: Int64s | None = None,
+    limit: int | None = None,
+) -> Int64s:
+    """How many pods each node takes, of at most `limit`; nothing is placed.
+
+    `room` is how many each node could take if topology did not matter. Nodes are
+    walked in `order` (row numbers; by default as they come).
+    """
+    order = np.arange(len(room), dtype=np.int64) if order is None else order
+    walk = _Walk(topology, shape, room, order)
+    if limit is not None and limit <= 0:
+        return walk.taken()
+    if walk.must_start and not walk.start():
+        return walk.taken()
+    counts = walk.at_once()
+    if counts is None or (limit is not None and walk.placed + int(counts.sum()) > limit):
+        walk.one_by_one(limit)
+    else:
+        walk.take(counts)
+    return walk.taken()
+
+
+@dataclass(slots=True, eq=False)
+class _Spreading:
+    """A spread constraint that each placed pod shifts. Arrays are per candidate node, in order."""
+
+    counts: Int64s  # by domain
+    codes: Int64s
+    eligible: Bools | None
+    domains: Int64s  # that the least is taken over
+    max_skew: int
+    enough_domains: bool
+
+    def least(self) -> int:
+        return int(self.counts[self.domains].min()) if self.enough_domains and len(self.domains) else 0
+
+    def open(self) -> Bools:
+        ok: Bools = self.counts < self.max_skew + self.least()
+        ok[NOWHERE] = False
+        chosen: Bools = ok[self.codes]
+        return chosen
+
+
+class _Walk:
+    """Candidate nodes in order, with the counts that placing changes apart from those of the topology."""
+
+    def __init__(self, topology: Topology, shape: PodShape, room: Int64s, order: Int64s) -> None:
+        spreads: list[SpreadRule] = []
+        apart: dict[Axis, Bools] = {}
+        self._start: AffinityRule | None = None
+        ok = room > 0
+        for rule in topology.rules(shape).all:
+            if isinstance(rule, SpreadRule) and rule.counts_itself:
+                spreads.append(rule)
+            elif isinstance(rule, AffinityRule) and rule.may_start:
+                self._start = rule
+            else:
+                # Nothing that is placed here changes what this rule leaves open, except that
+                # an anti-affinity towards one's own kind closes each domain that is used.
+                for axis, is_open in rule.open_to_nodes():
+                    ok &= is_open[axis.codes]
+                if isinstance(rule, AntiAffinityRule) and rule.counts_itself:
+                    apart[rule.axis] = np.zeros(rule.axis.size, dtype=np.bool_)
+        self._size = len(room)
+        self._rows = order[ok[order]]
+        self._room: Int64s = room[self._rows].astype(np.int64)
+        self._taken: Int64s = np.zeros_like(self._room)
+        self._open: Bools = np.ones(len(self._rows), dtype=np.bool_)
+        self._spreads = [self._spreading(rule) for rule in spreads]
+        self._apart = [(used, axis.codes[self._rows]) for axis, used in apart.items()]
+        if self._start is not None:
+            for tally in self._start.group.tallies:
+                self._open &= tally.axis.codes[self._rows] != NOWHERE
+        self.placed = 0
+
+    def _spreading(self, rule: SpreadRule) -> _Spreading:
+        group = rule.group
+        domains = np.union1d(group.present, group.joined)
+        return _Spreading(
+            group.tally.counts.copy(),
+            rule.axis.codes[self._rows],
+            None if group.nodes is None else group.nodes[self._rows],
+            domains,
+            rule.max_skew,
+            len(domains) >= rule.min_domains,
+        )
+
+    @property
+    def must_start(self) -> bool:
+        return self._start is not None
+
+    def start(self) -> bool:
+        """The first pod of a kind that must stay together; the others follow into its domains."""
+        assert self._start is not None
+        first = self._step()
+        if first is None:
+            return False
+        for tally in self._start.group.tallies:
+            codes = tally.axis.codes[self._rows]
+            self._open &= codes == codes[first]
+        return True
+
+    def one_by_one(self, limit: int | None) -> None:
+        while limit is None or self.placed < limit:
+            if self._step() is None:
+                return
+
+    def _step(self) -> int | None:
+        """Place one pod on the first node that takes it."""
+        ok = self._open & (self._room > 0)
+        for used, codes in self._apart:
+            ok &= ~used[codes]
+        for spread in self._spreads:
+            ok &= spread.open()
+        first = int(ok.argmax()) if len(ok) else 0
+        if not len(ok) or not ok[first]:
+            return None
+        self._room[first] -= 1
+        self._taken[first] += 1
+        self.placed += 1
+        for used, codes in self._apart:
+            used[codes[first]] = codes[first] != NOWHERE
+        for spread in self._spreads:
+            if spread.eligible is None or spread.eligible[first]:
+                spread.counts[spread.codes[first]] += 1
+        return first
+
+    def at_once(self) -> Int64s | None:
+        """What one by one would still place on each candidate; None when there is no closed form."""
+        room = np.where(self._open, self._room, 0)
+        for used, codes in self._apart:
+            held = (codes != NOWHERE) & (room > 0)
+            room[held & used[codes]] = 0
+            held &= room > 0
+            _, first = np.unique(codes[held], return_index=True)
+            if len(first) < int(held.sum()) and (self._spreads or len(self._apart) > 1):
+                return None  # which node of a domain comes first may depend on the other constraints
+            ones = np.zeros_like(room)
+            ones[np.flatnonzero(held)[first]] = 1
+            room = np.where(held, ones, room)
+        if not self._spreads:
+            return room
+        return self._evenly(self._spreads[0], room) if len(self._spreads) == 1 else None
+
+    @staticmethod
+    def _evenly(spread: _Spreading, room: Int64s) -> Int64s | None:
+        """Walking ends when every domain with room left is `max_skew` above the least.
+
+        A domain at the least always takes one more, so the least rises until the first
+        domain at it is full; that decides how far all the others go.
+        """
+        if spread.eligible is not None and not spread.eligible[room > 0].all():
+            return None
+        room = np.where(spread.codes == NOWHERE, 0, room)
+        counts = spread.counts
+        capacity = np.bincount(spread.codes, weights=room, minlength=len(counts)).astype(np.int64)
+        least = 0
+        if spread.enough_domains and len(spread.domains):
+            least = int((counts + capacity)[spread.domains].min())
+        quota = np.clip(least + spread.max_skew - counts, 0, capacity)
+        by_domain = np.argsort(spread.codes, kind="stable")
+        codes, rooms = spread.codes[by_domain], room[by_domain]
+        before = np.cumsum(rooms) - rooms
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(codes)) + 1)) if len(codes) else np.zeros(0, int)
+        offset = np.repeat(before[starts], np.diff(np.append(starts, len(codes))))
+        taken = np.empty_like(room)
+        taken[by_domain] = np.clip(quota[codes] - (before - offset), 0, rooms)
+        return taken
+
+    def take(self, counts: Int64s) -> None:
+        self._taken += counts
+        self.placed += int(counts.sum())
+
+    def taken(self) -> Int64s:
+        result: Int64s = np.zeros(self._size, dtype=np.int64)
+        result[self._rows] = self._taken
+        return result

@@ -1,0 +1,316 @@
+"""Topology spread and inter-pod affinity over the nodes of one snapshot.
+
+`allowed` answers as kube-scheduler's filters would, for the snapshot plus whatever
+was placed through `place` since. Nothing is computed until a shape asks for it:
+a shape without constraints that nobody's anti-affinity selects costs a lookup.
+
+Cost of `allowed`: a few vector operations over nodes and domains per constraint,
+whatever the number of pods. Many replicas at once are in `replicas`; planned nodes
+hook in through `place_planned` and the rules' `open_to_new`.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.model.meta import Labels
+from karpool.model.shape import AffinityTerm, PodShape, Spread
+from karpool.packing.constraints import (
+    EXISTING_ANTI_AFFINITY,
+    SPREAD,
+    SPREAD_LABEL,
+    AffinityRule,
+    AntiAffinityRule,
+    Eligible,
+    Facet,
+    Open,
+    PlannedDomains,
+    Rule,
+    SpreadRule,
+    TopologyGroup,
+    namespace_labels,
+    resolved,
+    spread_selects,
+    term_selects,
+)
+from karpool.packing.domains import NOWHERE, Axis, Tally
+from karpool.packing.feasible import matches_selector, matches_terms, tolerates
+from karpool.state.columns import Bools
+from karpool.state.shapes import ShapeTable
+from karpool.state.snapshot import Snapshot
+
+
+@dataclass(slots=True, eq=False)
+class ShapeRules:
+    """One shape's constraints, compiled: what restricts it, and whom it restricts."""
+
+    shape: PodShape
+    facet: Facet
+    own: tuple[Rule, ...]
+    repels: tuple[TopologyGroup, ...]  # its own anti-affinity, as others will meet it
+
+    @property
+    def all(self) -> Iterable[Rule]:
+        yield from self.own
+        for group in self.facet.kept_away_by:
+            yield AntiAffinityRule(group, group in self.repels, EXISTING_ANTI_AFFINITY)
+
+
+class Topology:
+    def __init__(self, snapshot: Snapshot, planned: PlannedDomains | None = None) -> None:
+        self.snapshot = snapshot
+        self.planned = planned
+        self.axes: dict[str, Axis] = {}
+        self._groups: dict[Hashable, TopologyGroup] = {}  # counted by what they select
+        self._repelling: dict[AffinityTerm, TopologyGroup] = {}  # counted by who owns the term
+        self._counted: list[TopologyGroup] = []
+        self._terms: list[tuple[AffinityTerm, TopologyGroup]] = []
+        self._facets: dict[Hashable, Facet] = {}
+        self._rules: dict[PodShape, ShapeRules] = {}
+        self._by_identity: dict[int, ShapeRules] = {}
+        self._placed: list[tuple[ShapeRules, int, int]] = []
+
+    def allowed(self, shape: PodShape) -> Bools | None:
+        """The nodes that topology leaves open to one more pod of this shape; None: all of them."""
+        mask: Bools | None = None
+        for axis, ok in self.open_to_nodes(shape):
+            here: Bools = ok[axis.codes]
+            mask = here if mask is None else np.logical_and(mask, here, out=mask)
+        return mask
+
+    def open_to_nodes(self, shape: PodShape) -> list[Open]:
+        return [found for rule in self.rules(shape).all for found in rule.open_to_nodes()]
+
+    def refusals(self, shape: PodShape) -> list[tuple[str, Bools]]:
+        """Each constraint's reason, as kube-scheduler words it, and the nodes it rules out."""
+        found: list[tuple[str, Bools]] = []
+        for rule in self.rules(shape).all:
+            for axis, ok in rule.open_to_nodes():
+                closed = ~ok[axis.codes]
+                if rule.reason == SPREAD:
+                    lacking = axis.codes == NOWHERE
+                    found += [(SPREAD_LABEL, lacking), (SPREAD, closed & ~lacking)]
+                else:
+                    found.append((rule.reason, closed))
+        return [(reason, nodes) for reason, nodes in found if nodes.any()]
+
+    def place(self, shape: PodShape, row: int, pods: int = 1) -> None:
+        """Count pods of this shape on a node from now on; a negative number takes them away."""
+        rules = self.rules(shape)
+        for group in (*rules.facet.counted_by, *rules.repels):
+            group.add_on_node(row, pods)
+        self._placed.append((rules, row, pods))
+
+    def place_planned(
+        self,
+        rules: ShapeRules,
+        code: Callable[[Axis], int],
+        counts: Callable[[Eligible], bool],
+        pods: int = 1,
+    ) -> None:
+        """Count pods on a planned node. Shapes that come later must have been compiled before."""
+        for group in (*rules.facet.counted_by, *rules.repels):
+            if group.eligible is None or counts(group):
+                for tally in group.tallies:
+                    tally.add(code(tally.axis), pods)
+
+    def rules(self, shape: PodShape) -> ShapeRules:
+        known = self._by_identity.get(id(shape))
+        if known is None or known.shape is not shape:
+            known = self._rules.get(shape)
+            if known is None:
+                known = self._rules[shape] = self._compile(shape)
+            else:
+                # Equal shapes are not always the same object; remember one more.
+                known = ShapeRules(shape, known.facet, known.own, known.repels)
+            self._by_identity[id(shape)] = known
+        self._catch_up(known.facet)
+        return known
+
+    def axis(self, key: str) -> Axis:
+        known = self.axes.get(key)
+        if known is None:
+            label = self.snapshot.label(key)
+            known = self.axes[key] = Axis(key, label.codes.astype(np.int64), label.values)
+        return known
+
+    def _compile(self, shape: PodShape) -> ShapeRules:
+        facet = self._facet(shape.namespace, shape.labels)
+        required = [spread for spread in shape.spreads if spread.required]
+        keys = tuple(sorted({spread.topology_key for spread in required}))
+        own: list[Rule] = [self._spread(spread, shape, keys, facet) for spread in required]
+        if shape.affinity:
+            own.append(self._affinity(shape, facet))
+        for term in shape.anti_affinity:
+            whole = resolved(term, shape)
+            own.append(AntiAffinityRule(self._selected_by(whole), term_selects(whole, facet)))
+        repels = tuple(self._owned(resolved(term, shape)) for term in dict.fromkeys(shape.anti_affinity))
+        return ShapeRules(shape, facet, tuple(own), repels)
+
+    def _facet(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> Facet:
+        known = self._facets.get((namespace, labels))
+        if known is None:
+            in_namespace = namespace_labels(self.snapshot.namespaces, namespace)
+            known = self._facets[namespace, labels] = Facet(namespace, dict(labels), in_namespace)
+            self._find_repelling(known, labels)
+        return known
+
+    def _find_repelling(self, facet: Facet, labels: tuple[tuple[str, str], ...]) -> None:
+        """Compile the anti-affinity of bound pods that selects this facet."""
+
+        def repels(owner: PodShape) -> bool:
+            return any(term_selects(resolved(term, owner), facet) for term in owner.anti_affinity)
+
+        shapes = self._shapes()
+        key = ("repels", facet.namespace, labels, tuple(sorted(facet.namespace_labels.items())))
+        for number in np.flatnonzero(shapes.where(key, repels)).tolist():
+            for term in shapes[number].anti_affinity:
+                whole = resolved(term, shapes[number])
+                if term_selects(whole, facet):
+                    self._owned(whole)
+
+    def _catch_up(self, facet: Facet) -> None:
+        """Look at the groups that were made since this facet was last asked about."""
+        for group in self._counted[facet.groups_seen :]:
+            if group.selects(facet):
+                facet.counted_by.append(group)
+        facet.groups_seen = len(self._counted)
+        for term, group in self._terms[facet.repelling_seen :]:
+            if term_selects(term, facet):
+                facet.kept_away_by.append(group)
+        facet.repelling_seen = len(self._terms)
+
+    def _spread(self, spread: Spread, shape: PodShape, keys: tuple[str, ...], facet: Facet) -> SpreadRule:
+        eligible = Eligible(
+            keys,
+            shape.node_selector if spread.honour_node_affinity else (),
+            shape.node_terms if spread.honour_node_affinity else None,
+            shape.tolerations if spread.honour_taints else None,
+        )
+        key = ("spread", shape.namespace, spread.selector, spread.topology_key, eligible)
+        group = self._groups.get(key)
+        if group is None:
+            selector, namespace = spread.selector, shape.namespace
+            group = TopologyGroup(
+                (Tally(self.axis(spread.topology_key)),),
+                lambda other: spread_selects(selector, namespace, other),
+                eligible,
+                self._eligible_nodes(eligible),
+                planned=self.planned,
+            )
+            codes = group.tally.axis.codes if group.nodes is None else group.tally.axis.codes[group.nodes]
+            group.present = np.unique(codes[codes != NOWHERE])
+            self._count(group, ("spread", namespace, selector))
+            self._groups[key] = group
+            self._counted.append(group)
+        return SpreadRule(
+            group,
+            spread.max_skew,
+            spread.min_domains,
+            matches_itself=spread.selector.matches(facet.labels),
+            counts_itself=group.selects(facet),
+        )
+
+    def _eligible_nodes(self, eligible: Eligible) -> Bools | None:
+        """None when that is all of them."""
+        mask = np.ones(self.snapshot.n, dtype=np.bool_)
+        for key in eligible.topology_keys:
+            mask &= self.axis(key).codes != NOWHERE
+        nodes = self.snapshot.nodes
+        mask &= matches_selector(nodes, eligible.node_selector)
+        if eligible.node_terms is not None:
+            mask &= matches_terms(nodes, eligible.node_terms)
+        if eligible.tolerations is not None:
+            mask &= tolerates(nodes, eligible.tolerations)
+        return None if mask.all() else mask
+
+    def _affinity(self, shape: PodShape, facet: Facet) -> AffinityRule:
+        terms = tuple(resolved(term, shape) for term in shape.affinity)
+        key = ("affinity", frozenset(terms))
+        group = self._groups.get(key)
+        if group is None:
+            axes = dict.fromkeys(self.axis(term.topology_key) for term in terms)
+            group = TopologyGroup(
+                tuple(Tally(axis) for axis in axes),
+                lambda other: all(term_selects(term, other) for term in terms),
+            )
+            self._count(group, _memo_key(key, terms))
+            self._groups[key] = group
+            self._counted.append(group)
+        return AffinityRule(group, group.selects(facet))
+
+    def _selected_by(self, term: AffinityTerm) -> TopologyGroup:
+        """The pods that a term of an anti-affinity selects."""
+        key = ("anti-affinity", term)
+        group = self._groups.get(key)
+        if group is None:
+            tally = Tally(self.axis(term.topology_key))
+            group = TopologyGroup((tally,), lambda other: term_selects(term, other))
+            self._count(group, _memo_key(key, (term,)))
+            self._groups[key] = group
+            self._counted.append(group)
+        return group
+
+    def _owned(self, term: AffinityTerm) -> TopologyGroup:
+        """The pods that have this term as their anti-affinity."""
+        group = self._repelling.get(term)
+        if group is None:
+            group = TopologyGroup((Tally(self.axis(term.topology_key)),), lambda other: False)
+
+            def owns(owner: PodShape) -> bool:
+                return any(resolved(each, owner) == term for each in owner.anti_affinity)
+
+            self._count_bound(group, self._shapes().where(("owns", term), owns))
+            for rules, row, pods in self._placed:
+                if owns(rules.shape):
+                    group.add_on_node(row, pods)
+            self._repelling[term] = group
+            self._terms.append((term, group))
+        return group
+
+    def _shapes(self) -> ShapeTable:
+        """Including those of promised pods, which get their numbers when the bound pods are read."""
+        _ = self.snapshot.bound
+        return self.snapshot.shapes
+
+    def _count(self, group: TopologyGroup, key: Hashable) -> None:
+        """Start from the pods that are bound, and those placed so far."""
+        namespaces = self.snapshot.namespaces
+
+        def selects(shape: PodShape) -> bool:
+            return group.selects(_seen_from_outside(shape, namespaces))
+
+        shapes = self._shapes()
+        if key is None:
+            chosen = np.fromiter((selects(shapes[i]) for i in range(len(shapes))), np.bool_, len(shapes))
+        else:
+            chosen = shapes.where(key, selects)
+        self._count_bound(group, chosen)
+        for rules, row, pods in self._placed:
+            if group.selects(rules.facet):
+                group.add_on_node(row, pods)
+
+    def _count_bound(self, group: TopologyGroup, chosen: Bools) -> None:
+        if not chosen.any():
+            return
+        bound = self.snapshot.bound
+        wanted = chosen[bound.shape]
+        if group.nodes is not None:
+            wanted &= group.nodes[bound.node]
+        entries = np.flatnonzero(wanted)
+        rows, pods = bound.node[entries], bound.count[entries]
+        for tally in group.tallies:
+            axis = tally.axis
+            found = np.bincount(axis.codes[rows], weights=pods, minlength=axis.size)
+            found[NOWHERE] = 0
+            tally.counts[:] += found.astype(np.int64)
+
+
+def _memo_key(key: Hashable, terms: Iterable[AffinityTerm]) -> Hashable:
+    """None when the answer depends on the labels of namespaces, which a shape table does not know."""
+    return None if any(term.namespace_selector is not None for term in terms) else key
+
+
+def _seen_from_outside(shape: PodShape, namespaces: Mapping[str, Labels]) -> Facet:
+    return Facet(shape.namespace, dict(shape.labels), namespace_labels(namespaces, shape.namespace))
