@@ -1,0 +1,108 @@
+"""YAML as Kubernetes reads it, from input that may be hostile.
+
+Only plain data comes out. Dates stay text and 12:30 stays text, as in Go's
+reader. Size, nesting, and what aliases expand to are bounded, and every refusal
+is an `Unusable` that says where.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+SIZE_LIMIT = 64 * 1024 * 1024
+NODE_LIMIT = 5_000_000  # after expanding aliases
+
+
+class Unusable(Exception):
+    pass
+
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]  # the C loader is there or not, at run time
+    pass
+
+
+_TAGS = "tag:yaml.org,2002:"
+# YAML 1.1 also knows base-60 numbers, dates and "="; Go's reader does not.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag.removeprefix(_TAGS) in ("bool", "null", "merge")]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _TAGS + "int",
+    re.compile(r"[-+]?(0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)\Z"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(
+    _TAGS + "float",
+    re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z|[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z"
+    ),
+    list("-+0123456789."),
+)
+
+
+def _integer(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node).replace("_", "")
+    if len(text) > 400:
+        raise Unusable(f"line {node.start_mark.line + 1}: a number of {len(text)} digits")
+    sign = -1 if text.startswith("-") else 1
+    digits = text.lstrip("+-").lower()
+    if digits.startswith(("0b", "0o", "0x")):
+        return sign * int(digits, 0)
+    return sign * int(digits, 8 if len(digits) > 1 and digits.startswith("0") else 10)
+
+
+_Loader.add_constructor(_TAGS + "int", _integer)
+
+
+def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any]:
+    """Every document that is not empty. Raises Unusable."""
+    if len(data) > size_limit:
+        raise Unusable(f"is larger than {size_limit} bytes")
+    loader = _Loader(data)
+    try:
+        while loader.check_data():
+            document = loader.get_data()
+            _bound_expansion(document)
+            if document is not None:
+                yield document
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise Unusable(f"{where}{error.problem or error.context or 'is not YAML'}") from None
+    except yaml.YAMLError as error:
+        raise Unusable(f"is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise Unusable("is nested too deeply") from None
+    except (ValueError, TypeError, OverflowError):  # the value may be a secret, so it is not shown
+        raise Unusable("holds a value that cannot be used") from None
+    finally:
+        loader.dispose()
+
+
+def _bound_expansion(document: Any) -> None:
+    """Refuse documents that are small only because aliases share their parts, or that hold themselves."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Any) -> int:
+        if not isinstance(node, dict | list):
+            return 1
+        identity = id(node)
+        if identity in open_nodes:
+            raise Unusable("an alias refers to what contains it")
+        known = sizes.get(identity)
+        if known is None:
+            open_nodes.add(identity)
+            children = node.values() if isinstance(node, dict) else node
+            known = sizes[identity] = 1 + sum(map(size, children))
+            open_nodes.discard(identity)
+        if known > NODE_LIMIT:
+            raise Unusable(f"holds more than {NODE_LIMIT} values")
+        return known
+
+    size(document)
