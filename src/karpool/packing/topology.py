@@ -37,7 +37,6 @@ from karpool.packing.constraints import (
 from karpool.packing.domains import NOWHERE, Axis, Tally
 from karpool.packing.feasible import matches_selector, matches_terms, tolerates
 from karpool.state.columns import Bools
-from karpool.state.shapes import ShapeTable
 from karpool.state.snapshot import Snapshot
 
 
@@ -106,7 +105,7 @@ class Topology:
         self,
         rules: ShapeRules,
         code: Callable[[Axis], int],
-        counts: Callable[[Eligible], bool],
+        counts: Callable[[TopologyGroup], bool],
         pods: int = 1,
     ) -> None:
         """Count pods on a planned node. Shapes that come later must have been compiled before."""
@@ -162,7 +161,7 @@ class Topology:
         def repels(owner: PodShape) -> bool:
             return any(term_selects(resolved(term, owner), facet) for term in owner.anti_affinity)
 
-        shapes = self._shapes()
+        shapes = self.snapshot.shapes
         key = ("repels", facet.namespace, labels, tuple(sorted(facet.namespace_labels.items())))
         for number in np.flatnonzero(shapes.where(key, repels)).tolist():
             for term in shapes[number].anti_affinity:
@@ -261,18 +260,13 @@ class Topology:
             def owns(owner: PodShape) -> bool:
                 return any(resolved(each, owner) == term for each in owner.anti_affinity)
 
-            self._count_bound(group, self._shapes().where(("owns", term), owns))
+            self._count_bound(group, self.snapshot.shapes.where(("owns", term), owns))
             for rules, row, pods in self._placed:
                 if owns(rules.shape):
                     group.add_on_node(row, pods)
             self._repelling[term] = group
             self._terms.append((term, group))
         return group
-
-    def _shapes(self) -> ShapeTable:
-        """Including those of promised pods, which get their numbers when the bound pods are read."""
-        _ = self.snapshot.bound
-        return self.snapshot.shapes
 
     def _count(self, group: TopologyGroup, key: Hashable) -> None:
         """Start from the pods that are bound, and those placed so far."""
@@ -281,7 +275,7 @@ class Topology:
         def selects(shape: PodShape) -> bool:
             return group.selects(_seen_from_outside(shape, namespaces))
 
-        shapes = self._shapes()
+        shapes = self.snapshot.shapes
         if key is None:
             chosen = np.fromiter((selects(shapes[i]) for i in range(len(shapes))), np.bool_, len(shapes))
         else:
