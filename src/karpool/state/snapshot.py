@@ -205,11 +205,30 @@ class StoredSnapshot(Snapshot):
         return self._pending
 
 
+def snapshot_of(rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None = None) -> Snapshot:
+    """Nodes without pods that belong to no cluster state, in arrival order."""
+    nothing = StoredSnapshot(
+        0,
+        table_of(()),
+        ShapeTable(),
+        namespaces or {},
+        free={},
+        allocatable={},
+        slots=np.zeros(0, dtype=np.int64),
+        pod_nodes=np.zeros(0, dtype=np.int32),
+        pod_shapes=np.zeros(0, dtype=np.int32),
+        pods_by_row=(),
+        pending={},
+    )
+    return nothing.plus(rows)
+
+
 class Minus(Snapshot):
     def __init__(self, base: Snapshot, placements: Sequence[Placement]) -> None:
         super().__init__(base.version, base.nodes, base.shapes, base.namespaces)
         self._base = base
         self._placements = placements
+        self._shape_ids = _interned(base.shapes, placements)
         self._taken: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for each in placements:
             if each.count < 0 or not 0 <= each.node < base.n:
@@ -243,9 +262,8 @@ class Minus(Snapshot):
 
     def _read_bound(self) -> Bound:
         base, more = self._base.bound, self._placements
-        shapes = [self.shapes.intern(each.shape) for each in more]
         return Bound(
-            read_only(np.concatenate((base.shape, np.array(shapes, dtype=np.int32)))),
+            read_only(np.concatenate((base.shape, np.array(self._shape_ids, dtype=np.int32)))),
             read_only(np.concatenate((base.node, np.array([each.node for each in more], dtype=np.int32)))),
             read_only(np.concatenate((base.count, np.array([each.count for each in more], dtype=np.int64)))),
         )
@@ -256,6 +274,17 @@ class Minus(Snapshot):
     @property
     def pending(self) -> Mapping[str, int]:
         return self._base.pending
+
+
+def _interned(shapes: ShapeTable, placements: Iterable[Placement]) -> list[int]:
+    """Shapes are large to hash and come in runs of the same object."""
+    last: PodShape | None = None
+    ids: list[int] = []
+    for each in placements:
+        if each.shape is not last:
+            last, shape_id = each.shape, shapes.intern(each.shape)
+        ids.append(shape_id)
+    return ids
 
 
 class Plus(Snapshot):

@@ -1,0 +1,5 @@
+"""Importing this registers every kind that something answers."""
+
+from tests.vectors import estimator
+
+__all__ = ["estimator"]
