@@ -1,0 +1,102 @@
+"""Objects for tests, built as sentences: whatever a test does not care about has a default."""
+
+from typing import Any
+
+from karpool.model.karpenter import NodeClaim, NodePool
+from karpool.model.meta import convert
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+
+Raw = dict[str, Any]
+
+
+def container(name: str = "main", *, limits: Raw | None = None, restart: str = "", **requests: Any) -> Raw:
+    """`container(cpu="1", memory="1Gi")`; `restart="Always"` makes a sidecar of an init container."""
+    amounts = {key.replace("_", "-"): value for key, value in requests.items()}
+    made: Raw = {"name": name, "resources": {"requests": amounts}}
+    if limits is not None:
+        made["resources"]["limits"] = limits
+    return made | ({"restartPolicy": restart} if restart else {})
+
+
+def pod(
+    name: str = "web", *containers: Raw, status: Raw | None = None, meta: Raw | None = None, **spec: Any
+) -> Pod:
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "default", **(meta or {})},
+            "spec": {"containers": list(containers), **spec},
+            "status": status or {},
+        },
+        Pod,
+    )
+
+
+def node(
+    name: str = "node-1", labels: Raw | None = None, *, capacity: Raw | None = None, **allocatable: Any
+) -> Node:
+    return convert(
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "status": {"allocatable": allocatable, "capacity": capacity},
+        },
+        Node,
+    )
+
+
+def pool(
+    name: str = "general",
+    *requirements: Raw,
+    labels: Raw | None = None,
+    status: Raw | None = None,
+    meta: Raw | None = None,
+    template: Raw | None = None,
+    **spec: Any,
+) -> NodePool:
+    return convert(
+        {
+            "metadata": {"name": name, **(meta or {})},
+            "spec": {
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "requirements": list(requirements),
+                        "nodeClassRef": {
+                            "group": "karpenter.k8s.aws",
+                            "kind": "EC2NodeClass",
+                            "name": "default",
+                        },
+                        **(template or {}),
+                    },
+                },
+                **spec,
+            },
+            "status": status,
+        },
+        NodePool,
+    )
+
+
+def requires(key: str, operator: str, *values: str, least: int | None = None) -> Raw:
+    entry: Raw = {"key": key, "operator": operator, "values": list(values)}
+    return entry if least is None else entry | {"minValues": least}
+
+
+def claim(
+    labels: Raw | None = None,
+    *,
+    conditions: Raw | None = None,
+    meta: Raw | None = None,
+    status: Raw | None = None,
+    **spec: Any,
+) -> NodeClaim:
+    """`claim(conditions={"Launched": "True"})`."""
+    listed = [{"type": kind, "status": value} for kind, value in (conditions or {}).items()]
+    return convert(
+        {
+            "metadata": {"name": "general-abcde", "labels": labels or {}, **(meta or {})},
+            "spec": spec,
+            "status": {"conditions": listed, **(status or {})},
+        },
+        NodeClaim,
+    )
