@@ -12,7 +12,7 @@ import msgspec
 
 from karpool.model import durations, resources
 from karpool.model.errors import Invalid
-from karpool.model.labels import check_key, check_labels, check_value
+from karpool.model.labels import check_key, check_labels, check_value, integer
 from karpool.model.meta import (
     NO_LABELS,
     Condition,
@@ -311,6 +311,8 @@ def _values(entry: NodeRequirement) -> ValueSet:
     values, least = entry.values or [], entry.min_values
     if entry.operator not in OPERATORS:
         raise Invalid("operator", entry.operator, f"must be one of {', '.join(sorted(OPERATORS))}")
+    if entry.operator in _COMPARISONS and (len(values) != 1 or (integer(values[0]) or 0) < 0):
+        raise Invalid("values", values, f"{entry.operator} needs exactly one integer that is not negative")
     for index, value in enumerate(values):
         try:
             check_value(value)
@@ -321,12 +323,9 @@ def _values(entry: NodeRequirement) -> ValueSet:
     if entry.operator in ("Exists", "DoesNotExist") or (entry.operator == "NotIn" and not values):
         # Karpenter reads no values here, and an empty NotIn excludes nothing.
         return ValueSet(complement=entry.operator != "DoesNotExist", min_values=least)
-    chosen = value_set(entry.operator, values, least)
-    if entry.operator in _COMPARISONS and values[0].startswith("-"):
-        raise Invalid("values", values, f"{entry.operator} needs an integer that is not negative")
-    if entry.operator == "In" and least is not None and len(values) < least:
+    if entry.operator == "In" and values and least is not None and len(values) < least:
         raise Invalid("minValues", least, f"is more than the {len(values)} values that are listed")
-    return chosen
+    return value_set(entry.operator, values, least)
 
 
 def _refuse_reserved(key: str, path: str) -> None:
