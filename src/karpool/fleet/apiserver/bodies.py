@@ -1,4 +1,4 @@
-"""Request bodies, decoded: JSON, or YAML where a client sends it.
+"""Request bodies, decoded: JSON, or YAML or protobuf where a client sends that.
 
 Whatever arrives becomes a JSON object or a 4xx that says what is wrong with it.
 """
@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from karpool.fleet.apiserver.protobuf import CONTENT_TYPE as PROTOBUF
+from karpool.fleet.apiserver.protobuf import decode_protobuf
 from karpool.fleet.apiserver.status import bad_request, unsupported_media_type
 from karpool.fleet.apiserver.types import Object
 from karpool.kube.transport import Request
@@ -22,6 +24,8 @@ def content_type(request: Request) -> str:
 
 def decode_object(request: Request) -> Object:
     kind = content_type(request) or "application/json"
+    if kind == PROTOBUF:
+        return decode_protobuf(request.body)
     if kind not in ("application/json", "application/yaml"):
         raise unsupported_media_type(kind[:80], ("application/json", "application/yaml"))
     decoded = decode(request.body, kind)

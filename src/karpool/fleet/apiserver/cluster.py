@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from karpool.fleet.apiserver.background import Background
+from karpool.fleet.apiserver.disruption import DisruptionBudgets
 from karpool.fleet.apiserver.resources import Registry
 from karpool.fleet.apiserver.store import Collection, Store
 from karpool.fleet.apiserver.types import Object, ResourceType
@@ -29,6 +30,7 @@ class Cluster:
         self.types = types
         self.admission: list[Admission] = []
         self.background = Background()
+        self.budgets = DisruptionBudgets(self)
         self.track_fields = False  # metadata.managedFields for objects that were never applied
 
     def now(self) -> str:

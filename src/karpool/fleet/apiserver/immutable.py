@@ -23,7 +23,10 @@ _GATED_MUTABLE = ("nodeSelector", "affinity")
 _SAME = "field is immutable"
 
 
-def errors(resource: ResourceType, new: Object, old: Object) -> list[FieldError]:
+def errors(resource: ResourceType, subresource: str, new: Object, old: Object) -> list[FieldError]:
+    """What an update through `subresource` ("" for the object itself) must not have changed."""
+    if subresource not in ("", "scale"):
+        return _finalizer_errors(new["metadata"], old["metadata"])
     found = [
         FieldError(path, _at(new, path), "FieldValueInvalid", _SAME)
         for path in _FIXED.get(resource.group_resource, ())

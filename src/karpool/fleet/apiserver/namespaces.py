@@ -5,48 +5,89 @@ when the last object in it has gone. Creates in it are refused meanwhile.
 """
 
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.status import StatusError, not_found
-from karpool.fleet.apiserver.types import ResourceType
+from karpool.fleet.apiserver.deleting import DeleteOptions, delete
+from karpool.fleet.apiserver.history import Event
+from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.writing import Intent, create, store_changed
 
 ALWAYS = ("default", "kube-node-lease", "kube-public", "kube-system")
 FINALIZER = "kubernetes"
 _NAMESPACES = "namespaces"
+_AT_ONCE = 200  # deletions per job, so that a full namespace does not hold up the loop
 
 
-def ensure(cluster: Cluster) -> None:
-    """Create the namespaces that always exist."""
-    from karpool.fleet.apiserver.writing import Intent, create
+class Namespaces:
+    """Listens to the store; carries out the deletion of namespaces."""
 
-    resource = cluster.types.preferred(_NAMESPACES)
-    if resource is None:
-        return
-    for name in ALWAYS:
-        if cluster.store.collection(_NAMESPACES).get("", name) is None:
-            create(cluster, Intent(resource), {"metadata": {"name": name}})
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._namespaces = cluster.store.collection(_NAMESPACES)
+        self._terminating: set[str] = set()
+        cluster.store.listeners.append(self._on_change)
 
+    def ensure(self) -> None:
+        """Create the namespaces that always exist."""
+        resource = self._cluster.types.preferred(_NAMESPACES)
+        if resource is None:
+            return
+        for name in ALWAYS:
+            if self._namespaces.get("", name) is None:
+                create(self._cluster, Intent(resource, manager="karpool"), {"metadata": {"name": name}})
 
-def check_open(cluster: Cluster, resource: ResourceType, namespace: str, name: str) -> None:
-    """Raise unless objects can be created in the namespace."""
-    record = cluster.store.collection(_NAMESPACES).get("", namespace)
-    if record is None:
-        namespaces = cluster.types.preferred(_NAMESPACES)
-        assert namespaces is not None
-        raise not_found(namespaces, namespace)
-    if record.deleting:
-        raise StatusError(
-            403,
-            "Forbidden",
-            f'{resource.group_resource} "{name}" is forbidden: namespace {namespace} is being terminated',
-            details={
-                "name": name,
-                "group": resource.group,
-                "kind": resource.plural,
-                "causes": [
-                    {
-                        "reason": "NamespaceTerminating",
-                        "message": f"namespace {namespace} is being terminated",
-                        "field": "metadata.namespace",
-                    }
-                ],
-            },
-        )
+    def resume(self) -> None:
+        """Take up the deletions of a restored store."""
+        for record in self._namespaces.records():
+            if record.deleting:
+                self._begin(record.name)
+
+    def _on_change(self, event: Event) -> None:
+        record = event.record
+        if record.collection is self._namespaces:
+            if event.type == "DELETED":
+                self._terminating.discard(record.name)
+            elif record.deleting and record.name not in self._terminating:
+                self._begin(record.name)
+        elif event.type == "DELETED" and record.namespace in self._terminating:
+            self._schedule_finish(record.namespace)
+
+    def _begin(self, name: str) -> None:
+        self._terminating.add(name)
+        self._cluster.background.schedule(("empty", name), lambda: self._empty(name))
+
+    def _schedule_finish(self, name: str) -> None:
+        self._cluster.background.schedule(("finish", name), lambda: self._finish(name))
+
+    def _empty(self, name: str) -> None:
+        """Delete some of what is in a namespace; come back for the rest."""
+        budget = _AT_ONCE
+        for record in self._contents(name):
+            resource = self._cluster.types.preferred(record.collection.group_resource)
+            if record.deleting or resource is None:
+                continue
+            if budget == 0:
+                self._begin(name)
+                return
+            delete(self._cluster, resource, record, DeleteOptions(policy="Background"))
+            budget -= 1
+        self._schedule_finish(name)
+
+    def _contents(self, name: str) -> list[Record]:
+        return [
+            record
+            for collection in self._cluster.store.collections()
+            for record in collection.in_namespace(name).values()
+        ]
+
+    def _finish(self, name: str) -> None:
+        """Let go of a namespace that is empty."""
+        record = self._namespaces.get("", name)
+        resource = self._cluster.types.preferred(_NAMESPACES)
+        if record is None or resource is None or not record.deleting:
+            return
+        if any(collection.in_namespace(name) for collection in self._cluster.store.collections()):
+            return
+        old = record.object()
+        spec = old.get("spec") or {}
+        kept = [f for f in spec.get("finalizers") or () if f != FINALIZER]
+        new = {**old, "metadata": dict(old["metadata"]), "spec": {**spec, "finalizers": kept}}
+        store_changed(self._cluster, Intent(resource, manager="karpool"), record, old, new)

@@ -1,4 +1,4 @@
-"""PATCH: the four content types, each ending in the same update.
+"""PUT and PATCH: the ways to say what an object should become, each ending in one update.
 
 Everything happens in one synchronous step, so a patch never meets a concurrent
 write and needs no retry; it fails on a version only when it names one.
@@ -6,11 +6,22 @@ write and needs no retry; it fails on a version only when it names one.
 
 from typing import Any
 
-from karpool.fleet.apiserver.bodies import content_type, decode
-from karpool.fleet.apiserver.json_patch import PatchError
-from karpool.fleet.apiserver.patch import json_patch, merge_patch, strategic_merge
-from karpool.fleet.apiserver.status import StatusError, bad_request, unsupported_media_type
+from karpool.fleet.apiserver import writing
+from karpool.fleet.apiserver.apply import ApplyConflict, apply
+from karpool.fleet.apiserver.bodies import content_type, decode, decode_object
+from karpool.fleet.apiserver.call import Call
+from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
+from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.status import (
+    StatusError,
+    bad_request,
+    conflict,
+    not_found,
+    unsupported_media_type,
+)
 from karpool.fleet.apiserver.types import Object, ResourceType
+from karpool.fleet.apiserver.writing import Intent
 from karpool.kube.transport import Request
 
 JSON_PATCH = "application/json-patch+json"
@@ -21,12 +32,34 @@ APPLY = "application/apply-patch+yaml"
 _CODES = {"BadRequest": 400, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
+def replace(cluster: Cluster, call: Call) -> Record:
+    return writing.update(cluster, call.intent(), call.record(), decode_object(call.request))
+
+
+def apply_patch(cluster: Cluster, call: Call) -> tuple[Record, bool]:
+    """The object after the patch, and whether it is new."""
+    kind, patch = read_patch(call.request, call.resource)
+    intent = call.intent()
+    if kind == APPLY:
+        return _apply(cluster, call, intent, patch)
+    record = call.record()
+    new = patched(kind, live_object(record, call.resource), patch, call.resource)
+    return writing.update(cluster, intent, record, new), False
+
+
+def live_object(record: Record, resource: ResourceType) -> Object:
+    """A stored object in the version of the request."""
+    obj = record.object()
+    obj["apiVersion"] = resource.api_version
+    return obj
+
+
 def read_patch(request: Request, resource: ResourceType) -> tuple[str, Any]:
     """The content type and the decoded patch."""
     kind = content_type(request)
-    offered = (
-        (JSON_PATCH, MERGE_PATCH, APPLY) if resource.custom else (JSON_PATCH, MERGE_PATCH, STRATEGIC, APPLY)
-    )
+    offered = [JSON_PATCH, MERGE_PATCH, APPLY]
+    if not resource.custom:
+        offered.append(STRATEGIC)
     if kind not in offered:
         raise unsupported_media_type(kind[:80], offered)
     return kind, decode(request.body, kind)
@@ -35,16 +68,52 @@ def read_patch(request: Request, resource: ResourceType) -> tuple[str, Any]:
 def patched(kind: str, doc: Object, patch: Any, resource: ResourceType) -> Object:
     """`doc` after a patch of one of the first three kinds; `doc` is left alone."""
     try:
-        match kind:
-            case "application/json-patch+json":
-                result = json_patch(doc, patch)
-            case "application/merge-patch+json":
-                result = merge_patch(doc, patch)
-            case _:
-                result = strategic_merge(doc, patch, resource.schema)
+        if kind == JSON_PATCH:
+            result = json_patch(doc, patch)
+        elif kind == MERGE_PATCH:
+            result = merge_patch(doc, patch)
+        else:
+            result = strategic_merge(doc, patch, resource.schema)
     except PatchError as error:
-        code = _CODES.get(error.status_reason, 400)
-        raise StatusError(code, error.status_reason, error.message) from None
+        raise _refusal(error) from None
     if not isinstance(result, dict):
         raise bad_request("the patch leaves something that is not an object")
     return result
+
+
+def _apply(cluster: Cluster, call: Call, intent: Intent, applied: Any) -> tuple[Record, bool]:
+    if not isinstance(applied, dict):
+        raise bad_request("the applied configuration must be one object")
+    if not call.query.text("fieldManager"):
+        raise bad_request("fieldManager: is required for apply")
+    resource = call.resource
+    record = cluster.collection(resource).get(call.namespace, call.route.name)
+    if record is None and intent.subresource:
+        raise not_found(resource, call.route.name)
+    writing.check_applied(intent, applied)
+    live = live_object(record, resource) if record is not None else None
+    intent.applying = True
+    try:
+        new = apply(
+            live,
+            applied,
+            manager=intent.manager,
+            force=call.query.flag("force"),
+            schema=resource.schema,
+            api_version=resource.api_version,
+            now=cluster.now(),
+            subresource=intent.subresource,
+        )
+    except ApplyConflict as error:
+        raise conflict(resource, call.route.name, str(error), error.causes()) from None
+    except PatchError as error:
+        raise _refusal(error) from None
+    if record is None:
+        return writing.create(cluster, intent, new), True
+    if new is live:
+        return record, False
+    return writing.update(cluster, intent, record, new), False
+
+
+def _refusal(error: PatchError) -> StatusError:
+    return StatusError(_CODES.get(error.status_reason, 400), error.status_reason, error.message)

@@ -7,11 +7,19 @@ step; only waiting for the journal, and streaming a watch, take time.
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
 import structlog
 
-from karpool.fleet.apiserver import namespaces, routes
+from karpool.fleet.apiserver import endpoints, routes
+from karpool.fleet.apiserver.builtin import builtin_types, review_types
 from karpool.fleet.apiserver.cluster import Admission, Cluster
+from karpool.fleet.apiserver.customs import CustomResources
+from karpool.fleet.apiserver.documents import Documents
+from karpool.fleet.apiserver.expiry import Expiry
+from karpool.fleet.apiserver.garbage import Garbage
+from karpool.fleet.apiserver.history import MAX_EVENTS
+from karpool.fleet.apiserver.namespaces import Namespaces
 from karpool.fleet.apiserver.resources import Registry
 from karpool.fleet.apiserver.rest import Rest
 from karpool.fleet.apiserver.status import StatusError, internal, no_such_path
@@ -20,6 +28,10 @@ from karpool.fleet.apiserver.types import ResourceType
 from karpool.fleet.apiserver.watching import WatchStream
 from karpool.kube.clock import Clock
 from karpool.kube.transport import Request, Response
+
+if TYPE_CHECKING:
+    from karpool.fleet.apiserver.durability import Durability
+    from karpool.fleet.apiserver.journal import Journal
 
 log = structlog.get_logger(__name__)
 
@@ -33,16 +45,23 @@ class ApiServer:
         clock: Clock,
         *,
         ids: Callable[[], str] = lambda: str(uuid.uuid4()),
+        journal: "Journal | None" = None,
         types: Iterable[ResourceType] | None = None,
+        history_events: int = MAX_EVENTS,
     ) -> None:
         if types is None:
-            from karpool.fleet.apiserver.builtin import builtin_types
-
-            types = builtin_types()
-        self.cluster = Cluster(clock, ids, Store(), Registry(types))
+            types = [*builtin_types(), *review_types()]
+        store = Store(history_events=history_events)
+        self._durability = _durability(journal, store)
+        self.cluster = Cluster(clock, ids, store, Registry(types))
+        self._customs = CustomResources(self.cluster)
+        self._garbage = Garbage(self.cluster)
+        self._namespaces = Namespaces(self.cluster)
+        self._expiry = Expiry(self.cluster)
         # A place to stand between clients and the server: delays, errors, cut watches.
         self.around: Callable[[Request, Handler], Awaitable[Answer]] | None = None
-        self._rest = Rest(self.cluster, None)
+        self._documents = Documents(self.cluster.types)
+        self._rest = Rest(self.cluster, self._durability.settle if self._durability else None)
         self._started = False
 
     @property
@@ -63,6 +82,8 @@ class ApiServer:
         for collection in self.cluster.store.collections():
             collection.history.close()
         await self.cluster.background.close()
+        if self._durability is not None:
+            await self._durability.close()
 
     async def _handle(self, request: Request) -> Answer:
         if not self._started:
@@ -76,18 +97,35 @@ class ApiServer:
             answer = internal("the server met an error of its own; its log says more").response()
         if not self.cluster.background.idle:
             self.cluster.background.kick()
+        if self._durability is not None and self._durability.pending:
+            try:
+                await self._durability.settle()
+            except StatusError as error:
+                return error.response()
         return answer
 
     def _start(self) -> None:
         """On the first request, since only then does every clock tell the time."""
         self._started = True
-        namespaces.ensure(self.cluster)
+        for part in (self._customs, self._garbage, self._namespaces, self._expiry, self.cluster.budgets):
+            part.resume()
+        self._namespaces.ensure()
 
     def _dispatch(self, request: Request) -> Answer:
         route = routes.parse(request.path)
-        if route is None:
+        if route is not None:
+            resource = self.cluster.types.find(route.group, route.version, route.plural)
+            if resource is not None:
+                return self._rest.answer(request, route, resource)
+        answer = endpoints.respond(request) or self._documents.respond(request)
+        if answer is None:
             raise no_such_path(request.path)
-        resource = self.cluster.types.find(route.group, route.version, route.plural)
-        if resource is None:
-            raise no_such_path(request.path)
-        return self._rest.answer(request, route, resource)
+        return answer
+
+
+def _durability(journal: "Journal | None", store: Store) -> "Durability | None":
+    if journal is None:
+        return None
+    from karpool.fleet.apiserver.durability import Durability
+
+    return Durability(journal, store)

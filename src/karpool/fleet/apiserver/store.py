@@ -130,6 +130,13 @@ class Store:
             found = self._collections[group_resource] = Collection(group_resource, history)
         return found
 
+    def drop(self, group_resource: str) -> None:
+        """Forget an empty collection; watches on it end."""
+        collection = self._collections.get(group_resource)
+        if collection is not None and not len(collection):
+            collection.history.close()
+            del self._collections[group_resource]
+
     def collections(self) -> list[Collection]:
         return list(self._collections.values())
 

@@ -1,14 +1,90 @@
 """What is served under an object's own path: status, scale, binding, eviction and others."""
 
-from typing import TYPE_CHECKING
+import msgspec
 
+from karpool.fleet.apiserver import binding, eviction, scale
+from karpool.fleet.apiserver.bodies import decode_object
+from karpool.fleet.apiserver.call import Call
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.status import no_such_path
+from karpool.fleet.apiserver.patching import APPLY, apply_patch, patched, read_patch, replace
+from karpool.fleet.apiserver.status import (
+    JSON,
+    bad_request,
+    method_not_allowed,
+    no_such_path,
+    not_implemented,
+    success,
+)
 from karpool.kube.transport import Response
 
-if TYPE_CHECKING:
-    from karpool.fleet.apiserver.rest import Call
+# Parts of the object itself, read and written like it.
+_VIEWS = frozenset({"status", "finalize", "ephemeralcontainers", "resize"})
+_NEED_A_KUBELET = frozenset({"log", "exec", "attach", "portforward", "proxy"})
 
 
-def answer(cluster: Cluster, call: "Call") -> Response:
-    raise no_such_path(call.request.path)
+def answer(cluster: Cluster, call: Call) -> Response:
+    name = call.route.subresource.partition("/")[0]
+    served = name in call.resource.subresources
+    if call.resource.namespaced and call.route.namespace is None:
+        raise no_such_path(call.request.path)
+    if name in _NEED_A_KUBELET and call.resource.group_resource in ("pods", "nodes", "services"):
+        call.record()
+        raise not_implemented(
+            f"{call.resource.plural}/{name}: no container runs behind this server, there is nothing to reach"
+        )
+    if not served or "/" in call.route.subresource:
+        raise no_such_path(call.request.path)
+    if name in _VIEWS:
+        return _view(cluster, call)
+    match name, call.request.method:
+        case "scale", "GET" | "PUT" | "PATCH":
+            return _scale(cluster, call)
+        case "binding", "POST":
+            return _bind(cluster, call)
+        case "eviction", "POST":
+            record = call.record()
+            eviction.evict(cluster, record, decode_object(call.request), dry_run=call.dry_run())
+            return success(code=201)
+    raise method_not_allowed(call.request.method, call.request.path)
+
+
+def _view(cluster: Cluster, call: Call) -> Response:
+    match call.request.method:
+        case "GET":
+            return call.reply(call.record())
+        case "PUT":
+            return call.reply(replace(cluster, call))
+        case "PATCH":
+            return call.reply(apply_patch(cluster, call)[0])
+    raise method_not_allowed(call.request.method, call.request.path)
+
+
+def _scale(cluster: Cluster, call: Call) -> Response:
+    record = call.record()
+    current = scale.read(call.resource, record.object())
+    match call.request.method:
+        case "PUT":
+            wanted = decode_object(call.request)
+        case "PATCH":
+            kind, patch = read_patch(call.request, call.resource)
+            if kind == APPLY:
+                raise bad_request("a scale cannot be applied; use a merge patch of spec.replicas")
+            wanted = patched(kind, current, patch, scale.SCALE)
+        case _:
+            return Response(200, JSON, msgspec.json.encode(current))
+    changed = scale.write(cluster, call.intent(), record, wanted)
+    return Response(200, JSON, msgspec.json.encode(scale.read(call.resource, changed.object())))
+
+
+def _bind(cluster: Cluster, call: Call) -> Response:
+    binding.bind(cluster, call.intent(), call.record(), decode_object(call.request))
+    return success(code=201)
+
+
+def create_binding(cluster: Cluster, call: Call) -> Response:
+    """POST to `bindings`: the pod is named in the body."""
+    if call.request.method != "POST" or call.route.name or call.route.namespace is None:
+        raise method_not_allowed(call.request.method, call.request.path)
+    body = decode_object(call.request)
+    binding.bind_named(cluster, call.intent(), body)
+    return success(code=201)

@@ -7,8 +7,9 @@ nothing stores nothing.
 
 from dataclasses import dataclass, field
 
-from karpool.fleet.apiserver import defaults, immutable
+from karpool.fleet.apiserver import defaults, immutable, semantics
 from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.managed_fields import track_update
 from karpool.fleet.apiserver.metadata import (
     carry_over,
     identify,
@@ -16,17 +17,16 @@ from karpool.fleet.apiserver.metadata import (
     name_errors,
     stamp_new,
 )
-from karpool.fleet.apiserver.namespaces import check_open
 from karpool.fleet.apiserver.record import Record
-from karpool.fleet.apiserver.status import already_exists, bad_request, invalid
+from karpool.fleet.apiserver.status import already_exists, bad_request, forbidden, invalid, not_found
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
+from karpool.fleet.apiserver.views import subresource_view
 
+_HEAD = ("kind", "apiVersion", "metadata")
 _GENERATE_ATTEMPTS = 8
 _GENERATED_PREFIX_MAX = 58  # leaves room for the suffix in 63 characters
 # Kubelets register a node together with its status; every other resource starts without one.
 _STATUS_ON_CREATE = frozenset({"nodes"})
-# Writers of these may touch labels and annotations through the status subresource.
-_STATUS_WITH_METADATA = frozenset({"pods", "nodes"})
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class Intent:
     dry_run: bool = False
     manager: str = "unknown"
     validation: str = "Warn"
+    applying: bool = False  # server-side apply has already written managedFields
     warnings: list[str] = field(default_factory=list)
 
 
@@ -49,24 +50,26 @@ def create(cluster: Cluster, intent: Intent, obj: Object) -> Record:
     if metadata.get("resourceVersion"):
         raise bad_request("metadata.resourceVersion: must not be set on an object to be created")
     if resource.namespaced:
-        check_open(cluster, resource, intent.namespace, metadata.get("name", ""))
+        _check_open(cluster, resource, intent.namespace, metadata.get("name", ""))
     name = _choose_name(cluster, resource, metadata, intent.namespace)
     if "status" in resource.subresources and resource.group_resource not in _STATUS_ON_CREATE:
         obj.pop("status", None)
     _shape(intent, obj)
-    defaults.on_create(resource, obj)
-    _refuse_invalid(resource, obj, name_errors(resource, name))
-    obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": None} | obj
-    obj["metadata"] = stamp_new(
-        metadata, name=name, uid=cluster.ids(), now=cluster.now(), generation=resource.generation
-    )
+    uid = cluster.ids()
+    defaults.on_create(cluster, resource, obj, uid)
+    _refuse_invalid(resource, obj, None, name_errors(resource, name))
+    stamped = stamp_new(metadata, name=name, uid=uid, now=cluster.now(), generation=resource.generation)
+    # Kind, version and metadata first: people read these objects.
+    obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": stamped} | {
+        key: value for key, value in obj.items() if key not in _HEAD
+    }
     collection = cluster.collection(resource)
     if collection.get(intent.namespace, name) is not None:
         raise already_exists(resource, name)
     cluster.admit("CREATE", resource, obj, None)
     track(cluster, intent, None, obj)
     if intent.dry_run:
-        del obj["metadata"]["resourceVersion"]
+        del stamped["resourceVersion"]
         return cluster.store.preview(collection, obj)
     return cluster.store.put(collection, obj)
 
@@ -77,15 +80,12 @@ def update(cluster: Cluster, intent: Intent, record: Record, obj: Object) -> Rec
     identify(resource, obj, intent.namespace, record.name)
     old = record.object()
     carry_over(resource, old, obj)
-    new = _merge_status(old, obj, resource) if intent.subresource == "status" else obj
-    if intent.subresource != "status" and "status" in resource.subresources:
-        new.pop("status", None)
-        if "status" in old:
-            new["status"] = old["status"]
+    new = subresource_view(resource, intent.subresource, old, obj)
     _shape(intent, new)
-    if intent.subresource != "status":
+    if intent.subresource in ("", "scale"):
         defaults.on_update(resource, new, old)
-    _refuse_invalid(resource, new, immutable.errors(resource, new, old))
+    frozen = immutable.errors(resource, intent.subresource, new, old)
+    _refuse_invalid(resource, new, old, frozen)
     return store_changed(cluster, intent, record, old, new)
 
 
@@ -118,8 +118,46 @@ def finished(obj: Object) -> bool:
     return not (obj["kind"] == "Namespace" and isinstance(spec, dict) and spec.get("finalizers"))
 
 
+def check_applied(intent: Intent, applied: Object) -> None:
+    """What an update checks of a body, of one that is applied: it may be far from complete."""
+    identify(intent.resource, applied, intent.namespace, intent.name)
+    _prune(intent, applied)
+
+
+def _check_open(cluster: Cluster, resource: ResourceType, namespace: str, name: str) -> None:
+    """Raise unless objects can be created in the namespace."""
+    record = cluster.store.collection("namespaces").get("", namespace)
+    if record is None:
+        namespaces = cluster.types.preferred("namespaces")
+        assert namespaces is not None
+        raise not_found(namespaces, namespace)
+    if record.deleting:
+        message = f"namespace {namespace} is being terminated"
+        cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+        raise forbidden(resource, name, message, [cause])
+
+
 def track(cluster: Cluster, intent: Intent, old: Object | None, new: Object) -> None:
-    """Keep metadata.managedFields true to who wrote what."""
+    """Keep metadata.managedFields true to who wrote what.
+
+    Following every write of every object would cost more than the write. Until an
+    object is applied for the first time nobody can conflict over it, so unless
+    `track_fields` asks for all, only objects that have entries are followed.
+    """
+    if intent.applying:
+        return
+    known = (old or new)["metadata"].get("managedFields") or new["metadata"].get("managedFields")
+    if not known and not cluster.track_fields:
+        return
+    track_update(
+        old,
+        new,
+        manager=intent.manager,
+        api_version=intent.resource.api_version,
+        now=cluster.now(),
+        schema=intent.resource.schema,
+        subresource=intent.subresource,
+    )
 
 
 def _choose_name(cluster: Cluster, resource: ResourceType, metadata: Object, namespace: str) -> str:
@@ -139,41 +177,30 @@ def _choose_name(cluster: Cluster, resource: ResourceType, metadata: Object, nam
 
 def _shape(intent: Intent, obj: Object) -> None:
     """Drop or refuse unknown fields, then fill in the defaults of the schema."""
-    schema = intent.resource.schema
-    if schema is None:
+    _prune(intent, obj)
+    if intent.resource.schema is not None:
+        intent.resource.schema.default(obj)
+
+
+def _prune(intent: Intent, obj: Object) -> None:
+    unknown = intent.resource.schema.prune(obj) if intent.resource.schema is not None else ()
+    if not unknown or intent.validation == "Ignore":
         return
-    unknown = schema.prune(obj)
-    if unknown and intent.validation != "Ignore":
-        named = [f'unknown field "{path}"' for path in unknown]
-        if intent.validation == "Strict":
-            raise bad_request("strict decoding error: " + ", ".join(named[:20]))
-        intent.warnings += named
-    schema.default(obj)
+    named = [f'unknown field "{path}"' for path in unknown]
+    if intent.validation == "Strict":
+        raise bad_request("strict decoding error: " + ", ".join(named[:20]))
+    intent.warnings += named
 
 
-def _refuse_invalid(resource: ResourceType, obj: Object, errors: list[FieldError]) -> None:
+def _refuse_invalid(
+    resource: ResourceType, obj: Object, old: Object | None, errors: list[FieldError]
+) -> None:
     errors = errors + metadata_errors(obj["metadata"])
     if resource.schema is not None:
-        errors += resource.schema.validate(obj)
+        errors += resource.schema.validate(obj, old)
+        errors = errors or semantics.errors(resource, obj, old)
     if errors:
         raise invalid(resource, str(obj["metadata"].get("name", "")), errors)
-
-
-def _merge_status(old: Object, sent: Object, resource: ResourceType) -> Object:
-    merged = dict(old)
-    merged["metadata"] = metadata = dict(old["metadata"])
-    if resource.group_resource in _STATUS_WITH_METADATA:
-        for name in ("labels", "annotations"):
-            if name in sent["metadata"]:
-                metadata[name] = sent["metadata"][name]
-    if "managedFields" in sent["metadata"]:
-        metadata["managedFields"] = sent["metadata"]["managedFields"]
-    merged["apiVersion"] = sent["apiVersion"]
-    if "status" in sent:
-        merged["status"] = sent["status"]
-    else:
-        merged.pop("status", None)
-    return merged
 
 
 def _spec_changed(resource: ResourceType, old: Object, new: Object) -> bool:

@@ -1,0 +1,79 @@
+"""One request on a resource, and the readings of it that several verbs share."""
+
+from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.reading import find
+from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.rendering import Form, Renderer, negotiate
+from karpool.fleet.apiserver.routes import Query, Route
+from karpool.fleet.apiserver.selectors import Selection, parse_selection
+from karpool.fleet.apiserver.status import JSON, bad_request
+from karpool.fleet.apiserver.types import ResourceType
+from karpool.fleet.apiserver.writing import Intent
+from karpool.kube.transport import Request, Response
+
+_MANAGER_MAX = 128
+
+
+class Call:
+    """One request, and the readings of it that several verbs share."""
+
+    def __init__(self, cluster: Cluster, request: Request, route: Route, resource: ResourceType) -> None:
+        self.cluster = cluster
+        self.request = request
+        self.route = route
+        self.resource = resource
+        self.query = Query(request.query)
+        self.namespace = route.namespace or ""
+        self.warnings: list[str] = []
+
+    def record(self) -> Record:
+        return find(self.cluster, self.resource, self.namespace, self.route.name)
+
+    def selection(self, fields: str = "") -> Selection:
+        return parse_selection(
+            self.cluster.collection(self.resource),
+            self.route.namespace if self.resource.namespaced else "",
+            self.query.text("labelSelector"),
+            ",".join(part for part in (self.query.text("fieldSelector"), fields) if part),
+        )
+
+    def dry_run(self) -> bool:
+        values = self.query.all("dryRun")
+        if any(value not in ("", "All") for value in values):
+            raise bad_request(f"dryRun={values[-1][:40]!r}: must be All")
+        return "All" in values
+
+    def intent(self) -> Intent:
+        manager = self.query.text("fieldManager")
+        if len(manager) > _MANAGER_MAX or not manager.isprintable():
+            raise bad_request(f"fieldManager: must be at most {_MANAGER_MAX} printable characters")
+        if not manager:
+            manager = self.request.headers.get("user-agent", "").partition("/")[0][:_MANAGER_MAX]
+        return Intent(
+            self.resource,
+            self.namespace,
+            self.route.name,
+            self.route.subresource,
+            self.dry_run(),
+            manager or "unknown",
+            self.query.choice("fieldValidation", "Ignore", "Warn", "Strict") or "Warn",
+            warnings=self.warnings,
+        )
+
+    def renderer(self) -> Renderer:
+        form = negotiate(self.request.headers.get("accept", ""))
+        include = ""
+        if form is Form.TABLE:
+            include = self.query.choice("includeObject", "None", "Metadata", "Object")
+        return Renderer(self.resource, form, now=self.cluster.clock.now(), include_object=include)
+
+    def reply(self, record: Record, *, code: int = 200) -> Response:
+        headers = JSON
+        if self.warnings:
+            headers = JSON | {"warning": ", ".join(map(_warning, self.warnings[:20]))}
+        return Response(code, headers, self.renderer().one(record))
+
+
+def _warning(text: str) -> str:
+    printable = "".join(c if c.isprintable() and c.isascii() else "?" for c in text[:500])
+    return '299 - "' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,84 @@
+"""What built-in objects must fulfil beyond their schema: fields that have to agree with each other."""
+
+from collections.abc import Callable
+from typing import Any
+
+from karpool.fleet.apiserver.crds import validate_crd
+from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
+from karpool.model.disruption import scaled
+from karpool.model.errors import Invalid
+from karpool.model.meta import LabelSelector, convert
+
+
+def errors(resource: ResourceType, obj: Object, old: Object | None) -> list[FieldError]:
+    """Called for objects that passed their schema."""
+    check = _CHECKS.get(resource.group_resource)
+    return check(obj, old) if check is not None else []
+
+
+def _at(obj: Any, *path: str) -> Any:
+    for step in path:
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
+def _workload(obj: Object, old: Object | None) -> list[FieldError]:
+    selector = _at(obj, "spec", "selector")
+    if not selector:
+        detail = "a selector is needed, and it cannot be empty"
+        return [FieldError("spec.selector", None, "FieldValueRequired", detail)]
+    try:
+        compiled = convert(selector, LabelSelector).compile()
+    except Invalid as error:
+        return [FieldError(f"spec.selector.{error.path}", error.value, "FieldValueInvalid", error.reason)]
+    found = []
+    labels = _at(obj, "spec", "template", "metadata", "labels") or {}
+    if not compiled.matches(labels):
+        detail = "spec.selector does not select pods with these labels"
+        found.append(FieldError("spec.template.metadata.labels", labels, "FieldValueInvalid", detail))
+    policy = _at(obj, "spec", "template", "spec", "restartPolicy")
+    if policy not in (None, "Always"):
+        path = "spec.template.spec.restartPolicy"
+        found.append(FieldError(path, policy, "FieldValueNotSupported", "only Always is possible here"))
+    return found
+
+
+def _job(obj: Object, old: Object | None) -> list[FieldError]:
+    policy = _at(obj, "spec", "template", "spec", "restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        return []
+    path = "spec.template.spec.restartPolicy"
+    return [FieldError(path, policy, "FieldValueNotSupported", "must be OnFailure or Never")]
+
+
+def _budget(obj: Object, old: Object | None) -> list[FieldError]:
+    spec = obj.get("spec") or {}
+    found = []
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        detail = "minAvailable and maxUnavailable exclude each other"
+        found.append(FieldError("spec", None, "FieldValueInvalid", detail))
+    for field in ("minAvailable", "maxUnavailable"):
+        if spec.get(field) is not None:
+            try:
+                scaled(spec[field], 0, f"spec.{field}")
+            except Invalid as error:
+                found.append(FieldError(error.path, error.value, "FieldValueInvalid", error.reason))
+    try:
+        if spec.get("selector") is not None:
+            convert(spec["selector"], LabelSelector).compile()
+    except Invalid as error:
+        found.append(
+            FieldError(f"spec.selector.{error.path}", error.value, "FieldValueInvalid", error.reason)
+        )
+    return found
+
+
+_CHECKS: dict[str, Callable[[Object, Object | None], list[FieldError]]] = {
+    "deployments.apps": _workload,
+    "replicasets.apps": _workload,
+    "statefulsets.apps": _workload,
+    "daemonsets.apps": _workload,
+    "jobs.batch": _job,
+    "poddisruptionbudgets.policy": _budget,
+    "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
+}
