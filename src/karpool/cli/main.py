@@ -53,8 +53,15 @@ class LazyGroup(click.Group):
     epilog="Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of 'does not fit'.",
 )
 @click.version_option(__version__, "--version", prog_name="karpool", message="%(prog)s %(version)s")
-def commands() -> None:
+@click.option("-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="How much to log, 0 to 5.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="Default: text in a terminal, else json."
+)
+def commands(verbosity: int, log_format: str | None) -> None:
     """The capacity brain of a Kubernetes fleet."""
+    from karpool.cli import logs
+
+    logs.configure(verbosity, as_json=None if log_format is None else log_format == "json")
 
 
 def run(arguments: Sequence[str], program: str) -> int:

@@ -89,7 +89,6 @@ class Feed(Generic[T]):
         self._gate = gate
         self.get = informer.get
         self.objects = informer.objects
-        self.keys = informer.keys
 
     def __len__(self) -> int:
         return len(self._informer)

@@ -1,0 +1,34 @@
+"""Where log lines go: stderr, as text in a terminal, as one JSON object a line otherwise."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.INFO, logging.DEBUG)
+
+
+def configure(verbosity: int, *, as_json: bool | None = None) -> None:
+    """`verbosity` counts as Kubernetes does: 0 warnings, 1 to 3 decisions, 4 and more every stage."""
+    renderers: list[Any]
+    if as_json if as_json is not None else not sys.stderr.isatty():
+        renderers = [
+            structlog.processors.dict_tracebacks,
+            structlog.processors.EventRenamer("msg"),
+            structlog.processors.JSONRenderer(),
+        ]
+    else:
+        plain = structlog.dev.plain_traceback
+        renderers = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", key="ts"),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[min(verbosity, len(_LEVELS) - 1)]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
