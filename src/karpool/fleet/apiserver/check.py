@@ -46,8 +46,8 @@ def _compile(node: Node) -> Check | None:
             return _check_integer(node)
         case "quantity":
             return STRING_FORMATS["quantity"]
-        case "int-or-string" if not _has_conditions(node):
-            return lambda value: type(value) is int or type(value) is str
+        case "int-or-string" if node.enum is None and node.minimum is None and node.maximum is None:
+            return _check_int_or_string(node)
     return lambda value: fits(node, value)
 
 
@@ -98,6 +98,17 @@ def _check_string(node: Node) -> Check:
             and (matches is None or matches(value))
             and (form is None or form(value))
         )
+
+    return check
+
+
+def _check_int_or_string(node: Node) -> Check:
+    if node.multiple_of or node.min_length is not None or node.max_length is not None:
+        return lambda value: fits(node, value)
+    matches = node.pattern.matches if node.pattern is not None else None
+
+    def check(value: Any) -> bool:
+        return type(value) is int or (type(value) is str and (matches is None or matches(value)))
 
     return check
 

@@ -13,7 +13,6 @@ from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.kube.transport import Request, Response
 
 _JSON = "application/json"
-_PROTOBUF = (openapi_protobuf.CONTENT_TYPE, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
 
 
 class Documents:
@@ -100,7 +99,8 @@ def _form(path: str, accept: str) -> str:
         return discovery.negotiate_aggregated(accept) or ""
     if path == "/openapi/v2":
         offers = [offer.split(";")[0].strip() for offer in accept.split(",")]
-        return next((offer for offer in offers if offer in _PROTOBUF), "")
+        asked = any(offer in openapi_protobuf.ACCEPTED for offer in offers)
+        return openapi_protobuf.CONTENT_TYPE if asked else ""
     return ""
 
 

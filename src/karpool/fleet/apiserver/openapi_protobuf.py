@@ -12,7 +12,13 @@ import msgspec
 
 from karpool.fleet.apiserver.types import Object
 
-CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+# What clients ask for, and how the answer is labelled: "@" is not allowed in a media type, and
+# Go's parser refuses it.
+ACCEPTED = (
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+)
+CONTENT_TYPE = ACCEPTED[1]
 
 
 def encode_document(document: Object) -> bytes:

@@ -136,6 +136,8 @@ def read_schema(
     _read_plain(node, schema, path)
     _read_children(node, schema, resolve, path, depth + 1)
     _read_rules(node, schema, path)
+    if node.type == "int-or-string" and [branch.type for branch in node.any_of] == ["integer", "string"]:
+        node.any_of = ()  # says the same again, as the generators of definitions do
     return node
 
 
