@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 SIZE_LIMIT = 64 * 1024 * 1024
+DEPTH_LIMIT = 200
 NODE_LIMIT = 5_000_000  # after expanding aliases
 
 
@@ -27,6 +28,13 @@ class _Loader(_Base):  # type: ignore[misc]  # the C loader is there or not, at 
 
 
 _TAGS = "tag:yaml.org,2002:"
+# Sets, dates and binary data have no place in JSON, whatever a tag may say.
+_PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+_Loader.yaml_constructors = {
+    tag: make
+    for tag, make in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAGS) in _PLAIN
+}
 # YAML 1.1 also knows base-60 numbers, dates and "="; Go's reader does not.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in pairs if tag.removeprefix(_TAGS) in ("bool", "null", "merge")]
@@ -66,6 +74,7 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
         raise Unusable(f"is larger than {size_limit} bytes")
     loader = _Loader(data)
     try:
+        _bound_nesting(data)
         while loader.check_data():
             document = loader.get_data()
             _bound_expansion(document)
@@ -82,6 +91,18 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
         raise Unusable("holds a value that cannot be used") from None
     finally:
         loader.dispose()
+
+
+def _bound_nesting(data: bytes) -> None:
+    """The C loader builds nodes by recursion without a limit, and takes the process down with it."""
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                raise Unusable(f"is nested more than {DEPTH_LIMIT} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _bound_expansion(document: Any) -> None:
