@@ -119,11 +119,14 @@ class PodSpec(Wire, frozen=True):
     volumes: list[Volume] | None = None
     host_network: bool | None = None
     termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
+    restart_policy: str = ""
 
 
 class ContainerStatus(Wire, frozen=True):
     name: str = ""
     ready: bool = False
+    restart_count: Int32 = 0
     allocated_resources: QuantityMap | None = None
     resources: ResourceRequirements | None = None
 
