@@ -145,6 +145,7 @@ class Catalogue:
         self._prices = prices
         self._zones = dict(zones or {})
         self._learnt: set[str] = set()
+        self._label_keys: tuple[int, frozenset[str]] = (-1, frozenset())
         self._types = {each.name: each for each in types}
         if prices is not None:
             self._price_all()
@@ -161,7 +162,10 @@ class Catalogue:
     @property
     def label_keys(self) -> frozenset[str]:
         """Every label that some type constrains: the provider's well-known labels."""
-        return frozenset(key for each in self._types.values() for key in each.requirements)
+        if self._label_keys[0] != self.version:
+            keys = frozenset(key for each in self._types.values() for key in each.requirements)
+            self._label_keys = (self.version, keys)
+        return self._label_keys[1]
 
     def is_learnt(self, name: str) -> bool:
         return name in self._learnt

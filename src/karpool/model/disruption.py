@@ -69,15 +69,16 @@ def allowance(spec: PodDisruptionBudgetSpec, *, pods: int, replicas: int, health
     return Allowance(expected, desired, max(0, healthy - desired) if expected > 0 else 0)
 
 
-def scaled(amount: int | str, total: int, path: str) -> int:
-    """A number as it is, a percentage of `total` rounded up; raises Invalid for anything else."""
+def scaled(amount: int | str, total: int, path: str, *, down: bool = False) -> int:
+    """A number as it is, a percentage of `total` rounded up (or down); raises Invalid for anything else."""
     if isinstance(amount, int) and not isinstance(amount, bool):
         if amount < 0:
             raise Invalid(path, amount, "must not be negative")
         return amount
     if not isinstance(amount, str) or not re.fullmatch(r"[0-9]{1,9}%", amount):
         raise Invalid(path, amount, "must be a whole number or a percentage like 25%")
-    return -(-int(amount[:-1]) * total // 100)
+    percent = int(amount[:-1])
+    return percent * total // 100 if down else -(-percent * total // 100)
 
 
 @dataclass(frozen=True, slots=True)
