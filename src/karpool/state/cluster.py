@@ -19,12 +19,17 @@ from karpool.model.meta import Labels, WireObject, convert
 from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.model.shape import PodShape, shape_of
+from karpool.model.volumes import Alternatives, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.state.node_store import NodeStore
 from karpool.state.nodes import NodeRow, node_row
 from karpool.state.pod_store import PodStore
 from karpool.state.problems import Problem, Problems
 from karpool.state.room import RESOURCE_LIMIT, RoomStore
 from karpool.state.snapshot import Snapshot, StoredSnapshot
+from karpool.state.volume_store import VolumeStore
+
+# An entry that no node satisfies: what a pod has whose volumes cannot be understood.
+_NOWHERE: tuple[Alternatives, ...] = ((),)
 
 
 class Namespace(WireObject, frozen=True):
@@ -72,12 +77,16 @@ class Sink:
 
 
 class ClusterState:
-    def __init__(self) -> None:
+    """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
+    where they like, instead of waiting for claims that never come."""
+
+    def __init__(self, *, volumes: bool = True) -> None:
         self.problems = Problems()
         self.version = 0
         self._nodes = NodeStore()
         self._room = RoomStore()
         self._pods = PodStore(self._charge)
+        self._volumes = VolumeStore() if volumes else None
         self._namespaces: dict[str, Labels] = {}
         self._namespaces_shared = False
         self._latest: Snapshot | None = None
@@ -91,9 +100,12 @@ class ClusterState:
                 lambda: list(self._namespaces),
             ),
         }
+        if self._volumes is not None:
+            self._kinds |= self._volume_kinds(self._volumes)
 
     def snapshot(self) -> Snapshot:
         """The present, for keeps; the same object until something changes. O(columns)."""
+        self._reshape_affected_pods()
         if self._latest is None:
             rows, shape_ids, by_row, pending = self._pods.views()
             free, allocatable, slots = self._room.views()
@@ -181,6 +193,8 @@ class ClusterState:
             self.problems.add("Pod", key, error)
             return
         self.problems.clear("Pod", key)
+        if self._volumes is not None and self._volumes.put_pod(key, pod):
+            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
         self.put_pod(key, shape, pod.spec.node_name)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
@@ -191,6 +205,8 @@ class ClusterState:
     def remove_pod(self, namespace: str, name: str) -> None:
         key = f"{namespace}/{name}" if namespace else name
         self.problems.clear("Pod", key)
+        if self._volumes is not None:
+            self._volumes.remove_pod(key)
         if self._pods.remove(key):
             self._changed()
 
@@ -209,6 +225,43 @@ class ClusterState:
     def _changed(self) -> None:
         self.version += 1
         self._latest = None
+
+    def _volume_kinds(self, store: VolumeStore) -> dict[str, _Kind]:
+        return {
+            "PersistentVolumeClaim": _Kind(
+                PersistentVolumeClaim, store.put_claim, store.remove_claim, lambda: list(store.claims)
+            ),
+            "PersistentVolume": _Kind(
+                PersistentVolume,
+                store.put_volume,
+                lambda _, name: store.remove_volume(name),
+                lambda: list(store.volumes),
+            ),
+            "StorageClass": _Kind(
+                StorageClass,
+                store.put_class,
+                lambda _, name: store.remove_class(name),
+                lambda: list(store.classes),
+            ),
+        }
+
+    def _reshape_affected_pods(self) -> None:
+        """Give pods whose claims, volumes or classes changed the shape that follows from them."""
+        if self._volumes is None or not self._volumes.affected:
+            return
+        affected, self._volumes.affected = self._volumes.affected, set()
+        for key in affected:
+            if key in self._pods:
+                shape = self._pods.shape_of(key).with_volumes(self._volume_terms(self._volumes, key))
+                if self._pods.reshape(key, shape):
+                    self._changed()
+
+    def _volume_terms(self, store: VolumeStore, key: str) -> tuple[Alternatives, ...]:
+        try:
+            return store.terms(key)
+        except Invalid as error:
+            self.problems.add("Pod", key, error)
+            return _NOWHERE
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)

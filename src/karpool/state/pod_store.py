@@ -65,6 +65,12 @@ class PodStore:
         self._attach(key, slot, shape_id, node, row)
         return True
 
+    def reshape(self, key: str, shape: PodShape) -> bool:
+        """The pod stays where it is, with another shape; whether that is news."""
+        slot = self._slot_of[key]
+        row = self._rows[slot]
+        return self.put(key, shape, self._home_of.get(key, ""), row if row >= 0 else None)
+
     def remove(self, key: str) -> bool:
         slot = self._slot_of.get(key)
         if slot is None:

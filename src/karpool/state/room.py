@@ -25,7 +25,7 @@ class RoomStore:
         self._offered: list[Mapping[str, int]] = []
         self._taken: list[dict[str, int]] = []
         self._pods: list[int] = []
-        self._allocatable: dict[str, Column[np.int64]] = {}
+        self._allocatable: dict[str, Column[np.int64]] = {PODS: Column(np.int64)}
         self._free: dict[str, Column[np.int64]] = {}
         self._slots = Column(np.int64)
 
@@ -45,13 +45,14 @@ class RoomStore:
         self._offered[row] = allocatable
         ignored = []
         for resource in {**old, **allocatable}:
+            if resource != PODS and resource not in self._free and not self._add_column(resource):
+                ignored.append(resource)
+                continue
+            self._allocatable[resource][row] = min(max(allocatable.get(resource, 0), 0), INT64_MAX)
             if resource == PODS:
                 self._refresh_slots(row)
-            elif resource in self._free or self._add_column(resource):
-                self._allocatable[resource][row] = min(max(allocatable.get(resource, 0), 0), INT64_MAX)
-                self._refresh(row, resource)
             else:
-                ignored.append(resource)
+                self._refresh(row, resource)
         return True, ignored
 
     def take(self, row: int, requests: Requests, pods: int) -> None:
@@ -86,11 +87,11 @@ class RoomStore:
 
     def _refresh(self, row: int, resource: str) -> None:
         left = self._offered[row].get(resource, 0) - self._taken[row].get(resource, 0)
-        self._free[resource][row] = max(left, 0)
+        self._free[resource][row] = min(max(left, 0), INT64_MAX)
 
     def _refresh_slots(self, row: int) -> None:
         left = self._offered[row].get(PODS, 0) - self._pods[row]
-        self._slots[row] = max(left, 0)
+        self._slots[row] = min(max(left, 0), INT64_MAX)
 
     def _add_column(self, resource: str) -> bool:
         if len(self._free) >= RESOURCE_LIMIT:

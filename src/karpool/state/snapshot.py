@@ -90,6 +90,8 @@ class Snapshot(ABC):
 
     def free(self, resource: str) -> Int64s:
         """What is left of a resource, never below zero; zeros for one that no node offers."""
+        if resource == PODS:
+            return self.slots
         known = self._free.get(resource)
         if known is None:
             known = self._free[resource] = read_only(self._read_free(resource))
@@ -134,8 +136,8 @@ class Snapshot(ABC):
 
     def minus(self, placements: Iterable[Placement]) -> "Snapshot":
         """As if these pods were on their nodes already."""
-        placements = tuple(placements)
-        return Minus(self, placements) if placements else self
+        some = tuple(each for each in placements if each.count)
+        return Minus(self, some) if some else self
 
     def plus(self, nodes: Iterable[NodeRow]) -> "Snapshot":
         """As if these nodes had joined; raises Invalid for a name that is taken."""
@@ -167,7 +169,7 @@ class StoredSnapshot(Snapshot):
         pending: Mapping[str, int],
     ) -> None:
         super().__init__(version, nodes, shapes, namespaces)
-        self._resources = tuple(allocatable)
+        self._resources = tuple(free)
         self._free.update(free)
         self._allocatable.update(allocatable)
         self.slots = slots
