@@ -14,15 +14,13 @@ from typing import Any
 from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.types import Object
+from karpool.fleet.faults import Faults
 from karpool.fleet.runtime import Build, Context, Informers, SharedInformers, Supervisor
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.events import EventRecorder
 from karpool.kube.informer import Informer
 from karpool.kube.resource import CRDS
-from karpool.kube.transport import Transport
-
-Wrap = Callable[[str, Transport], Transport]
 
 
 class EmbeddedCluster:
@@ -33,15 +31,13 @@ class EmbeddedCluster:
         clock: Clock,
         seed: int = 0,
         crds: Iterable[Object] = (),
-        wrap: Wrap = lambda component, transport: transport,
     ) -> None:
-        """`wrap` stands between a component and the server; faults come in there."""
         self.name = name
         self.clock = clock
         self.server = ApiServer(clock, ids=self._uuids(f"{seed}/{name}/ids"))
         self._seed = seed
         self._crds = tuple(crds)
-        self._wrap = wrap
+        self.faults = Faults(clock, crash=self._kill)
         self._stack = AsyncExitStack()
         self._supervisor: Supervisor | None = None
 
@@ -52,7 +48,7 @@ class EmbeddedCluster:
 
     def client(self, component: str) -> Client:
         """A client of its own for `component`, without rate limits: the server is in this process."""
-        transport = self._wrap(component, InProcess(self.server))
+        transport = self.faults.wrap(component, InProcess(self.server))
         chance = self.random(f"{component}/chance").random
         return Client(transport, self.clock, name=self.name, qps=None, field_manager=component, chance=chance)
 
@@ -80,6 +76,9 @@ class EmbeddedCluster:
 
     def _watch(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> None:
         self._watching.append(group.create_task(informer.run(), name=f"informer {informer.resource}"))
+
+    def _kill(self, component: str) -> None:
+        self.components.kill(component)
 
     async def _stop(self) -> None:
         await self.components.stop()

@@ -170,11 +170,15 @@ class Supervisor:
         if name not in self._tasks:
             self._tasks[name] = self._group.create_task(self._keep(name), name=name)
 
-    async def crash(self, name: str) -> None:
+    def kill(self, name: str) -> asyncio.Task[None]:
         """Stop a component wherever it is, as kill -9 would; it stays down until `start`."""
         task = self._tasks.pop(name)
         task.cancel()
-        await asyncio.wait((task,))
+        return task
+
+    async def crash(self, name: str) -> None:
+        """`kill`, and wait until it is dead."""
+        await asyncio.wait((self.kill(name),))
 
     async def stop(self) -> None:
         for name in list(self._tasks):
