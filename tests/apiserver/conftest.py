@@ -1,7 +1,7 @@
 import pytest
 
 from karpool.fleet.apiserver.server import ApiServer
-from tests.apiserver.serving import PLAIN_TYPES, Client, StillClock, counted
+from tests.apiserver.serving import Client, StillClock, counted
 
 
 @pytest.fixture
@@ -11,4 +11,4 @@ def clock() -> StillClock:
 
 @pytest.fixture
 def client(clock: StillClock) -> Client:
-    return Client(ApiServer(clock, ids=counted(), types=PLAIN_TYPES))
+    return Client(ApiServer(clock, ids=counted()))

@@ -9,7 +9,6 @@ from typing import Any
 
 from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.apiserver.types import ResourceType
 from karpool.kube.transport import Request, Response
 
 Object = dict[str, Any]
@@ -33,50 +32,6 @@ class StillClock:
 def counted() -> Callable[[], str]:
     numbers = itertools.count(1)
     return lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"
-
-
-STATUS = frozenset({"status"})
-SCALED = frozenset({"status", "scale"})
-PLAIN_TYPES = [
-    ResourceType(
-        "",
-        "v1",
-        "Namespace",
-        "namespaces",
-        "namespace",
-        False,
-        subresources=frozenset({"status", "finalize"}),
-        generation=False,
-    ),
-    ResourceType("", "v1", "Node", "nodes", "node", False, subresources=STATUS, generation=False),
-    ResourceType(
-        "",
-        "v1",
-        "Pod",
-        "pods",
-        "pod",
-        True,
-        subresources=frozenset({"status", "binding", "eviction", "log", "ephemeralcontainers", "resize"}),
-        generation=False,
-    ),
-    ResourceType("", "v1", "ConfigMap", "configmaps", "configmap", True, generation=False),
-    ResourceType("", "v1", "Secret", "secrets", "secret", True, generation=False),
-    ResourceType("", "v1", "Service", "services", "service", True, subresources=STATUS, generation=False),
-    ResourceType("", "v1", "Event", "events", "event", True, generation=False),
-    ResourceType("", "v1", "Binding", "bindings", "binding", True, generation=False),
-    ResourceType("apps", "v1", "Deployment", "deployments", "deployment", True, subresources=SCALED),
-    ResourceType("apps", "v1", "ReplicaSet", "replicasets", "replicaset", True, subresources=SCALED),
-    ResourceType("apps", "v1", "StatefulSet", "statefulsets", "statefulset", True, subresources=SCALED),
-    ResourceType(
-        "policy",
-        "v1",
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        "poddisruptionbudget",
-        True,
-        subresources=STATUS,
-    ),
-]
 
 
 class Client:

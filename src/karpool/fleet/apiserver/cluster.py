@@ -31,10 +31,14 @@ class Cluster:
         self.admission: list[Admission] = []
         self.background = Background()
         self.budgets = DisruptionBudgets(self)
+        self._second, self._written = -1, ""
         self.track_fields = False  # metadata.managedFields for objects that were never applied
 
     def now(self) -> str:
-        return rfc3339(self.clock.now())
+        seconds = int(self.clock.now())
+        if seconds != self._second:  # formatting costs as much as encoding a pod
+            self._second, self._written = seconds, rfc3339(seconds)
+        return self._written
 
     def suffix(self) -> str:
         """Five characters for generateName, drawn from `ids`."""

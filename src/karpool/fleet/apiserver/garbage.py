@@ -46,7 +46,7 @@ class Garbage:
 
     def _on_dependent(self, event: Event) -> None:
         for uid in event.record.owners:
-            owner = self._store.by_uid(uid)
+            owner = self._owner(event.record, uid)
             if owner is None:
                 if event.type != "DELETED":
                     self._schedule(self._reconsider, event.record.uid)
@@ -98,9 +98,16 @@ class Garbage:
             has_dependents = bool(self._store.dependents(uid))
             self._delete(record, obj, foreground=bool(waiting) and has_dependents)
 
+    def _owner(self, dependent: Record, uid: str) -> Record | None:
+        """An owner lives in the dependent's namespace or in none; any other is as good as absent."""
+        owner = self._store.by_uid(uid)
+        if owner is not None and owner.namespace and owner.namespace != dependent.namespace:
+            return None
+        return owner
+
     def _owner_state(self, dependent: Record, reference: Object) -> str:
-        owner = self._store.by_uid(reference["uid"])
-        if owner is None or (owner.namespace and owner.namespace != dependent.namespace):
+        owner = self._owner(dependent, reference["uid"])
+        if owner is None:
             group = reference["apiVersion"].rpartition("/")[0]
             # An owner of a kind that is not served here cannot be known to be absent.
             known = self._cluster.types.of_kind(group, reference["kind"]) is not None
