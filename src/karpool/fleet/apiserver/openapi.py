@@ -19,12 +19,8 @@ Operation = Callable[[ResourceType, str, str], Object]
 _V3 = "#/components/schemas/"
 _V2 = "#/definitions/"
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force")
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def schema_name(resource: ResourceType) -> str:
@@ -158,6 +154,11 @@ def _parameters(method: str) -> list[str]:
     return [name for name in _QUERY if name != "force" or method == "patch"]
 
 
+def _patches(resource: ResourceType) -> tuple[str, ...]:
+    """kubectl sends strategic merge patches where this list has them; custom resources take none."""
+    return _PATCHES if resource.custom else (*_PATCHES, _STRATEGIC)
+
+
 def _v3_operation(resource: ResourceType, method: str, verb: str) -> Object:
     reference = {"$ref": _V3 + schema_name(resource)}
     result: Object = {
@@ -173,7 +174,9 @@ def _v3_operation(resource: ResourceType, method: str, verb: str) -> Object:
     if verb in ("create", "update"):
         result["requestBody"] = {"content": {"application/json": {"schema": reference}}}
     elif verb == "patch":
-        result["requestBody"] = {"content": {patch: {"schema": {"type": "object"}} for patch in _PATCHES}}
+        result["requestBody"] = {
+            "content": {form: {"schema": {"type": "object"}} for form in _patches(resource)}
+        }
     if verb in ("get", "create", "update", "patch"):
         result["responses"]["200"]["content"] = {"application/json": {"schema": reference}}
     return result
