@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from karpool.model import catalogue_files
 from karpool.model.catalogue import Catalogue
 from karpool.model.catalogue_files import PACKED, load_shipped, read_catalogue, shipped_regions
 from karpool.model.errors import Invalid
@@ -209,9 +210,13 @@ def test_what_is_no_catalogue_is_refused(data: bytes) -> None:
         read_catalogue(data)
 
 
-def test_a_file_that_unpacks_without_end_is_refused() -> None:
+def test_a_file_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue_files, "_FILE_MAX", 1000)
+
     with pytest.raises(Invalid, match="larger than 64 MiB when unpacked"):
-        read_catalogue(gzip.compress(b" " * (65 * MIB), compresslevel=1))
+        read_catalogue(gzip.compress(b" " * 1001))
+    with pytest.raises(Invalid, match="is larger than 64 MiB"):
+        read_catalogue(b" " * 1001)
 
 
 def row(name: str, region: str = "r-1", **more: Any) -> dict[str, Any]:

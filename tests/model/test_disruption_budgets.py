@@ -13,6 +13,7 @@ from karpool.model.disruption import (
     allowance,
     blocking_budget,
     budget_of,
+    scaled,
 )
 from karpool.model.errors import Invalid
 from karpool.model.meta import convert
@@ -78,6 +79,14 @@ def test_what_is_allowed_never_goes_below_what_is_desired(
         )
         assert 0 <= found.disruptions <= healthy
         assert found.disruptions == 0 or healthy - found.disruptions >= found.desired_healthy
+
+
+@pytest.mark.parametrize(
+    ("amount", "up", "down"), [("25%", 2, 1), ("50%", 3, 2), ("100%", 5, 5), ("0%", 0, 0), (7, 7, 7)]
+)
+def test_percentages_round_the_way_that_is_asked_for(amount: int | str, up: int, down: int) -> None:
+    assert scaled(amount, 5, "spec.x") == up
+    assert scaled(amount, 5, "spec.x", down=True) == down
 
 
 @pytest.mark.parametrize("amount", [-1, "x", "10", "-5%", "5.5%", "%", "9999999999%"])

@@ -124,7 +124,7 @@ def test_the_examples_are_good(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", READERS)
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_one_spoilt_field_is_accepted_or_named(kind: str, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(list(places(RICH[kind]))))
@@ -147,7 +147,7 @@ def test_every_field_may_be_missing_or_null(kind: str) -> None:
                 assert error.reason
 
 
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_a_spoilt_catalogue_is_accepted_or_named(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(list(places(CUSTOM))))
