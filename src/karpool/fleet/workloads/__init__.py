@@ -1,0 +1,17 @@
+"""The controllers that turn workloads into pods."""
+
+from collections.abc import Mapping
+
+from karpool.fleet.runtime import Build
+from karpool.fleet.workloads.deployment import DeploymentController
+from karpool.fleet.workloads.replicaset import ReplicaSetController
+from karpool.fleet.workloads.statefulset import StatefulSetController
+
+
+def workload_components() -> Mapping[str, Build]:
+    """What to add to a cluster, by the names upstream gives these controllers."""
+    return {
+        "deployment-controller": DeploymentController,
+        "replicaset-controller": ReplicaSetController,
+        "statefulset-controller": StatefulSetController,
+    }

@@ -1,0 +1,309 @@
+"""The objects a controller's owners have, including what it wrote a moment ago.
+
+A watch tells of a write some time after the write is done. Whoever counts only what
+the watch has told creates the missing pod twice. So every write of ours is assumed
+here at once, and replaced by what the watch tells as soon as that is as new. After
+a restart, `catch_up` asks the server what a predecessor did that the watch has not
+told yet. What is assumed and never confirmed is checked again by `verify`.
+
+Objects without a controller are kept apart, by label, for adoption.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from karpool.fleet.runtime import STRUCTS, Feed
+from karpool.kube.client import Client
+from karpool.kube.decoding import Object
+from karpool.kube.errors import NotFound
+from karpool.kube.informer import Change
+from karpool.kube.resource import Key, Resource
+from karpool.model.labels import Selector
+from karpool.model.meta import ObjectMeta, OwnerReference, Wire
+
+T = TypeVar("T")
+
+VERIFY_SECONDS = 30.0
+
+
+def meta_of(obj: Any) -> ObjectMeta:
+    if isinstance(obj, dict):
+        return msgspec.convert(obj["metadata"], ObjectMeta)
+    meta: ObjectMeta = obj.metadata
+    return meta
+
+
+def key_of(meta: ObjectMeta) -> Key:
+    return Key(meta.namespace, meta.name)
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return owner
+    return None
+
+
+def version_of(meta: ObjectMeta) -> int:
+    """Versions of the embedded server are numbers that grow over all kinds."""
+    return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+
+
+def label_pair(selector: Selector) -> tuple[str, str] | None:
+    """A label that everything selected must have, to look up instead of trying all."""
+    for requirement in selector.requirements:
+        if requirement.operator == "In" and len(requirement.values) == 1:
+            return requirement.key, next(iter(requirement.values))
+    return None
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    uid: str
+    version: int
+    owner: str  # uid of the controller; empty for an orphan
+    object: T
+
+
+class _Listed(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Dependents(Generic[T]):
+    """Objects of `resource` that are controlled by owners of one kind, or by nobody."""
+
+    def __init__(
+        self,
+        feed: Feed[T],
+        client: Client,
+        resource: Resource,
+        owner: Resource,
+        *,
+        on_owner: Callable[[Key, str], None],
+        on_orphan: Callable[[str, dict[str, str]], None],
+    ) -> None:
+        """`on_owner(key, change)` hears which owner to look at again; `change` is ADDED, MODIFIED or
+        DELETED. `on_orphan(namespace, labels)` hears of an object that has no controller."""
+        self._client = client
+        self.resource = resource
+        self._owner = owner
+        self._on_owner = on_owner
+        self._on_orphan = on_orphan
+        self._entries: dict[Key, _Entry[T]] = {}
+        self._by_owner: dict[str, dict[Key, T]] = {}
+        self._orphans: dict[tuple[str, str, str], dict[Key, T]] = {}
+        self._assumed: dict[Key, float] = {}  # not yet confirmed -> since when
+        self._going: dict[str, Key] = {}  # uids we deleted, until the watch says so
+        self._wake = asyncio.Event()
+        feed.add_sink(self)
+
+    # Reading
+
+    def of(self, uid: str) -> list[T]:
+        """What an owner controls, in the order it was first seen."""
+        return list(self._by_owner.get(uid, {}).values())
+
+    def count(self, uid: str) -> int:
+        return len(self._by_owner.get(uid, ()))
+
+    def get(self, key: Key) -> T | None:
+        entry = self._entries.get(key)
+        return None if entry is None else entry.object
+
+    def owners(self) -> list[str]:
+        return list(self._by_owner)
+
+    def orphans(self, namespace: str, selector: Selector) -> list[T]:
+        """Objects without a controller that a selector chooses."""
+        pair = label_pair(selector) or ("", "")
+        held = self._orphans.get((namespace, *pair), {})
+        return [obj for obj in held.values() if selector.matches(meta_of(obj).labels or {})]
+
+    # What we wrote
+
+    def assume(self, answer: Object) -> None:
+        """Take the answer to a write of ours as the newest state."""
+        into = STRUCTS.get(self.resource)
+        obj: Any = answer if into is None else msgspec.convert(answer, into, strict=False)
+        meta = meta_of(obj)
+        key = key_of(meta)
+        known = self._entries.get(key)
+        if known is not None and known.version >= version_of(meta):
+            return
+        self._store(key, meta, obj)
+        self._assumed[key] = self._client.clock.monotonic()
+        self._wake.set()
+
+    def assume_deleted(self, key: Key, uid: str) -> None:
+        entry = self._entries.get(key)
+        if entry is not None and entry.uid == uid:
+            self._going[uid] = key
+            self._store(key, meta_of(entry.object), entry.object)
+
+    def forget(self, key: Key, uid: str) -> None:
+        """The server said it does not exist."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.uid == uid:
+            self._remove(key, entry)
+            self._tell(meta_of(entry.object), "DELETED")
+
+    # What the watch tells
+
+    def apply(self, changes: Sequence[Change[T]], /) -> None:
+        for change in changes:
+            if change.object is not None:
+                self._apply(change.type, change.key, change.object)
+
+    def _apply(self, type_: str, key: Key, obj: T) -> None:
+        meta = meta_of(obj)
+        entry = self._entries.get(key)
+        if type_ == "DELETED":
+            self._going.pop(meta.uid, None)
+            if entry is not None and entry.uid == meta.uid:
+                self._remove(key, entry)
+                self._tell(meta, type_)
+            return
+        if entry is not None:
+            if version_of(meta) < entry.version:
+                return
+            self._assumed.pop(key, None)
+        controller = controller_of(meta)
+        mine = self._is_mine(controller)
+        if entry is not None and entry.owner and (not mine or (controller and controller.uid != entry.owner)):
+            self._tell(meta_of(entry.object), type_)  # released, or taken over
+        if mine or controller is None:
+            fresh = entry is None or entry.owner or _labels_changed(entry.object, meta)
+            self._store(key, meta, obj)
+            if mine:
+                self._tell(meta, type_)
+            elif fresh:
+                self._on_orphan(meta.namespace, meta.labels or {})
+        elif entry is not None:
+            self._remove(key, entry)
+
+    def _is_mine(self, controller: OwnerReference | None) -> bool:
+        return (
+            controller is not None
+            and controller.kind == self._owner.kind
+            and controller.api_version == self._owner.api_version
+        )
+
+    def _tell(self, meta: ObjectMeta, type_: str) -> None:
+        controller = controller_of(meta)
+        if controller is not None and self._is_mine(controller):
+            self._on_owner(Key(meta.namespace, controller.name), type_)
+
+    def _store(self, key: Key, meta: ObjectMeta, obj: T) -> None:
+        before = self._entries.get(key)
+        if before is not None and before.uid != meta.uid:
+            self._remove(key, before)
+            before = None
+        if meta.uid in self._going:
+            if meta.deletion_timestamp:
+                del self._going[meta.uid]
+            else:
+                obj = _as_deleted(obj)
+        controller = controller_of(meta)
+        owner = controller.uid if controller is not None and self._is_mine(controller) else ""
+        if before is not None and (before.owner != owner or not owner):
+            self._unindex(key, before)
+        self._entries[key] = _Entry(meta.uid, version_of(meta), owner, obj)
+        if owner:
+            self._by_owner.setdefault(owner, {})[key] = obj
+        else:
+            for pair in _pairs(meta):
+                self._orphans.setdefault((meta.namespace, *pair), {})[key] = obj
+
+    def _remove(self, key: Key, entry: _Entry[T]) -> None:
+        del self._entries[key]
+        self._assumed.pop(key, None)
+        self._going.pop(entry.uid, None)
+        self._unindex(key, entry)
+
+    def _unindex(self, key: Key, entry: _Entry[T]) -> None:
+        if entry.owner:
+            _drop(self._by_owner, entry.owner, key)
+        else:
+            for pair in _pairs(meta_of(entry.object)):
+                _drop(self._orphans, (key.namespace, *pair), key)
+
+    # What neither told
+
+    async def catch_up(self) -> None:
+        """Take in what a predecessor wrote and the watch has not told yet."""
+        page = await self._client.list(self.resource, into=_Listed)
+        listed: set[Key] = set()
+        for item in page.items:
+            meta = item.metadata
+            key = key_of(meta)
+            listed.add(key)
+            entry = self._entries.get(key)
+            behind = entry is None or entry.version < version_of(meta)
+            if behind and self._is_mine(controller_of(meta)):
+                await self._read(key)
+        until = int(page.resource_version) if page.resource_version.isdecimal() else 0
+        for key, entry in list(self._entries.items()):
+            if key not in listed and entry.version <= until:
+                self.forget(key, entry.uid)
+
+    async def verify(self) -> None:
+        """Ask about what has been assumed for long; until cancelled."""
+        clock = self._client.clock
+        while True:
+            await self._wake.wait()
+            await clock.sleep(VERIFY_SECONDS)
+            self._wake.clear()
+            for key, since in list(self._assumed.items()):
+                if clock.monotonic() - since >= VERIFY_SECONDS and key in self._assumed:
+                    await self._read(key)
+            if self._assumed:
+                self._wake.set()
+
+    async def _read(self, key: Key) -> None:
+        entry = self._entries.get(key)
+        into: type[Any] = STRUCTS.get(self.resource, dict)
+        try:
+            obj = await self._client.get(self.resource, key.name, namespace=key.namespace, into=into)
+        except NotFound:
+            if entry is not None:
+                self.forget(key, entry.uid)
+            return
+        meta = meta_of(obj)
+        known = self._entries.get(key)
+        if known is None or known.version <= version_of(meta):
+            self._store(key, meta, obj)
+            self._assumed[key] = self._client.clock.monotonic()
+            self._tell(meta, "MODIFIED")
+
+
+def _as_deleted(obj: Any) -> Any:
+    """The object with a mark that it is going, for as long as the watch shows it without one."""
+    mark = "assumed"
+    if isinstance(obj, dict):
+        return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": mark}}
+    metadata = msgspec.structs.replace(obj.metadata, deletion_timestamp=mark)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def _labels_changed(old: Any, meta: ObjectMeta) -> bool:
+    return meta_of(old).labels != meta.labels
+
+
+def _pairs(meta: ObjectMeta) -> Iterable[tuple[str, str]]:
+    yield "", ""
+    yield from (meta.labels or {}).items()
+
+
+K = TypeVar("K")
+
+
+def _drop(index: dict[K, dict[Key, T]], at: K, key: Key) -> None:
+    held = index.get(at)
+    if held is not None:
+        held.pop(key, None)
+        if not held:
+            del index[at]

@@ -1,0 +1,146 @@
+"""Keep as many pods as a ReplicaSet asks for: no fewer for long, and never more.
+
+`status_of` and `pods.removal_order` decide; the controller adopts, creates, deletes
+and reports. What it has just written counts as seen (see `dependents`).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from karpool.fleet.runtime import Context
+from karpool.fleet.workloads.claiming import claim, owner_reference
+from karpool.fleet.workloads.controller import BURST, Controller, Settings, slow_start
+from karpool.fleet.workloads.pods import (
+    available_in,
+    is_active,
+    is_available,
+    is_ready,
+    name_for,
+    new_pod,
+    prefix_for,
+    removal_order,
+)
+from karpool.fleet.workloads.status import with_condition, without_condition
+from karpool.kube.clock import rfc3339
+from karpool.kube.decoding import Object
+from karpool.kube.errors import KubeError
+from karpool.kube.informer import Change
+from karpool.kube.resource import PODS, REPLICASETS, Key
+from karpool.kube.workqueue import Requeue
+from karpool.model.pod import Pod
+
+FAILURE = "ReplicaFailure"
+
+
+def status_of(obj: Object, pods: Sequence[Pod], failure: Object | None, now: float) -> Object:
+    """The status of a ReplicaSet with these pods; `failure` is what went wrong just now."""
+    spec = obj["spec"]
+    wanted_labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    min_ready = spec.get("minReadySeconds") or 0
+    active = [pod for pod in pods if is_active(pod)]
+    counts = {
+        "fullyLabeledReplicas": sum(wanted_labels.items() <= pod.labels.items() for pod in active),
+        "readyReplicas": sum(is_ready(pod) for pod in active),
+        "availableReplicas": sum(is_available(pod, min_ready, now) for pod in active),
+    }
+    conditions = list((obj.get("status") or {}).get("conditions") or ())
+    if failure is None:
+        conditions = without_condition(conditions, FAILURE)
+    else:
+        conditions = with_condition(conditions, failure, rfc3339(now))
+    status: Object = {"replicas": len(active), "observedGeneration": obj["metadata"].get("generation", 0)}
+    status |= {field: count for field, count in counts.items() if count}
+    if conditions:
+        status["conditions"] = conditions
+    return status
+
+
+class ReplicaSetController(Controller):
+    resource = REPLICASETS
+
+    def __init__(self, context: Context, settings: Settings | None = None) -> None:
+        self._siblings: dict[str, dict[Key, str]] = {}  # by uid of their controller
+        super().__init__(context, settings or Settings())
+        self._pods = self.watch(PODS, Pod)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        obj = self.owners.get(key)
+        if obj is None:
+            return None
+        pods = await claim(self.client, self.resource, obj, self._pods)
+        error: KubeError | None = None
+        missing = 0
+        if "deletionTimestamp" not in obj["metadata"]:
+            active = [pod for pod in pods if is_active(pod)]
+            missing = obj["spec"].get("replicas", 1) - len(active)
+            if missing > 0:
+                error = await self._create(obj, min(missing, BURST))
+            elif missing < 0:
+                error = await self._delete(obj, active, min(-missing, BURST))
+            pods = self._pods.of(obj["metadata"]["uid"])
+        now = self.clock.now()
+        await self.write_status(obj, status_of(obj, pods, _failure(error, missing), now))
+        if error is not None:
+            raise error
+        if abs(missing) > BURST:
+            return Requeue(0)
+        wait = available_in(pods, obj["spec"].get("minReadySeconds") or 0, now)
+        return Requeue(wait) if wait is not None else None
+
+    async def _create(self, obj: Object, count: int) -> KubeError | None:
+        meta = obj["metadata"]
+        reference = owner_reference(self.resource, obj)
+        prefix = prefix_for(meta["name"])
+
+        async def create() -> None:
+            name = name_for(meta["name"], self.random)
+            pod = new_pod(obj["spec"]["template"], reference, meta["namespace"], name, generate_name=prefix)
+            if await self.create_named(self._pods, pod, meta["uid"]):
+                self.record(obj, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+
+        _, error = await slow_start([create] * count)
+        if error is not None:
+            self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
+        return error
+
+    async def _delete(self, obj: Object, active: Sequence[Pod], count: int) -> KubeError | None:
+        going = removal_order(active, self._related(obj), self.clock.now())[:count]
+
+        async def delete(pod: Pod) -> None:
+            await self.delete_dependent(self._pods, pod)
+            self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
+
+        _, error = await slow_start([partial(delete, pod) for pod in going])
+        if error is not None:
+            self.record(obj, "Warning", "FailedDelete", f"Error deleting: {error}")
+        return error
+
+    def _related(self, obj: Object) -> list[Pod]:
+        """The pods of all ReplicaSets of the same Deployment, or else its own."""
+        uids = self._siblings.get(_controller_uid(obj), {}).values() or (obj["metadata"]["uid"],)
+        return [pod for uid in uids for pod in self._pods.of(uid)]
+
+    def _on_change(self, change: Change[Object]) -> None:
+        if change.object is not None:
+            family = _controller_uid(change.object)
+            if family and change.type == "DELETED":
+                members = self._siblings.get(family, {})
+                members.pop(change.key, None)
+                if not members:
+                    self._siblings.pop(family, None)
+            elif family:
+                members = self._siblings.setdefault(family, {})
+                members[change.key] = change.object["metadata"]["uid"]
+        super()._on_change(change)
+
+
+def _controller_uid(obj: Object) -> str:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def _failure(error: KubeError | None, missing: int) -> Object | None:
+    if error is None:
+        return None
+    reason = "FailedCreate" if missing > 0 else "FailedDelete"
+    return {"type": FAILURE, "status": "True", "reason": reason, "message": str(error)}
