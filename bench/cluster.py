@@ -18,9 +18,9 @@ ZONES = ("eu-1a", "eu-1b", "eu-1c")
 DEDICATED = Taint(key="dedicated", value="batch", effect="NoSchedule")
 # name, cores, memory in GiB, GPUs
 NODE_SHAPES = (
-    ("m6.xlarge", 4, 16, 0),
     ("m6.2xlarge", 8, 32, 0),
-    ("c6.4xlarge", 16, 32, 0),
+    ("m6.4xlarge", 16, 64, 0),
+    ("c6.8xlarge", 32, 64, 0),
     ("r6.4xlarge", 16, 128, 0),
     ("m6.8xlarge", 32, 128, 0),
     ("g5.12xlarge", 48, 192, 4),

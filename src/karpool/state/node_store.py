@@ -10,13 +10,24 @@ from collections.abc import Callable
 import numpy as np
 
 from karpool.model.meta import Labels
-from karpool.model.node import zone_key
+from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE, zone_key
 from karpool.state.columns import Column
 from karpool.state.nodes import LabelCodes, NodeRow, StoredNodes, TaintSet, ZoneOrder, encoded
 
 # Distinct values that no node has any more are dropped when they outnumber the nodes by this much.
 _SLACK = 1024
 _COLUMN_LIMIT = 256
+# What pods ask for most; other labels become columns when somebody asks.
+_USUAL_LABELS = (
+    ARCH,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    OS,
+    REGION,
+    ZONE,
+    "karpenter.sh/capacity-type",
+    "karpenter.sh/nodepool",
+)
 
 
 class _LabelColumn:
@@ -53,7 +64,7 @@ class NodeStore:
         self._zone_sizes: dict[str, int] = {}
         self._next_zone = 0
         self._next_arrival = 0
-        self._labels: dict[str, _LabelColumn] = {}
+        self._labels = {key: _LabelColumn(encoded(key, ())) for key in _USUAL_LABELS}
         self._table: StoredNodes | None = None
 
     def __len__(self) -> int:

@@ -359,7 +359,7 @@ def table_of(rows: Sequence[NodeRow]) -> StoredNodes:
 
 def encoded(key: str, rows: Sequence[Labels]) -> LabelCodes:
     found = [labels.get(key) for labels in rows]
-    values: list[str] = list(dict.fromkeys(value for value in found if value is not None))
+    values = [value for value in dict.fromkeys(found) if value is not None]
     code_of: dict[str | None, int] = {value: code for code, value in enumerate(values)}
     code_of[None] = -1
     codes = np.fromiter(map(code_of.__getitem__, found), dtype=np.int32, count=len(found))
