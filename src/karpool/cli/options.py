@@ -1,6 +1,5 @@
 """Flags shared by the commands that read a cluster, spelled as kubectl spells them."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -8,6 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from karpool.model import durations
+from karpool.model.errors import Invalid
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,17 +28,16 @@ class Seconds(click.ParamType[float]):
     """A duration as kubectl takes it: `30`, `30s`, `1m30s`; 0 means no limit."""
 
     name = "duration"
-    _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # noqa: RUF012 - a constant table
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
         text = str(value)
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            return float(text)
-        if not re.fullmatch(r"(\d+(\.\d+)?(h|ms|m|s))+", text):
+        try:
+            amount = float(text) if text.isdecimal() else durations.seconds(text)
+        except Invalid:
+            amount = -1.0
+        if amount < 0:
             self.fail(f"{text!r} is not a duration like 30s, 1m30s or 0", param, ctx)
-        return sum(float(n) * self._UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|s)", text))
+        return amount
 
 
 def cluster_options(command: F) -> F:

@@ -1,0 +1,220 @@
+"""A cloud that sells machines, runs out of them and takes them back.
+
+It is outside of Kubernetes, as real ones are: Karpenter and cluster-autoscaler buy
+here, kubelets boot on what was bought. A launch tries offerings in the order given
+and takes the first that is in stock. Machines keep running until somebody
+terminates them, the spot market reclaims them, or their zone fails.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from random import Random
+from typing import NamedTuple
+
+from karpool.fleet.delays import Delay, lognormal
+from karpool.kube.clock import Clock
+from karpool.model.catalogue import Catalogue, InstanceType
+from karpool.model.taints import Taint
+
+SPOT_NOTICE_SECONDS = 120.0
+
+
+class Offer(NamedTuple):
+    """One way to buy one type."""
+
+    type: str
+    zone: str
+    capacity_type: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.capacity_type} in {self.zone}"
+
+
+class InsufficientCapacity(Exception):
+    """None of the offers was in stock; `offers` are those that were tried."""
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self.offers = tuple(offers)
+        shown = ", ".join(str(offer) for offer in offers[:3]) + (", ..." if len(offers) > 3 else "")
+        super().__init__(f"no stock of {len(offers)} offerings: {shown}")
+
+
+@dataclass
+class Instance:
+    """A machine. `labels` and `taints` are what its kubelet registers with."""
+
+    id: str
+    type: InstanceType
+    offer: Offer
+    launched_at: float
+    tags: Mapping[str, str]
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    state: str = "running"  # running, interrupted (still runs), terminated
+    ends_at: float | None = None  # when an interrupted machine will be gone
+
+    @property
+    def provider_id(self) -> str:
+        return f"embedded:///{self.offer.zone}/{self.id}"
+
+
+@dataclass
+class StockOut:
+    """Offers that match are not sold, or only `left` more times. Patterns as in file names."""
+
+    type: str = "*"
+    zone: str = "*"
+    capacity_type: str = "*"
+    left: int = 0
+    over: bool = False
+
+    def end(self) -> None:
+        self.over = True
+
+    def covers(self, offer: Offer) -> bool:
+        return (
+            not self.over
+            and fnmatchcase(offer.type, self.type)
+            and fnmatchcase(offer.zone, self.zone)
+            and fnmatchcase(offer.capacity_type, self.capacity_type)
+        )
+
+
+@dataclass(frozen=True)
+class CloudSettings:
+    launch: Delay = field(default_factory=lambda: lognormal(3.0, 0.3))  # until the API answers a launch
+    terminate: Delay = field(default_factory=lambda: lognormal(5.0, 0.3))  # until a machine is really gone
+
+
+class Cloud:
+    def __init__(
+        self, catalogue: Catalogue, clock: Clock, random: Random, settings: CloudSettings | None = None
+    ) -> None:
+        self.catalogue = catalogue
+        self.instances: dict[str, Instance] = {}  # by id; terminated ones are gone
+        self.launches = 0
+        self.refusals = 0
+        self._clock = clock
+        self._random = random
+        self._settings = settings or CloudSettings()
+        self._stock_outs: list[StockOut] = []
+        self._failed_zones: set[str] = set()
+        self._listeners: list[Callable[[Instance], None]] = []
+
+    def subscribe(self, listener: Callable[[Instance], None]) -> None:
+        """Told of every machine there is now, and of every change from now on."""
+        self._listeners.append(listener)
+        for instance in list(self.instances.values()):
+            listener(instance)
+
+    def unsubscribe(self, listener: Callable[[Instance], None]) -> None:
+        self._listeners.remove(listener)
+
+    # Buying
+
+    async def launch(
+        self,
+        offers: Sequence[Offer],
+        *,
+        tags: Mapping[str, str],
+        labels: Mapping[str, str],
+        taints: Sequence[Taint] = (),
+    ) -> Instance:
+        """The first offer in stock; raises InsufficientCapacity. A tag `claim` makes it idempotent."""
+        await self._clock.sleep(self._settings.launch.draw(self._random))
+        if (known := self._bought_for(tags.get("claim", ""))) is not None:
+            return known
+        for offer in offers:
+            if self._take(offer):
+                return self._start(offer, tags, labels, tuple(taints))
+        self.refusals += 1
+        raise InsufficientCapacity(offers)
+
+    def is_in_stock(self, offer: Offer) -> bool:
+        return offer.zone not in self._failed_zones and all(
+            rule.left > 0 for rule in self._stock_outs if rule.covers(offer)
+        )
+
+    async def terminate(self, instance_id: str) -> None:
+        """Safe to repeat; returns when the machine is gone."""
+        instance = self.instances.get(instance_id)
+        if instance is not None:
+            await self._clock.sleep(self._settings.terminate.draw(self._random))
+            self._end(instance)
+
+    # Misbehaving
+
+    def stock_out(
+        self, type_: str = "*", zone: str = "*", capacity_type: str = "*", *, left: int = 0
+    ) -> StockOut:
+        rule = StockOut(type_, zone, capacity_type, left)
+        self._stock_outs.append(rule)
+        return rule
+
+    def fail_zone(self, zone: str) -> None:
+        """Its machines die at once and nothing is sold there until `restore_zone`."""
+        self._failed_zones.add(zone)
+        for instance in [each for each in self.instances.values() if each.offer.zone == zone]:
+            self._end(instance)
+
+    def restore_zone(self, zone: str) -> None:
+        self._failed_zones.discard(zone)
+
+    def interrupt(self, instance_id: str, notice_seconds: float = SPOT_NOTICE_SECONDS) -> None:
+        """Announce that a spot machine goes; `reclaim_due` takes it when the time has come."""
+        instance = self.instances[instance_id]
+        instance.state = "interrupted"
+        instance.ends_at = self._clock.now() + notice_seconds
+        self._tell(instance)
+
+    def reclaim_due(self) -> float | None:
+        """Take the machines whose notice has run out; returns when the next one is due."""
+        due: float | None = None
+        for instance in list(self.instances.values()):
+            if instance.ends_at is None:
+                continue
+            if instance.ends_at <= self._clock.now():
+                self._end(instance)
+            elif due is None or instance.ends_at < due:
+                due = instance.ends_at
+        return due
+
+    def _bought_for(self, claim: str) -> Instance | None:
+        if not claim:
+            return None
+        return next((each for each in self.instances.values() if each.tags.get("claim") == claim), None)
+
+    def _take(self, offer: Offer) -> bool:
+        if not self.is_in_stock(offer):
+            return False
+        for rule in self._stock_outs:
+            if rule.covers(offer):
+                rule.left -= 1
+        return True
+
+    def _start(
+        self, offer: Offer, tags: Mapping[str, str], labels: Mapping[str, str], taints: tuple[Taint, ...]
+    ) -> Instance:
+        self.launches += 1
+        instance = Instance(
+            id=f"i-{self._random.getrandbits(68):017x}",
+            type=self.catalogue.types[offer.type],
+            offer=offer,
+            launched_at=self._clock.now(),
+            tags=dict(tags),
+            labels=dict(labels),
+            taints=taints,
+        )
+        self.instances[instance.id] = instance
+        self._tell(instance)
+        return instance
+
+    def _end(self, instance: Instance) -> None:
+        if self.instances.pop(instance.id, None) is not None:
+            instance.state = "terminated"
+            self._tell(instance)
+
+    def _tell(self, instance: Instance) -> None:
+        for listener in list(self._listeners):
+            listener(instance)
