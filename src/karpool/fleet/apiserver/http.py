@@ -57,7 +57,10 @@ async def serve(
     """Listen; port 0 takes a free one. Without a token anybody who can connect is let in."""
     front = _Front(server, token)
     runner = web.ServerRunner(
-        web.Server(front.handle, keepalive_timeout=KEEPALIVE_SECONDS, access_log=None), shutdown_timeout=2.0
+        web.Server(
+            front.handle, handler_cancellation=True, keepalive_timeout=KEEPALIVE_SECONDS, access_log=None
+        ),
+        shutdown_timeout=2.0,
     )
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls)
