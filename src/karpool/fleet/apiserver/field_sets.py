@@ -113,24 +113,29 @@ class Difference:
         if below.removed:
             self.removed[key] = below.removed
 
-    def member(self, name: str, old: Any, new: Any, kind: FieldType) -> None:
-        """Compare one member of a map; `old` may be _MISSING."""
+    def member(self, name: str, old: Any, new: Any, parent: FieldType) -> None:
+        """Compare one member of a map of type `parent`; `old` may be _MISSING."""
         if old is new:
             return
         key = "f:" + name
         shape = type(new)
         if old is _MISSING:
-            self.changed[key] = _of(new, kind)
+            self.changed[key] = _of(new, parent.child(name))
         elif shape is not type(old):
             # 1 and 1.0 are one value; 1 and true, or a map where a list was, are not
             if {shape, type(old)} != {int, float} or old != new:
                 self.removed[key] = {}
-                self.changed[key] = _of(new, kind)
-        elif (shape is dict or shape is list) and _encode(old) == _encode(new):
-            pass  # most branches of most writes; bytes are compared faster than members
-        elif shape is dict and not kind.atomic:
+                self.changed[key] = _of(new, parent.child(name))
+        elif shape is not dict and shape is not list:
+            if old != new:
+                self.changed[key] = {}
+        elif _encode(old) != _encode(new):  # bytes are compared faster than members, and mostly equal
+            self._container(key, old, new, parent.child(name))
+
+    def _container(self, key: str, old: Any, new: Any, kind: FieldType) -> None:
+        if type(new) is dict and not kind.atomic:
             self.add(key, _compare_maps(old, new, kind))  # emptied, a map is still the same map
-        elif shape is list and not kind.is_plain_list:
+        elif type(new) is list and not kind.is_plain_list:
             self.add(key, _compare_lists(old, new, kind))
         elif not same(old, new):
             self.changed[key] = {}
@@ -144,7 +149,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], root: FieldType) -> 
         result.add("f:metadata", _compare_maps(_owned(before), _owned(after), METADATA))
     for name, value in new.items():
         if name not in _IDENTITY:
-            result.member(name, old.get(name, _MISSING), value, root.child(name))
+            result.member(name, old.get(name, _MISSING), value, root)
     for name in old:
         if name not in new and name not in _IDENTITY:
             result.removed["f:" + name] = {}
@@ -160,7 +165,7 @@ def _owned(metadata: Any) -> dict[str, Any]:
 def _compare_maps(old: Mapping[str, Any], new: Mapping[str, Any], kind: FieldType) -> Difference:
     result = Difference()
     for name, value in new.items():
-        result.member(name, old.get(name, _MISSING), value, kind.child(name))
+        result.member(name, old.get(name, _MISSING), value, kind)
     for name in old:
         if name not in new:
             result.removed["f:" + name] = {}
