@@ -1,8 +1,18 @@
-"""What every test needs, whatever it tests."""
+"""Settings for every test: properties without deadlines, and log lines only from warnings up."""
 
-import asyncio
+import logging
 
-# Up to Python 3.11 asking for "the" event loop of the main thread creates one, once. The
-# asyncio plugin asks before it sets its own and nobody closes what it got, which would
-# fail some later test with an unclosed loop. Saying that there is none prevents it.
-asyncio.set_event_loop(None)
+import structlog
+from hypothesis import HealthCheck, settings
+
+# The machine may be busy; how long an example takes says nothing about whether it is right.
+settings.register_profile("karpool", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("karpool")
+
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ],
+    wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+)

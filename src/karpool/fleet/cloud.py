@@ -53,10 +53,24 @@ class Instance:
     taints: tuple[Taint, ...]
     state: str = "running"  # running, interrupted (still runs), terminated
     ends_at: float | None = None  # when an interrupted machine will be gone
+    boot: "Boot" = field(default_factory=lambda: HEALTHY)
 
     @property
     def provider_id(self) -> str:
         return f"embedded:///{self.offer.zone}/{self.id}"
+
+
+@dataclass
+class Boot:
+    """How a machine comes up. `device_seconds` replaces the usual delay of the device plugin."""
+
+    registers: bool = True
+    becomes_ready: bool = True
+    device_seconds: float | None = None
+    times: int = 0  # how many more machines boot like this
+
+
+HEALTHY = Boot()
 
 
 @dataclass
@@ -100,6 +114,7 @@ class Cloud:
         self._settings = settings or CloudSettings()
         self._stock_outs: list[StockOut] = []
         self._failed_zones: set[str] = set()
+        self._bad_boots: list[Boot] = []
         self._listeners: list[Callable[[Instance], None]] = []
 
     def subscribe(self, listener: Callable[[Instance], None]) -> None:
@@ -161,6 +176,19 @@ class Cloud:
     def restore_zone(self, zone: str) -> None:
         self._failed_zones.discard(zone)
 
+    def boot_badly(
+        self,
+        times: int = 1,
+        *,
+        registers: bool = True,
+        becomes_ready: bool = True,
+        device_seconds: float | None = None,
+    ) -> Boot:
+        """The next machines never register, never become ready, or offer their devices late."""
+        boot = Boot(registers, becomes_ready, device_seconds, times)
+        self._bad_boots.append(boot)
+        return boot
+
     def interrupt(self, instance_id: str, notice_seconds: float = SPOT_NOTICE_SECONDS) -> None:
         """Announce that a spot machine goes; `reclaim_due` takes it when the time has come."""
         instance = self.instances[instance_id]
@@ -205,10 +233,18 @@ class Cloud:
             tags=dict(tags),
             labels=dict(labels),
             taints=taints,
+            boot=self._next_boot(),
         )
         self.instances[instance.id] = instance
         self._tell(instance)
         return instance
+
+    def _next_boot(self) -> Boot:
+        for boot in self._bad_boots:
+            if boot.times > 0:
+                boot.times -= 1
+                return boot
+        return HEALTHY
 
     def _end(self, instance: Instance) -> None:
         if self.instances.pop(instance.id, None) is not None:
