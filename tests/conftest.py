@@ -1,5 +1,6 @@
 """Settings for every test: properties without deadlines, and log lines only from warnings up."""
 
+import asyncio
 import logging
 
 import structlog
@@ -16,3 +17,8 @@ structlog.configure(
     ],
     wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
 )
+
+# Up to Python 3.11 asking for "the" event loop of the main thread creates one, once. A plugin
+# asks before one is set and nobody closes what it got, which would fail some later test with
+# an unclosed loop. Saying that there is none prevents it.
+asyncio.set_event_loop(None)
