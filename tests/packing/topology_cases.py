@@ -85,7 +85,7 @@ def node_rows(draw):
         if rack := draw(st.sampled_from(["r1", "r2", None])):
             found[RACK] = rack
         taints = (Taint(key="gpu", effect=NO_SCHEDULE),) if draw(st.integers(0, 4)) == 0 else ()
-        rows.append(NodeRow(f"n{number}", found, taints, {"cpu": 1000, "pods": 100}))
+        rows.append(NodeRow(f"n{number}", found, taints, {"cpu": 4000, "memory": 4 << 30, "pods": 100}))
     return rows
 
 

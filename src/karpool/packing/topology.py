@@ -108,7 +108,7 @@ class Topology:
         counts: Callable[[TopologyGroup], bool],
         pods: int = 1,
     ) -> None:
-        """Count pods on a planned node. Shapes that come later must have been compiled before."""
+        """Count pods on a planned node. Every shape that is still to come must have been compiled."""
         for group in (*rules.facet.counted_by, *rules.repels):
             if group.eligible is None or counts(group):
                 for tally in group.tallies:
@@ -126,6 +126,14 @@ class Topology:
             self._by_identity[id(shape)] = known
         self._catch_up(known.facet)
         return known
+
+    def compiled(self) -> None:
+        """No shape is still to come: let every shape know of the constraints of all others."""
+        for facet in self._facets.values():
+            self._catch_up(facet)
+
+    def spread_groups(self) -> Iterable[TopologyGroup]:
+        return (group for group in self._counted if group.eligible is not None)
 
     def axis(self, key: str) -> Axis:
         known = self.axes.get(key)
@@ -171,6 +179,8 @@ class Topology:
 
     def _catch_up(self, facet: Facet) -> None:
         """Look at the groups that were made since this facet was last asked about."""
+        if facet.groups_seen == len(self._counted) and facet.repelling_seen == len(self._terms):
+            return
         for group in self._counted[facet.groups_seen :]:
             if group.selects(facet):
                 facet.counted_by.append(group)

@@ -1,0 +1,182 @@
+"""Why no pool launches a node for a pod: each instance type is counted under the first thing against it."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from karpool.model.karpenter import Pool
+from karpool.model.resources import NODES, show_amount
+from karpool.packing.asks import Ask, refusing_taint
+from karpool.packing.launching import Launchable, both
+from karpool.packing.narrowing import State, Wants, offered
+from karpool.packing.planned import PoolRefusal
+from karpool.packing.settling import Settling, Trial, may_be_alone, open_domains
+from karpool.state.columns import Bools
+
+POOL = "pool"
+TAINT = "taint"
+REQUIREMENT = "requirement"
+STOCK = "stock"
+RESOURCES = "resources"
+LIMIT = "limit"
+PORTS = "host ports"
+TOPOLOGY = "topology"
+MIN_VALUES = "minValues"
+
+
+def explain(
+    ask: Ask,
+    pools: Sequence[Pool],
+    launch: Sequence[Launchable],
+    settling: Settling,
+    resources: Sequence[str],
+) -> tuple[PoolRefusal, ...]:
+    if not pools:
+        return (PoolRefusal("", POOL, "there is no pool"),)
+    by_name = {each.offer.pool.name: each for each in launch}
+    found: list[PoolRefusal] = []
+    for pool in pools:
+        each = by_name.get(pool.name)
+        if each is None:
+            found.append(PoolRefusal(pool.name, POOL, _unusable(pool)))
+        else:
+            found += _PoolReasons(ask, each, settling, resources).all()
+    return tuple(found)
+
+
+def _unusable(pool: Pool) -> str:
+    if pool.deleting:
+        return "is being deleted"
+    return "is static: its size is fixed" if pool.is_static else "is not ready"
+
+
+class _PoolReasons:
+    def __init__(self, ask: Ask, launch: Launchable, settling: Settling, resources: Sequence[str]) -> None:
+        self._ask = ask
+        self._launch = launch
+        self._offer = launch.offer
+        self._settling = settling
+        self._resources = resources
+
+    def all(self) -> Iterable[PoolRefusal]:
+        taint = refusing_taint(self._offer.pool.taints, self._ask.attempt)
+        if taint is not None:
+            yield self._refusal(TAINT, f"taint {taint} untolerated", len(self._offer.types))
+        elif not self._offer.types:
+            keys = ", ".join(sorted(self._offer.refused)) or "none"
+            yield self._refusal(REQUIREMENT, f"its requirements leave no instance type (on {keys})")
+        elif not self._ask.choices:
+            yield self._refusal(REQUIREMENT, "no new node can meet the pod's own node requirements")
+        elif not self._launch.has_node_left:
+            yield self._limit_reached(NODES, 1)
+        else:
+            yield from self._of_choice(self._ask.choices[0])
+
+    def _of_choice(self, wants: Wants) -> Iterable[PoolRefusal]:
+        narrowing, number = self._settling.narrowing, self._settling.narrowing.states[self._launch.start].pool
+        wanted = narrowing.wanted(wants[0])
+        whole = narrowing.narrowed(number, self._offer.requirements, wanted)
+        if isinstance(whole, str):
+            have = self._offer.requirements.get(whole)
+            has = "has no such label" if have is None else f"has {have}"
+            message = f"requirement {whole}: the pod wants {wanted[whole]}, the pool {has}"
+            yield self._refusal(REQUIREMENT, message, len(self._offer.types))
+            return
+        state = narrowing.state_of(number, whole)
+        left: Bools = np.ones(len(self._offer.types), dtype=np.bool_)
+        for key in sorted(wanted.keys() & self._offer.label_keys):
+            out = left & ~self._offer.admitting(key, whole[key])
+            if out.any():
+                yield self._refusal(REQUIREMENT, f"requirement {key} {wanted[key]}", int(out.sum()))
+            left &= ~out
+        yield from self._of_stock(state, left)
+        left &= state.types
+        yield from self._of_size(left)
+        yield from self._of_the_rest(state, left)
+
+    def _of_stock(self, state: State, left: Bools) -> Iterable[PoolRefusal]:
+        out = left & ~state.types
+        if not out.any():
+            return
+        offer = self._offer
+        allowed = offer.sold & offered(offer, state.requirements)
+        sold = out & np.asarray(allowed.any(axis=(1, 2)))
+        if sold.any():
+            zones = [offer.zones[index] for index in np.flatnonzero(allowed[sold].any(axis=(0, 2))).tolist()]
+            what = f"zone {zones[0]}" if len(zones) == 1 else f"zones {', '.join(zones)}"
+            yield self._refusal(STOCK, f"{what} out of stock", int(sold.sum()))
+        if (never := out & ~sold).any():
+            message = "not sold in a zone and capacity type that pod and pool allow"
+            yield self._refusal(REQUIREMENT, message, int(never.sum()))
+
+    def _of_size(self, left: Bools) -> Iterable[PoolRefusal]:
+        launch = self._launch
+        fits = left & launch.usable
+        for index, units in self._ask.amounts:
+            fits = fits & (launch.room[index] >= units)
+        out = left & ~fits
+        if out.any():
+            yield self._refusal(RESOURCES, self._shortage(left, every=not fits.any()), int(out.sum()))
+        left &= fits
+
+    def _shortage(self, left: Bools, *, every: bool) -> str:
+        asked = [(self._resources[index], index, units) for index, units in self._ask.amounts]
+        for name, index, units in asked:
+            if every and int(self._launch.room[index, left].max()) < units:
+                whole = int(self._offer.allocatable(name)[left].max())
+                daemons = " next to its daemons" if whole >= units else ""
+                return f"no instance type has {_shown(name, units)}{daemons}"
+        together = " and ".join(_shown(name, units) for name, _, units in asked if name != "pods")
+        if every:
+            return f"no instance type has {together or 'a pod slot'} together"
+        return f"too small for {together or 'a pod slot'}"
+
+    def _of_the_rest(self, state: State, left: Bools) -> Iterable[PoolRefusal]:
+        launch, ask = self._launch, self._ask
+        within = launch.within_limits()
+        if within is not None and (out := left & ~within).any():
+            yield from self._of_limits(out)
+            left &= within
+        ports = launch.without_ports(ask.ports) if ask.ports else None
+        if ports is not None and (out := left & ~ports).any():
+            yield self._refusal(PORTS, "daemons hold a host port the pod wants", int(out.sum()))
+            left &= ports
+        if not left.any():
+            return
+        trial = Trial(ask, {}, ask.amounts, both(within, ports))
+        if launch.fitting(state, ask.amounts, trial.within) is None:
+            yield self._refusal(MIN_VALUES, "too few instance types left for minValues", int(left.sum()))
+        elif (
+            not may_be_alone(ask)
+            or self._settling.settle(state, Trial(ask, open_domains(ask), ask.amounts, trial.within)) is None
+        ):
+            yield self._refusal(TOPOLOGY, self._topology(), int(left.sum()))
+
+    def _of_limits(self, out: Bools) -> Iterable[PoolRefusal]:
+        for name, left in self._launch.limits.items():
+            if name == NODES:
+                continue
+            needed = self._offer.capacity(name)[out]
+            if (needed > left).any():
+                yield self._limit_reached(name, int(needed.min()), int((needed > left).sum()))
+
+    def _limit_reached(self, name: str, needed: int, types: int = 0) -> PoolRefusal:
+        left = max(self._launch.limits[name], 0)
+        limit = self._offer.pool.limits[name]
+        amounts = f"{show_amount(name, left)} of {show_amount(name, limit)} left"
+        smallest = "" if name == NODES else f", smallest type needs {show_amount(name, needed)}"
+        message = f"limit {name} reached: {amounts}{smallest}"
+        return self._refusal(LIMIT, message, types or len(self._offer.types))
+
+    def _topology(self) -> str:
+        if not may_be_alone(self._ask):
+            return "pod affinity on a host name: a new node has no matching pod"
+        keys = sorted(axis.key for axis, ok in open_domains(self._ask).items() if not ok.all())
+        return f"no open domain for {', '.join(keys)}" if keys else "no domain is left open together"
+
+    def _refusal(self, cause: str, message: str, types: int = 0) -> PoolRefusal:
+        return PoolRefusal(self._offer.pool.name, cause, message, types)
+
+
+def _shown(name: str, units: int) -> str:
+    return f"{show_amount(name, units)} {name}"
