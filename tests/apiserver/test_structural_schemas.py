@@ -223,7 +223,7 @@ VALUES = st.recursive(
     st.one_of(
         st.none(),
         st.booleans(),
-        st.integers(-5, 70_000),
+        st.integers(-5, 70_000) | st.sampled_from([65_535, 65_536, 2**31 - 1, 2**31]),
         st.floats(-5, 5),
         st.sampled_from(["", "a", "slow", "UDP", "1k", "2026-01-01T00:00:00Z", "X"]),
     ),

@@ -107,7 +107,7 @@ _DNS_LABEL = {"maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _NODE_OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 _SELECTOR_OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist"]
-_CONTAINER_VALUES = {
+_CONTAINER_VALUES: dict[str, dict[str, Any]] = {
     "name": {**_DNS_LABEL, "minLength": 1},
     "imagePullPolicy": {"enum": _POLICIES},
     "terminationMessagePolicy": {"enum": ["File", "FallbackToLogsOnError"]},

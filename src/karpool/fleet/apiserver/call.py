@@ -1,6 +1,7 @@
 """One request on a resource, and the readings of it that several verbs share."""
 
 from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.conversion import stored_fields
 from karpool.fleet.apiserver.reading import find
 from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.rendering import Form, Renderer, negotiate
@@ -34,7 +35,7 @@ class Call:
             self.cluster.collection(self.resource),
             self.route.namespace if self.resource.namespaced else "",
             self.query.text("labelSelector"),
-            ",".join(part for part in (self.query.text("fieldSelector"), fields) if part),
+            ",".join(filter(None, (stored_fields(self.resource, self.query.text("fieldSelector")), fields))),
         )
 
     def dry_run(self) -> bool:

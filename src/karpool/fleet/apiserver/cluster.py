@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from karpool.fleet.apiserver.background import Background
+from karpool.fleet.apiserver.conversion import collection_name
 from karpool.fleet.apiserver.disruption import DisruptionBudgets
 from karpool.fleet.apiserver.resources import Registry
 from karpool.fleet.apiserver.store import Collection, Store
@@ -46,7 +47,7 @@ class Cluster:
         return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest)
 
     def collection(self, resource: ResourceType) -> Collection:
-        return self.store.collection(resource.group_resource)
+        return self.store.collection(collection_name(resource))
 
     def admit(
         self, operation: Operation, resource: ResourceType, new: Object | None, old: Object | None

@@ -11,7 +11,7 @@ from karpool.fleet.apiserver.history import Event
 from karpool.fleet.apiserver.record import Record
 
 LIFETIME_SECONDS = 3600.0
-_EXPIRING = frozenset({"events", "events.events.k8s.io"})
+_EXPIRING = frozenset({"events"})
 _AT_ONCE = 64
 
 

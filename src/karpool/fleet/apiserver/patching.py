@@ -11,6 +11,7 @@ from karpool.fleet.apiserver.apply import ApplyConflict, apply
 from karpool.fleet.apiserver.bodies import content_type, decode, decode_object
 from karpool.fleet.apiserver.call import Call
 from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.conversion import converted
 from karpool.fleet.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
 from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import (
@@ -49,9 +50,7 @@ def apply_patch(cluster: Cluster, call: Call) -> tuple[Record, bool]:
 
 def live_object(record: Record, resource: ResourceType) -> Object:
     """A stored object in the version of the request."""
-    obj = record.object()
-    obj["apiVersion"] = resource.api_version
-    return obj
+    return converted(record.object(), resource.api_version)
 
 
 def read_patch(request: Request, resource: ResourceType) -> tuple[str, Any]:

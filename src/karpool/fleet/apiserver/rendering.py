@@ -1,7 +1,7 @@
 """How stored records become response bodies: whole, as a table, or metadata only.
 
 Whole objects are their stored bytes. A record written in another version of its
-API is decoded and renamed; that is all conversion there is (CRD strategy None).
+API is decoded and converted first.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
+from karpool.fleet.apiserver.conversion import converted
 from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import not_acceptable
 from karpool.fleet.apiserver.types import Object, ResourceType
@@ -55,9 +56,7 @@ class Renderer:
     def whole(self, record: Record) -> bytes:
         if record.api_version == self._api_version:
             return record.data
-        obj = record.object()
-        obj["apiVersion"] = self._api_version
-        return _encode(obj)
+        return _encode(converted(record.object(), self._api_version))
 
     def one(self, record: Record) -> bytes:
         match self.form:

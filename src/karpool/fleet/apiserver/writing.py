@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from karpool.fleet.apiserver import defaults, immutable, semantics
 from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.conversion import converted, to_storage
 from karpool.fleet.apiserver.managed_fields import track_update
 from karpool.fleet.apiserver.metadata import (
     carry_over,
@@ -70,15 +71,15 @@ def create(cluster: Cluster, intent: Intent, obj: Object) -> Record:
     track(cluster, intent, None, obj)
     if intent.dry_run:
         del stamped["resourceVersion"]
-        return cluster.store.preview(collection, obj)
-    return cluster.store.put(collection, obj)
+        return cluster.store.preview(collection, to_storage(obj))
+    return cluster.store.put(collection, to_storage(obj))
 
 
 def update(cluster: Cluster, intent: Intent, record: Record, obj: Object) -> Record:
     """Replace what `intent.subresource` covers of a stored object by what `obj` says."""
     resource = intent.resource
     identify(resource, obj, intent.namespace, record.name)
-    old = record.object()
+    old = converted(record.object(), resource.api_version)
     carry_over(resource, old, obj)
     new = subresource_view(resource, intent.subresource, old, obj)
     _shape(intent, new)
@@ -103,8 +104,8 @@ def store_changed(cluster: Cluster, intent: Intent, record: Record, old: Object,
         cluster.admit("DELETE", resource, None, new)
         return record if intent.dry_run else cluster.store.remove(record, new)
     if intent.dry_run:
-        return cluster.store.preview(record.collection, new)
-    return cluster.store.put(record.collection, new)
+        return cluster.store.preview(record.collection, to_storage(new))
+    return cluster.store.put(record.collection, to_storage(new))
 
 
 def finished(obj: Object) -> bool:
