@@ -1,0 +1,105 @@
+"""Run an API server until told to stop: certificates, token, journal, kubeconfig and all.
+
+With a data directory everything a client holds stays valid over restarts: objects,
+authority and token are kept there. Without one, all of it lives as long as the process.
+"""
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from karpool.fleet.apiserver import tls as certificates
+from karpool.fleet.apiserver.http import serve
+from karpool.fleet.apiserver.journal import Journal
+from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
+from karpool.fleet.apiserver.private_files import write_private
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.kube.clock import Clock, RealClock
+
+CONTEXT = "karpool"
+_TOKEN_FILE = "token"  # noqa: S105 - the name of a file
+_WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How to reach a server that accepts connections."""
+
+    url: str
+    port: int
+    token: str = field(repr=False)
+    ca_pem: str  # "" without TLS
+    kubeconfig: Path | None
+    server: ApiServer
+
+
+async def run_apiserver(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    kubeconfig: Path | None = None,
+    data_dir: Path | None = None,
+    token: str | None = None,
+    tls: bool = True,
+    ready: Callable[[Running], None],
+    stop: asyncio.Event,
+) -> None:
+    """Serve until `stop` is set; `ready` is called once, when clients can connect.
+
+    Without a `token` one is made up; nobody is let in without it. Raises OSError when
+    the port cannot be had, ConfigError or JournalError when a file cannot be used.
+    """
+    clock = RealClock()
+    secret = token or _kept_token(data_dir)
+    context, authority = _certificate(host, data_dir, clock) if tls else (None, b"")
+    journal = Journal(data_dir) if data_dir is not None else None
+    server = ApiServer(clock, journal=journal)
+    try:
+        listening = await serve(server, host=host, port=port, tls=context, token=secret)
+    except BaseException:
+        await server.close()
+        raise
+    try:
+        reached = _reachable(listening.url, host)
+        if kubeconfig is not None:
+            entry = ClusterEntry(CONTEXT, reached, secret, authority)
+            write_kubeconfig(kubeconfig, [entry])
+        ready(Running(reached, listening.port, secret, authority.decode(), kubeconfig, server))
+        await stop.wait()
+    finally:
+        await listening.close()
+
+
+def _kept_token(data_dir: Path | None) -> str:
+    """The token of a data directory, made on first use; a fresh one without a directory."""
+    if data_dir is None:
+        return secrets.token_urlsafe(32)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = data_dir / _TOKEN_FILE
+    if path.exists() and (kept := path.read_text().strip()):
+        return kept
+    made = secrets.token_urlsafe(32)
+    write_private(path, made.encode())
+    return made
+
+
+def _certificate(host: str, data_dir: Path | None, clock: Clock) -> tuple[ssl.SSLContext, bytes]:
+    hosts = list(certificates.LOOPBACK)
+    if host not in hosts and host not in _WILDCARDS:
+        hosts.append(host)
+    if data_dir is None:
+        made = certificates.in_memory(clock, hosts)
+    else:
+        made = certificates.in_directory(data_dir, clock, hosts)
+    return certificates.server_context(made), made.ca_pem
+
+
+def _reachable(url: str, host: str) -> str:
+    """An address to put into a kubeconfig: a wildcard is reached through loopback."""
+    if host in _WILDCARDS:
+        scheme, _, rest = url.partition("://")
+        return f"{scheme}://127.0.0.1:{rest.rpartition(':')[2]}"
+    return url
