@@ -18,7 +18,7 @@ from karpool.model.errors import Invalid
 from karpool.model.meta import Labels, WireObject, convert
 from karpool.model.node import Node
 from karpool.model.pod import Pod
-from karpool.model.shape import PodShape, shape_of
+from karpool.model.shape import PodShape
 from karpool.model.volumes import Alternatives, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.state.node_store import NodeStore
 from karpool.state.nodes import NodeRow, node_row
@@ -186,20 +186,24 @@ class ClusterState:
             return
         key = pod.metadata.key
         try:
-            shape = shape_of(pod)
-            if self._pods.shapes.find(shape) is None:
-                _check_pod(pod)
+            if not pod.name:
+                raise Invalid("metadata.name", "", "is required")
+            shape_id = self._pods.shapes.intern_pod(pod, _check_labels_of)
         except Invalid as error:
             self.problems.add("Pod", key, error)
             return
         self.problems.clear("Pod", key)
         if self._volumes is not None and self._volumes.put_pod(key, pod):
-            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
-        self.put_pod(key, shape, pod.spec.node_name)
+            shape = self._pods.shapes[shape_id].with_volumes(self._volume_terms(self._volumes, key))
+            shape_id = self._pods.shapes.intern(shape)
+        self._put_pod(key, shape_id, pod.spec.node_name)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
         """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
-        if self._pods.put(key, shape, node, self._nodes.find(node) if node else None):
+        self._put_pod(key, self._pods.shapes.intern(shape), node)
+
+    def _put_pod(self, key: str, shape_id: int, node: str) -> None:
+        if self._pods.put(key, shape_id, node, self._nodes.find(node) if node else None):
             self._changed()
 
     def remove_pod(self, namespace: str, name: str) -> None:
@@ -314,9 +318,7 @@ def _checked(row: NodeRow) -> NodeRow:
     return row
 
 
-def _check_pod(pod: Pod) -> None:
-    if not pod.name:
-        raise Invalid("metadata.name", "", "is required")
+def _check_labels_of(pod: Pod) -> None:
     _check_labels(pod.labels)
 
 

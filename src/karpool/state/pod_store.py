@@ -49,9 +49,8 @@ class PodStore:
     def shape_of(self, key: str) -> PodShape:
         return self.shapes[self._shape_ids[self._slot_of[key]]]
 
-    def put(self, key: str, shape: PodShape, node: str, row: int | None) -> bool:
+    def put(self, key: str, shape_id: int, node: str, row: int | None) -> bool:
         """Say where a pod is: on `row`, or on a `node` that has none, or nowhere; whether that is news."""
-        shape_id = self.shapes.intern(shape)
         slot = self._slot_of.get(key)
         if slot is not None:
             where = self._rows[slot]
@@ -69,7 +68,8 @@ class PodStore:
         """The pod stays where it is, with another shape; whether that is news."""
         slot = self._slot_of[key]
         row = self._rows[slot]
-        return self.put(key, shape, self._home_of.get(key, ""), row if row >= 0 else None)
+        shape_id = self.shapes.intern(shape)
+        return self.put(key, shape_id, self._home_of.get(key, ""), row if row >= 0 else None)
 
     def remove(self, key: str) -> bool:
         slot = self._slot_of.get(key)

@@ -28,6 +28,7 @@ class RoomStore:
         self._allocatable: dict[str, Column[np.int64]] = {PODS: Column(np.int64)}
         self._free: dict[str, Column[np.int64]] = {}
         self._slots = Column(np.int64)
+        self._stale: set[int] = set()  # rows whose pods changed since their room was last worked out
 
     def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Say what a row offers, a new one at the end included: whether that is news, and the
@@ -43,16 +44,15 @@ class RoomStore:
         if old == allocatable:
             return False, []
         self._offered[row] = allocatable
+        self._stale.add(row)
         ignored = []
         for resource in {**old, **allocatable}:
             if resource != PODS and resource not in self._free and not self._add_column(resource):
                 ignored.append(resource)
                 continue
             self._allocatable[resource][row] = min(max(allocatable.get(resource, 0), 0), INT64_MAX)
-            if resource == PODS:
-                self._refresh_slots(row)
-            else:
-                self._refresh(row, resource)
+            if resource not in allocatable and resource != PODS:
+                self._free[resource][row] = 0
         return True, ignored
 
     def take(self, row: int, requests: Requests, pods: int) -> None:
@@ -60,10 +60,8 @@ class RoomStore:
         taken = self._taken[row]
         for resource, units in requests:
             taken[resource] = taken.get(resource, 0) + units * pods
-            if resource in self._free:
-                self._refresh(row, resource)
         self._pods[row] += pods
-        self._refresh_slots(row)
+        self._stale.add(row)
 
     def remove(self, row: int, last: int) -> None:
         """Forget a row; the last one takes its place."""
@@ -77,21 +75,27 @@ class RoomStore:
         self._pods.pop()
         for column in (*self._allocatable.values(), *self._free.values(), self._slots):
             column[row] = column[last]
+        if last in self._stale:
+            self._stale.discard(last)
+            if row != last:
+                self._stale.add(row)
 
     def views(self) -> tuple[dict[str, Int64s], dict[str, Int64s], Int64s]:
         """Free and allocatable per resource, and free pod slots."""
+        for row in self._stale:
+            self._work_out(row)
+        self._stale.clear()
         size = len(self._offered)
         free = {resource: column.view(size) for resource, column in self._free.items()}
         allocatable = {resource: column.view(size) for resource, column in self._allocatable.items()}
         return free, allocatable, self._slots.view(size)
 
-    def _refresh(self, row: int, resource: str) -> None:
-        left = self._offered[row].get(resource, 0) - self._taken[row].get(resource, 0)
-        self._free[resource][row] = min(max(left, 0), INT64_MAX)
-
-    def _refresh_slots(self, row: int) -> None:
-        left = self._offered[row].get(PODS, 0) - self._pods[row]
-        self._slots[row] = min(max(left, 0), INT64_MAX)
+    def _work_out(self, row: int) -> None:
+        taken = self._taken[row]
+        for resource, units in self._offered[row].items():
+            if resource in self._free:
+                _write(self._free[resource], row, units - taken.get(resource, 0))
+        _write(self._slots, row, self._offered[row].get(PODS, 0) - self._pods[row])
 
     def _add_column(self, resource: str) -> bool:
         if len(self._free) >= RESOURCE_LIMIT:
@@ -100,9 +104,19 @@ class RoomStore:
             return False
         self._allocatable[resource] = Column(np.int64, 0, len(self._offered))
         self._free[resource] = Column(np.int64, 0, len(self._offered))
+        for row, offered in enumerate(self._offered):
+            if resource in offered:  # of a node that came while there were too many
+                self._allocatable[resource][row] = min(max(offered[resource], 0), INT64_MAX)
+                self._stale.add(row)
         return True
 
     def _drop_unoffered(self) -> None:
         offered = set().union(*self._offered)
         for resource in self._free.keys() - offered:
             del self._free[resource], self._allocatable[resource]
+
+
+def _write(column: Column[np.int64], row: int, left: int) -> None:
+    left = min(max(left, 0), INT64_MAX)
+    if column[row] != left:  # writing what is there already could copy the column
+        column[row] = left

@@ -7,12 +7,17 @@ holds the table. `ClusterState` starts a new table when most of one is unused.
 
 from collections.abc import Callable, Hashable
 
+import msgspec
 import numpy as np
 
-from karpool.model.shape import PodShape
+from karpool.model.meta import condition
+from karpool.model.pod import ContainerStatus, Pod
+from karpool.model.shape import PodShape, shape_of
 from karpool.state.columns import Bools, read_only
 
 _MEMO_LIMIT = 512
+_TEMPLATE_LIMIT = 16_384
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class ShapeTable:
@@ -20,6 +25,7 @@ class ShapeTable:
         self._shapes: list[PodShape] = []
         self._ids: dict[PodShape, int] = {}
         self._memo: dict[Hashable, Bools] = {}
+        self._templates: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -34,8 +40,18 @@ class ShapeTable:
             self._shapes.append(shape)
         return shape_id
 
-    def find(self, shape: PodShape) -> int | None:
-        return self._ids.get(shape)
+    def intern_pod(self, pod: Pod, check: Callable[[Pod], None]) -> int:
+        """The number of `shape_of(pod)`. Pods of one template are compiled, and checked, once: for the
+        others it costs a tenth. Raises Invalid."""
+        template = _template(pod)
+        shape_id = self._templates.get(template)
+        if shape_id is None:
+            shape = shape_of(pod)
+            check(pod)
+            if len(self._templates) >= _TEMPLATE_LIMIT:
+                self._templates.clear()
+            shape_id = self._templates[template] = self.intern(shape)
+        return shape_id
 
     def where(self, key: Hashable, test: Callable[[PodShape], bool]) -> Bools:
         """`test` of every shape, by number. `key` stands for the test: the answer is
@@ -53,3 +69,23 @@ class ShapeTable:
             del self._memo[next(iter(self._memo))]
         self._memo[key] = read_only(answer)
         return answer
+
+
+def _template(pod: Pod) -> bytes:
+    """Everything that `shape_of` may look at: the whole spec but where the pod is and what it mounts,
+    and what the status says about resizing."""
+    spec, status = msgspec.structs.replace(pod.spec, node_name="", volumes=None), pod.status
+    resized = (
+        _resized(status.container_statuses),
+        _resized(status.init_container_statuses),
+        pending.reason if (pending := condition(status.conditions, "PodResizePending")) else None,
+    )
+    return _ENCODER.encode((spec, pod.metadata.labels, pod.metadata.namespace, resized))
+
+
+def _resized(statuses: list[ContainerStatus] | None) -> list[tuple[str, object, object]]:
+    return [
+        (each.name, each.allocated_resources, each.resources)
+        for each in statuses or ()
+        if each.resources is not None or each.allocated_resources is not None
+    ]
