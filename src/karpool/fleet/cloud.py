@@ -15,6 +15,8 @@ from typing import NamedTuple
 from karpool.fleet.delays import Delay, lognormal
 from karpool.kube.clock import Clock
 from karpool.model.catalogue import Catalogue, InstanceType
+from karpool.model.karpenter import CAPACITY_TYPE
+from karpool.model.node import INSTANCE_TYPE, ZONE
 from karpool.model.taints import Taint
 
 SPOT_NOTICE_SECONDS = 120.0
@@ -40,24 +42,14 @@ class InsufficientCapacity(Exception):
         super().__init__(f"no stock of {len(offers)} offerings: {shown}")
 
 
-@dataclass
-class Instance:
-    """A machine. `labels` and `taints` are what its kubelet registers with."""
-
-    id: str
-    type: InstanceType
-    offer: Offer
-    launched_at: float
-    tags: Mapping[str, str]
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    state: str = "running"  # running, interrupted (still runs), terminated
-    ends_at: float | None = None  # when an interrupted machine will be gone
-    boot: "Boot" = field(default_factory=lambda: HEALTHY)
-
-    @property
-    def provider_id(self) -> str:
-        return f"embedded:///{self.offer.zone}/{self.id}"
+def offer_labels(type_: InstanceType, offer: Offer) -> dict[str, str]:
+    """The labels that a node has because of what was bought."""
+    fixed = {
+        key: next(iter(values.values))
+        for key, values in type_.requirements.items()
+        if len(values.values) == 1 and not values.complement
+    }
+    return {**fixed, INSTANCE_TYPE: offer.type, ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type}
 
 
 @dataclass
@@ -71,6 +63,27 @@ class Boot:
 
 
 HEALTHY = Boot()
+
+
+@dataclass
+class Instance:
+    """A machine. `labels` and `taints` are what its kubelet registers with."""
+
+    id: str
+    type: InstanceType
+    offer: Offer
+    launched_at: float
+    tags: Mapping[str, str]
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    refused: tuple[Offer, ...] = ()  # offers that were tried before this one and were out of stock
+    state: str = "running"  # running, interrupted (still runs), terminated
+    ends_at: float | None = None  # when an interrupted machine will be gone
+    boot: Boot = field(default_factory=lambda: HEALTHY)
+
+    @property
+    def provider_id(self) -> str:
+        return f"embedded:///{self.offer.zone}/{self.id}"
 
 
 @dataclass
@@ -115,6 +128,7 @@ class Cloud:
         self._stock_outs: list[StockOut] = []
         self._failed_zones: set[str] = set()
         self._bad_boots: list[Boot] = []
+        self._by_claim: dict[str, str] = {}
         self._listeners: list[Callable[[Instance], None]] = []
 
     def subscribe(self, listener: Callable[[Instance], None]) -> None:
@@ -138,13 +152,22 @@ class Cloud:
     ) -> Instance:
         """The first offer in stock; raises InsufficientCapacity. A tag `claim` makes it idempotent."""
         await self._clock.sleep(self._settings.launch.draw(self._random))
-        if (known := self._bought_for(tags.get("claim", ""))) is not None:
+        if (known := self.bought_for(tags.get("claim", ""))) is not None:
             return known
-        for offer in offers:
+        for position, offer in enumerate(offers):
             if self._take(offer):
-                return self._start(offer, tags, labels, tuple(taints))
+                return self._start(offer, tuple(offers[:position]), tags, labels, tuple(taints))
         self.refusals += 1
         raise InsufficientCapacity(offers)
+
+    def find(self, provider_id: str) -> Instance | None:
+        """The machine that a node with this provider id runs on; None when there is none any more."""
+        found = self.instances.get(provider_id.rpartition("/")[2])
+        return found if found is not None and found.provider_id == provider_id else None
+
+    def bought_for(self, claim: str) -> Instance | None:
+        """The machine whose tag `claim` has this value."""
+        return self.instances.get(self._by_claim.get(claim, "")) if claim else None
 
     def is_in_stock(self, offer: Offer) -> bool:
         return offer.zone not in self._failed_zones and all(
@@ -208,11 +231,6 @@ class Cloud:
                 due = instance.ends_at
         return due
 
-    def _bought_for(self, claim: str) -> Instance | None:
-        if not claim:
-            return None
-        return next((each for each in self.instances.values() if each.tags.get("claim") == claim), None)
-
     def _take(self, offer: Offer) -> bool:
         if not self.is_in_stock(offer):
             return False
@@ -222,20 +240,29 @@ class Cloud:
         return True
 
     def _start(
-        self, offer: Offer, tags: Mapping[str, str], labels: Mapping[str, str], taints: tuple[Taint, ...]
+        self,
+        offer: Offer,
+        refused: tuple[Offer, ...],
+        tags: Mapping[str, str],
+        labels: Mapping[str, str],
+        taints: tuple[Taint, ...],
     ) -> Instance:
         self.launches += 1
+        bought = self.catalogue.types[offer.type]
         instance = Instance(
             id=f"i-{self._random.getrandbits(68):017x}",
-            type=self.catalogue.types[offer.type],
+            type=bought,
             offer=offer,
             launched_at=self._clock.now(),
             tags=dict(tags),
-            labels=dict(labels),
+            labels={**offer_labels(bought, offer), **labels},
             taints=taints,
+            refused=refused,
             boot=self._next_boot(),
         )
         self.instances[instance.id] = instance
+        if claim := tags.get("claim"):
+            self._by_claim[claim] = instance.id
         self._tell(instance)
         return instance
 
@@ -248,6 +275,7 @@ class Cloud:
 
     def _end(self, instance: Instance) -> None:
         if self.instances.pop(instance.id, None) is not None:
+            self._by_claim.pop(instance.tags.get("claim", ""), None)
             instance.state = "terminated"
             self._tell(instance)
 
