@@ -57,7 +57,7 @@ class RunningServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def stop(self) -> None:
-        self._call(self._listening.close())
+        self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -72,6 +72,17 @@ class RunningServer:
         )
         with urllib.request.urlopen(request, context=self._trust, timeout=10) as response:
             return json.loads(response.read() or b"{}")
+
+    async def _close(self) -> None:
+        """Close, and cut connections whose clients keep them: TLS would wait for their goodbye."""
+        server = self._listening._runner.server
+        assert server is not None
+        transports = [handler.transport for handler in server.connections if handler.transport]
+        await self._listening.close()
+        for transport in transports:
+            transport.abort()
+        for _ in range(3):  # their sockets close in the rounds that follow
+            await asyncio.sleep(0)
 
     def set_status(self, path: str, status: dict[str, Any]) -> None:
         self.send("PATCH", f"{path}/status", {"status": status}, "application/merge-patch+json")
