@@ -107,6 +107,16 @@ def test_each_fault_is_found_where_it_is(change: Callable[[dict[str, Any]], Any]
     assert field in fields(crd)
 
 
+def test_a_default_that_nests_without_end_is_refused() -> None:
+    crd = definition()
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    spec_of(crd)["extra"]["default"] = deep
+
+    assert SCHEMA in fields(crd)
+
+
 def test_names_and_scope_are_settled_once_accepted() -> None:
     old, new = definition(), definition()
     crds.accept(old, NOW)

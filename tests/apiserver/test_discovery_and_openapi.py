@@ -98,6 +98,13 @@ def test_a_client_that_has_the_document_gets_304(documents: Documents, path: str
     assert get(documents, path, **{"if-none-match": '"other"'}).status == 200
 
 
+def test_paths_that_lead_nowhere_are_not_remembered(documents: Documents) -> None:
+    for index in range(100):
+        documents.respond(Request("GET", f"/apis/nowhere-{index}"))
+
+    assert all("nowhere" not in path for path, _ in documents._made)
+
+
 def test_documents_follow_the_registry() -> None:
     registry = Registry(builtin_types())
     documents = Documents(registry)

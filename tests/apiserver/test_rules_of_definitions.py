@@ -135,3 +135,8 @@ def test_any_value_gets_an_answer(rule: str, value: Any, old: Any) -> None:
     broken = compile_rule({"rule": rule}).broken(value, old)
 
     assert broken is None or isinstance(broken, str)
+
+
+def test_a_rule_of_thousands_of_terms_is_refused() -> None:
+    with pytest.raises(UnsupportedRule):
+        compile_rule({"rule": "+".join(["1"] * 4000) + " > 0"})

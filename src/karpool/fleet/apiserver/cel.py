@@ -88,11 +88,10 @@ def compile_rule(entry: Mapping[str, Any]) -> Rule:
     """The rule of one `x-kubernetes-validations` entry; raises UnsupportedRule."""
     if entry.get("optionalOldSelf"):
         raise UnsupportedRule("uses optionalOldSelf")
-    tree = parse(entry["rule"])
     names: set[str] = set()
-    term = _compile(tree, frozenset(("self", "oldSelf")), names)
+    term = _compile_text(entry["rule"], names)
     message = entry.get("messageExpression")
-    message_term = _compile(parse(message), frozenset(("self", "oldSelf")), names) if message else None
+    message_term = _compile_text(str(message), set()) if message else None
     reason = entry.get("reason") or "FieldValueInvalid"
     return Rule(
         text=entry["rule"].strip(),
@@ -103,6 +102,13 @@ def compile_rule(entry: Mapping[str, Any]) -> Rule:
         _term=term,
         _message_term=message_term,
     )
+
+
+def _compile_text(text: str, used: set[str]) -> Term:
+    try:
+        return _compile(parse(text), frozenset(("self", "oldSelf")), used)
+    except RecursionError:
+        raise UnsupportedRule("has too many operators in a row") from None
 
 
 def _compile(expr: Expr, known: frozenset[str], used: set[str]) -> Term:

@@ -5,6 +5,7 @@ and not may only restrict values. Each finding names the place in the definition
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from karpool.fleet.apiserver.defaulting import compile_defaults
@@ -13,6 +14,7 @@ from karpool.fleet.apiserver.structure import DEPTH_MAX, BadSchema, Node, read_s
 from karpool.fleet.apiserver.types import FieldError
 from karpool.fleet.apiserver.violations import violations
 
+FINDINGS_MAX = 50
 _FORBIDDEN = (
     "$ref",
     "definitions",
@@ -34,19 +36,17 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 
 def schema_errors(schema: Mapping[str, Any], path: str) -> list[FieldError]:
-    """At most 50 findings."""
+    """At most FINDINGS_MAX findings."""
     try:
         root = read_schema(schema)
     except BadSchema as error:
         return [_error(path + error.path, None, error.reason)]
     if schema.get("type") != "object":
         return [_error(f"{path}.type", schema.get("type"), "must be object at the root")]
-    findings = []
-    for finding in _level(schema, root, path, 0):
-        findings.append(finding)
-        if len(findings) == 50:
-            break
-    return findings
+    try:
+        return list(islice(_level(schema, root, path, 0), FINDINGS_MAX))
+    except RecursionError:
+        return [_error(path, None, "has a default that is nested too deep")]
 
 
 def _error(path: str, value: Any, detail: str) -> FieldError:

@@ -24,7 +24,7 @@ class Documents:
         self._reviews = review_types()
         self._types: list[ResourceType] = []
         self._generation = -1
-        self._made: dict[tuple[str, str], Response | None] = {}
+        self._made: dict[tuple[str, str], Response] = {}
 
     def respond(self, request: Request) -> Response | None:
         """The document at the request's path, 304 when the client has it; None for other paths."""
@@ -33,10 +33,11 @@ class Documents:
             return None
         self._refresh()
         form = _form(path, request.headers.get("accept", ""))
-        if (path, form) not in self._made:
-            self._made[path, form] = self._make(path, form)
-        made = self._made[path, form]
-        if made is not None and made.headers.get("etag") in _tags(request.headers.get("if-none-match", "")):
+        made = self._made.get((path, form)) or self._make(path, form)
+        if made is None:
+            return None
+        self._made[path, form] = made
+        if made.headers.get("etag") in _tags(request.headers.get("if-none-match", "")):
             return Response(304, {"etag": made.headers["etag"], "vary": "Accept"})
         return made
 
