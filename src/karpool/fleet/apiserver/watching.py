@@ -16,7 +16,7 @@ from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.rendering import Form, Renderer
 from karpool.fleet.apiserver.routes import Query
 from karpool.fleet.apiserver.selectors import Selection
-from karpool.fleet.apiserver.status import JSON, StatusError, bad_request, expired, version_too_large
+from karpool.fleet.apiserver.status import JSON, StatusError, bad_request, expired
 
 BOOKMARK_SECONDS = 60.0
 DEFAULT_SECONDS = 2700.0  # kube-apiserver ends a watch after 30 to 60 minutes
@@ -57,7 +57,8 @@ class WatchStream:
         version = query.number("resourceVersion")
         current = self._cluster.store.version
         if version and version > current:
-            raise version_too_large(version, current)
+            # Only a server that has started anew is behind its clients: their past is not our future.
+            raise expired(f"resource version {version} is newer than the newest, {current}; list again")
         if _wants_initial_events(query, version):
             self._initial = self._selection.candidates(self._cluster.collection(self._renderer.resource))
             self._mark_initial_end = query.flag("sendInitialEvents") and self._bookmarks
