@@ -154,7 +154,7 @@ def test_a_watch_from_a_version_the_server_never_had_is_refused(core: CoreV1Api)
             )
         )
 
-    assert refused.value.status == 504
+    assert refused.value.status == 410
 
 
 @pytest.mark.parametrize(
