@@ -2,6 +2,7 @@
 
 KubeError
 ├── ConfigError          kubeconfig or credentials cannot be used: tell the person
+├── SnapshotError        a file cannot be read or written: tell the person
 ├── LeadershipLost       stop acting now
 ├── Unreachable          no answer came: try later; `sent` says whether it may have been carried out
 └── StatusError          the server answered, and not with success
@@ -32,6 +33,10 @@ class KubeError(Exception):
 
 
 class ConfigError(KubeError):
+    pass
+
+
+class SnapshotError(KubeError):
     pass
 
 
