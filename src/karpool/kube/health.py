@@ -1,0 +1,118 @@
+"""The probes and metrics every controller offers: /livez, /readyz, /healthz and /metrics.
+
+A check returns None when all is well, otherwise the reason. Readiness is false
+until every check passes, so a component registers one per cache it waits for.
+Request size and the number of requests at once are bounded.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+
+log = structlog.get_logger(__name__)
+
+Check = Callable[[], str | None]
+Probe = Literal["livez", "readyz"]
+
+CONCURRENT_LIMIT = 32
+
+
+class Health:
+    """The checks of one process. `ping` always passes: answering at all is its claim."""
+
+    def __init__(self) -> None:
+        self._checks: dict[Probe, dict[str, Check]] = {"livez": {}, "readyz": {}}
+
+    def add(self, probe: Probe, name: str, check: Check) -> None:
+        self._checks[probe][name] = check
+
+    def failures(self, probe: Probe) -> Mapping[str, str | None]:
+        """Every check by name, with its reason or None."""
+        checks = {"ping": _ping, **self._checks["livez"]}
+        if probe == "readyz":
+            checks.update(self._checks["readyz"])
+        return {name: _outcome(check) for name, check in checks.items()}
+
+
+class HealthServer:
+    """Serves until the context is left. Port 0 takes any free one; `port` says which."""
+
+    def __init__(
+        self,
+        health: Health,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self.port = port
+        self._health = health
+        self._host = host
+        self._registry = registry
+        self._slots = asyncio.Semaphore(CONCURRENT_LIMIT)
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "HealthServer":
+        app = web.Application(client_max_size=1024, middlewares=[self._bounded])
+        app.router.add_get("/livez", self._livez)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/healthz", self._livez)
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=15, shutdown_timeout=1, max_line_size=2048
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        log.info("health endpoint listening", host=self._host, port=self.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @web.middleware
+    async def _bounded(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if self._slots.locked():
+            return web.Response(status=503, text="too many requests at once\n", headers={"retry-after": "1"})
+        async with self._slots:
+            return await handler(request)
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        return self._answer("livez", request)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return self._answer("readyz", request)
+
+    def _answer(self, probe: Probe, request: web.Request) -> web.Response:
+        outcomes = self._health.failures(probe)
+        failed = any(outcomes.values())
+        lines = [
+            f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in outcomes.items()
+        ]
+        verdict = f"{request.path[1:]} check {'failed' if failed else 'passed'}"
+        text = "\n".join((*lines, verdict)) if failed or "verbose" in request.query else "ok"
+        return web.Response(status=503 if failed else 200, text=text + "\n")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body = generate_latest(self._registry)
+        return web.Response(body=body, headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _ping() -> None:
+    return None
+
+
+def _outcome(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:
+        log.warning("health check raised", reason=str(error))
+        return f"the check itself raised {type(error).__name__}"

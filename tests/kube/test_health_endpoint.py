@@ -1,0 +1,66 @@
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from karpool.kube.health import Health, HealthServer
+
+
+@pytest.fixture
+async def served():
+    registry = CollectorRegistry()
+    Counter("decisions", "Decisions made", registry=registry).inc(3)
+    health = Health()
+    async with HealthServer(health, registry=registry) as server, aiohttp.ClientSession() as session:
+
+        async def get(path):
+            async with session.get(f"http://127.0.0.1:{server.port}{path}") as answer:
+                return answer.status, await answer.text()
+
+        yield health, get
+
+
+async def test_a_process_without_checks_is_alive_and_ready(served):
+    _, get = served
+
+    for path in ("/livez", "/readyz", "/healthz"):
+        assert await get(path) == (200, "ok\n")
+
+
+async def test_readiness_waits_for_its_checks_and_liveness_does_not(served):
+    health, get = served
+    reasons = {"pods": "not synced"}
+    health.add("readyz", "informer-pods", lambda: reasons.get("pods"))
+
+    assert await get("/livez") == (200, "ok\n")
+    assert await get("/readyz") == (
+        503,
+        "[+]ping ok\n[-]informer-pods failed: not synced\nreadyz check failed\n",
+    )
+    reasons.clear()
+    assert await get("/readyz?verbose") == (200, "[+]ping ok\n[+]informer-pods ok\nreadyz check passed\n")
+
+
+async def test_a_check_that_raises_is_a_failure_without_details(served):
+    health, get = served
+    health.add("livez", "loop", lambda: 1 / 0)
+
+    status, text = await get("/livez")
+
+    assert status == 503
+    assert "[-]loop failed: the check itself raised ZeroDivisionError" in text
+
+
+async def test_metrics_are_in_prometheus_form(served):
+    _, get = served
+
+    status, text = await get("/metrics")
+
+    assert status == 200
+    assert "decisions_total 3.0" in text
+
+
+async def test_other_paths_and_methods_are_not_there(served):
+    _, get = served
+
+    assert (await get("/"))[0] == 404
+    assert (await get("/" + "x" * 3000))[0] == 400
