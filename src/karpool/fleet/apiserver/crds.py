@@ -25,6 +25,8 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 _DOMAIN_MAX = 253
 VERSIONS_MAX = 64
+RULES = "RulesEvaluated"  # a condition of our own, present and False when some rules are not
+_MESSAGE_MAX = 4096
 
 
 class CustomSchema:
@@ -251,23 +253,36 @@ def accept(crd: Object, now: float) -> None:
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
     ):
-        _set_condition(status.setdefault("conditions", []), kind, reason, message, now)
+        _set_condition(status.setdefault("conditions", []), _condition(kind, "True", reason, message), now)
+    _say_unsupported(crd, status["conditions"], now)
 
 
-def _set_condition(conditions: list[Object], kind: str, reason: str, message: str, now: float) -> None:
+def _condition(kind: str, status: str, reason: str, message: str) -> Object:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _set_condition(conditions: list[Object], condition: Object, now: float) -> None:
+    """Replace the condition of that type; its time moves only when its status does."""
+    since = rfc3339(now)
     for known in conditions:
-        if known.get("type") == kind and known.get("status") == "True":
-            return
-    conditions[:] = [known for known in conditions if known.get("type") != kind]
-    conditions.append(
-        {
-            "type": kind,
-            "status": "True",
-            "lastTransitionTime": rfc3339(now),
-            "reason": reason,
-            "message": message,
-        }
-    )
+        if known.get("type") == condition["type"] and known.get("status") == condition["status"]:
+            since = known.get("lastTransitionTime") or since
+    conditions[:] = [known for known in conditions if known.get("type") != condition["type"]]
+    conditions.append({**condition, "lastTransitionTime": since})
+
+
+def _say_unsupported(crd: Object, conditions: list[Object], now: float) -> None:
+    """Rules that are not evaluated are not kept secret: `kubectl describe crd` shows them."""
+    unread = [
+        f"{version['name']} {path}: {rule!r} {why}"
+        for version in crd["spec"]["versions"]
+        for path, rule, why in unsupported_rules(read_schema(version["schema"]["openAPIV3Schema"]))
+    ]
+    if unread:
+        message = f"not evaluated: {'; '.join(unread)}"[:_MESSAGE_MAX]
+        _set_condition(conditions, _condition(RULES, "False", "UnsupportedRules", message), now)
+    else:
+        conditions[:] = [known for known in conditions if known.get("type") != RULES]
 
 
 def storage_version(crd: Object) -> str:
