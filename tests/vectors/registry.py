@@ -53,7 +53,7 @@ def includes(expected: Any, actual: Any) -> bool:
         return isinstance(actual, Mapping) and all(
             key in actual and includes(value, actual[key]) for key, value in expected.items()
         )
-    return type(expected) is type(actual) and bool(expected == actual)
+    return isinstance(expected, bool) == isinstance(actual, bool) and bool(expected == actual)
 
 
 def kind(name: str, *, same: Compare = includes) -> Callable[[Answer], Answer]:

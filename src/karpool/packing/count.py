@@ -48,8 +48,12 @@ def count(snapshot: Snapshot, shape: PodShape, *, limit: int | None = None, topo
 
 
 def in_play(snapshot: Snapshot, shape: PodShape) -> bool:
-    """Whether topology can matter: the shape has constraints, or some pod's anti-affinity could meet it."""
-    return shape.has_topology or bool(snapshot.shapes.where("repels", _repels).any())
+    """Whether topology matters to a shape: it has constraints, or some pod's anti-affinity selects it."""
+    if shape.has_topology:
+        return True
+    if not snapshot.shapes.where("repels", _repels).any():
+        return False
+    return any(True for _ in Topology(snapshot).rules(shape).all)
 
 
 def _repels(shape: PodShape) -> bool:

@@ -92,7 +92,7 @@ class Filling:
         self._start = snapshot
         self._order = snapshot.order if order is None else order
         self._heeds_topology = topology
-        self._topology: Topology | None = None
+        self._filled: _Filled | None = None  # once topology is in play
         self._slots: list[int] = snapshot.slots.tolist()
         self._free: dict[str, list[int]] = {}
         self._ports: dict[int, set[HostPort]] = {}
@@ -129,16 +129,18 @@ class Filling:
             if component.replicas < 0:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
         wanted = [each for each in chosen if each.replicas]
-        heeds = self._heeds_topology and self._topology is None
+        heeds = self._heeds_topology and self._filled is None
         if heeds and any(in_play(self._start, each.shape) for each in wanted):
             self._watch_topology()
         return [(self._cursor(each.shape), each.replicas) for each in wanted]
 
     def _watch_topology(self) -> None:
         """From here on every pod is placed by its topology; what was placed before is told now."""
-        self._topology = Topology(self._start)
-        for placement in self.placements():
-            self._topology.place(placement.shape, placement.node, placement.count)
+        before = self.placements()
+        topology = Topology(self._start)
+        for each in before:
+            topology.place(each.shape, each.node, each.count)
+        self._filled = _Filled(topology, [each.node for each in before], self._ports)
         for shape, old in self._cursors.items():
             self._cursors[shape] = self._new_cursor(shape)
             self._cursors[shape].placed = old.placed
@@ -150,11 +152,12 @@ class Filling:
         return cursor
 
     def _new_cursor(self, shape: PodShape) -> "_Cursor":
-        rows = self._order[fits(self._start, shape)[self._order] > 0].tolist()
+        room = fits(self._start, shape)
+        rows = self._order[room[self._order] > 0].tolist()
         needs = [(self._slots, 1)]
         needs += ((self._column(resource), units) for resource, units in shape.requests)
-        if self._topology is not None:
-            return _TopologyCursor(rows, needs, shape, self._topology, self._ports)
+        if self._filled is not None:
+            return _TopologyCursor(rows, needs, shape, filled=self._filled, room=room)
         if shape.host_ports:
             return _PortCursor(rows, needs, shape.host_ports, self._ports)
         return _Cursor(rows, needs)
@@ -242,47 +245,67 @@ class _PortCursor(_Cursor):
 
 
 class _TopologyCursor(_Cursor):
-    """Asks the topology before each step; all nodes stay candidates."""
+    """Tells the topology of every pod, and asks it wherever a rule restricts the shape."""
 
-    __slots__ = ("_ports", "_rows", "_shape", "_topology")
+    __slots__ = ("_in_order", "_ports", "_room", "_seen", "_shape", "_topology", "_touched")
     is_plain = False
 
     def __init__(
-        self,
-        rows: list[int],
-        needs: Sequence[Need],
-        shape: PodShape,
-        topology: Topology,
-        ports: dict[int, set[HostPort]],
+        self, rows: list[int], needs: Sequence[Need], shape: PodShape, *, filled: "_Filled", room: Int64s
     ) -> None:
         super().__init__(rows, needs)
-        self._rows = np.array(rows, dtype=np.int64)
+        self._in_order = np.array(rows, dtype=np.int64)
         self._shape = shape
-        self._topology = topology
-        self._ports = ports
+        self._topology, self._touched, self._ports = filled.topology, filled.touched, filled.ports
+        self._room = np.minimum(room, MANY)
+        self._seen = 0
 
     def place(self, replicas: int) -> int:
-        taken = spread_replicas(self._topology, self._shape, self._room(), self._rows, replicas)
+        is_restricted = any(True for _ in self._topology.rules(self._shape).all)
+        if not is_restricted and not self._shape.host_ports:
+            return self._by_room(replicas)
+        self._catch_up()
+        taken = spread_replicas(self._topology, self._shape, self._room, self._in_order, replicas)
         found = np.flatnonzero(taken)
         for row, pods in zip(found.tolist(), taken[found].tolist(), strict=True):
             self.take(row, pods)
-            self._topology.place(self._shape, row, pods)
-            if self._shape.host_ports:
-                self._ports.setdefault(row, set()).update(self._shape.host_ports)
+            self._tell(row, pods)
         return int(taken.sum())
 
-    def _room(self) -> Int64s:
-        room = np.zeros(self._topology.snapshot.n, dtype=np.int64)
-        least = np.full(len(room), INT64_MAX)
-        for column, units in self.needs:
-            least = np.minimum(least, np.array(column, dtype=np.int64) // units)
-        room[self._rows] = np.minimum(least[self._rows], MANY)
+    def _by_room(self, replicas: int) -> int:
+        before, self.placed = self.placed, {}
+        found = super().place(replicas)
+        for row, pods in self.placed.items():
+            self._tell(row, pods)
+            before[row] = before.get(row, 0) + pods
+        self.placed = before
+        return found
+
+    def _tell(self, row: int, pods: int) -> None:
+        self._topology.place(self._shape, row, pods)
+        self._touched.append(row)
         if self._shape.host_ports:
-            room = np.minimum(room, 1)
-            for row, held in self._ports.items():
-                if ports_conflict(held, self._shape.host_ports):
-                    room[row] = 0
-        return room
+            self._ports.setdefault(row, set()).update(self._shape.host_ports)
+
+    def _catch_up(self) -> None:
+        """Work out the room of the nodes that were touched since last time."""
+        for row in self._touched[self._seen :]:
+            if not self._room[row]:
+                continue
+            room = min(column[row] // units for column, units in self.needs)
+            if self._shape.host_ports:
+                room = 0 if ports_conflict(self._ports.get(row, ()), self._shape.host_ports) else min(room, 1)
+            self._room[row] = min(room, MANY)
+        self._seen = len(self._touched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What topology cursors share: rows are touched in the order in which pods were placed."""
+
+    topology: Topology
+    touched: list[int]
+    ports: dict[int, set[HostPort]]
 
 
 def _whole_sets(parts: Sequence[tuple[_Cursor, int]], limit: int) -> int:
