@@ -185,7 +185,9 @@ def snapshot_after_pod_event() -> dict[str, Any]:
     values = []
     for _ in range(100):
         busy.put_pod(f"default/churn-{next(number)}", PLAIN, f"node-{next(number) % 5000:05}")
-        values += timed(busy.snapshot, repeat=1, scale=1e6, warm=0)
+        start = perf_counter()
+        busy.snapshot()
+        values.append((perf_counter() - start) * 1e6)
     return result("snapshot after a pod event, 5,000 nodes", values, 100.0, "µs")
 
 
