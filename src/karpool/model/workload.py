@@ -49,7 +49,7 @@ def pod_template(obj: Any) -> PodTemplate:
         raise error.at(path) from None
     pod = _named(pod, convert(obj.get("metadata") or {}, ObjectMeta), owner=_owner(obj))
     if kind == "DaemonSet":
-        pod = _tolerating(pod, _DAEMON_TOLERATIONS)
+        pod = _tolerating(pod)
     if kind == "StatefulSet":
         pod = _with_claims(pod, spec.get("volumeClaimTemplates"))
     return PodTemplate(_with_defaults(pod), _replicas(kind, spec))
@@ -133,9 +133,14 @@ _HOST_NETWORK_TOLERATION = Toleration(
 )
 
 
-def _tolerating(pod: Pod, more: tuple[Toleration, ...]) -> Pod:
+def daemon_tolerations(host_network: bool) -> tuple[Toleration, ...]:
+    """What the DaemonSet controller adds: its pods belong on every node, in whatever state."""
+    return (*_DAEMON_TOLERATIONS, _HOST_NETWORK_TOLERATION) if host_network else _DAEMON_TOLERATIONS
+
+
+def _tolerating(pod: Pod) -> Pod:
     own = pod.spec.tolerations or []
-    added = [*more, _HOST_NETWORK_TOLERATION] if pod.spec.host_network else [*more]
+    added = daemon_tolerations(bool(pod.spec.host_network))
     return _with_spec(pod, tolerations=[*own, *(each for each in added if each not in own)])
 
 

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 
 from karpool.fleet.runtime import Build
+from karpool.fleet.workloads.daemonset import DaemonSetController
 from karpool.fleet.workloads.deployment import DeploymentController
+from karpool.fleet.workloads.job import JobController
+from karpool.fleet.workloads.pod_gc import PodGC
 from karpool.fleet.workloads.replicaset import ReplicaSetController
 from karpool.fleet.workloads.statefulset import StatefulSetController
 
@@ -14,4 +17,7 @@ def workload_components() -> Mapping[str, Build]:
         "deployment-controller": DeploymentController,
         "replicaset-controller": ReplicaSetController,
         "statefulset-controller": StatefulSetController,
+        "daemonset-controller": DaemonSetController,
+        "job-controller": JobController,
+        "pod-garbage-collector": PodGC,
     }

@@ -61,6 +61,9 @@ class Selectors:
             if not self._by_pair[slot]:
                 del self._by_pair[slot]
 
+    def owners(self) -> list[Key]:
+        return list(self._known)
+
     def matching(self, namespace: str, labels: dict[str, str]) -> list[Key]:
         slots = [("", ""), *labels.items()]
         return [

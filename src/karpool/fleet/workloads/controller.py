@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from karpool.fleet.runtime import Context, Feed
 from karpool.fleet.workloads.claiming import Selectors, selector_of
 from karpool.fleet.workloads.dependents import Dependents, key_of, meta_of
+from karpool.fleet.workloads.pods import name_for
 from karpool.fleet.workloads.status import changed_fields
+from karpool.kube.client import Client
 from karpool.kube.decoding import Object
 from karpool.kube.errors import AlreadyExists, KubeError, NotFound, Unreachable
 from karpool.kube.events import EventType, ref
@@ -23,6 +25,7 @@ from karpool.kube.resource import Key, Resource
 from karpool.kube.workqueue import Requeue, WorkQueue
 
 T = TypeVar("T")
+_NAME_DRAWS = 16
 BURST = 500  # creations or deletions in one look, as upstream
 
 
@@ -56,6 +59,14 @@ class Latest:
             self._written[key] = answer
             alone = all(answer["metadata"].get(each) == before["metadata"].get(each) for each in _FOREIGN)
             self._quiet[key] = alone
+
+    async def catch_up(self, client: Client, resource: Resource) -> None:
+        """Take in what a predecessor wrote and the watch has not told yet."""
+        for live in (await client.list(resource)).items:
+            key = key_of(meta_of(live))
+            seen = self._feed.get(key)
+            if seen is not None and _version(seen) < _version(live):
+                self._written[key], self._quiet[key] = live, False
 
     def is_own(self, key: Key, obj: Object) -> bool:
         """Whether this very state is the answer to our latest write, and holds nobody else's."""
@@ -107,6 +118,7 @@ class Controller:
 
     async def run(self) -> None:
         await self.context.informers.synced()
+        await self.owners.catch_up(self.client, self.resource)
         for dependents in self.dependents:
             await dependents.catch_up()
         async with asyncio.TaskGroup() as group:
@@ -165,6 +177,20 @@ class Controller:
         dependents.assume(answer)
         references = answer["metadata"].get("ownerReferences") or ()
         return any(each["uid"] == owner_uid for each in references)
+
+    async def create_pod(
+        self, dependents: Dependents[Any], obj: Object, base: str, build: Callable[[str], Object]
+    ) -> None:
+        """Create the pod that `build` gives for a name of its own, drawn until it is free."""
+        meta = obj["metadata"]
+        for _ in range(_NAME_DRAWS):
+            name = name_for(base, self.random)
+            if dependents.get(Key(meta["namespace"], name)) is not None:
+                continue
+            if await self.create_named(dependents, build(name), meta["uid"]):
+                self.record(obj, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+                return
+        raise AlreadyExists(f"pods {meta['namespace']}/{name}", 409, message="no free name was found")
 
     async def delete_dependent(self, dependents: Dependents[Any], obj: Any) -> None:
         meta = meta_of(obj)

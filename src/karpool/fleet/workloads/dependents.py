@@ -132,6 +132,8 @@ class Dependents(Generic[T]):
         meta = meta_of(obj)
         key = key_of(meta)
         known = self._entries.get(key)
+        if known is None and meta.deletion_timestamp:
+            return  # it went while we were writing
         if known is not None and known.version >= version_of(meta):
             return
         self._store(key, meta, obj)

@@ -15,7 +15,6 @@ from karpool.fleet.workloads.pods import (
     is_active,
     is_available,
     is_ready,
-    name_for,
     new_pod,
     prefix_for,
     removal_order,
@@ -92,12 +91,10 @@ class ReplicaSetController(Controller):
         reference = owner_reference(self.resource, obj)
         prefix = prefix_for(meta["name"])
 
-        async def create() -> None:
-            name = name_for(meta["name"], self.random)
-            pod = new_pod(obj["spec"]["template"], reference, meta["namespace"], name, generate_name=prefix)
-            if await self.create_named(self._pods, pod, meta["uid"]):
-                self.record(obj, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        def build(name: str) -> Object:
+            return new_pod(obj["spec"]["template"], reference, meta["namespace"], name, generate_name=prefix)
 
+        create = partial(self.create_pod, self._pods, obj, meta["name"], build)
         _, error = await slow_start([create] * count)
         if error is not None:
             self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")

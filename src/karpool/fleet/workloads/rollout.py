@@ -83,7 +83,8 @@ def shrink_old(bounds: Bounds, new: Part, old: Sequence[Part]) -> Sizes:
         going = min(spare, broken)
         sizes[part.name] -= going
         spare -= going
-    enough = new.available + sum(part.available for part in old) - bounds.least_available
+    # A part that was told to shrink may not have said so yet: what it was asked to keep is what counts.
+    enough = new.available + sum(min(part.available, part.size) for part in old) - bounds.least_available
     for part in oldest_first:
         going = max(0, min(enough, sizes[part.name]))
         sizes[part.name] -= going

@@ -8,7 +8,7 @@ the partition. The controller makes claims before pods, and never removes claims
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from karpool.fleet.runtime import Context
+from karpool.fleet.runtime import Context, Feed
 from karpool.fleet.workloads.claiming import claim, owner_reference
 from karpool.fleet.workloads.controller import Controller, Settings
 from karpool.fleet.workloads.dependents import Dependents
@@ -173,7 +173,7 @@ class StatefulSetController(Controller):
         super().__init__(context, settings or Settings())
         self._pods = self.watch(PODS, Pod)
         self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
-        self._claims = context.informers.of(PVCS)
+        self._claims: Feed[Object] = context.informers.of(PVCS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
         obj = self.owners.get(key)

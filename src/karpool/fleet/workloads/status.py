@@ -1,13 +1,19 @@
 """Status objects: which fields changed, and conditions that remember when they did."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from karpool.kube.decoding import Object
 
 
-def changed_fields(old: Object, new: Object) -> Object:
+def changed_fields(old: Any, new: Any) -> Object:
     """A merge patch that turns one status into another; empty when there is nothing to say."""
-    patch: Object = {key: value for key, value in new.items() if old.get(key) != value}
+    patch: Object = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if before != value:
+            nested = isinstance(before, dict) and isinstance(value, dict)
+            patch[key] = changed_fields(before, value) if nested else value
     for key in old:
         if key not in new:
             patch[key] = None
