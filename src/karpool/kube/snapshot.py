@@ -24,7 +24,9 @@ from karpool.kube.decoding import Object
 from karpool.kube.errors import Denied, Gone, KubeError, NotFound, SnapshotError, StatusError
 from karpool.kube.redact import redact
 from karpool.kube.resource import ALL, Resource, Selection
-from karpool.kube.snapshot_file import FORMAT, VERSION, Footer, Header, Skipped
+from karpool.kube.snapshot_file import FORMAT, VERSION, Footer, Header, ObjectFile, Skipped, read_objects
+
+__all__ = ["WANTED", "ObjectFile", "SnapshotSummary", "Wanted", "read_objects", "take_snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
