@@ -1,6 +1,7 @@
 """Server-side apply through the API: creating, sharing, conflicting, taking over."""
 
-from tests.apiserver.serving import CONFIG_MAPS, Client, config_map
+from karpool.fleet.apiserver.server import ApiServer
+from tests.apiserver.serving import CONFIG_MAPS, Client, StillClock, config_map, counted
 
 APPLY = "application/apply-patch+yaml"
 PATH = f"{CONFIG_MAPS}/a"
@@ -47,6 +48,14 @@ async def test_plain_writes_take_fields_from_appliers(client: Client) -> None:
     assert code == 409 and "editor" in answer["details"]["causes"][0]["message"]
 
 
+async def test_the_first_apply_respects_what_others_wrote(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map("a", k="1", same="1"))
+    code, answer = await apply(client, "one", applied(k="2"))
+    assert code == 409 and "before-first-apply" in answer["details"]["causes"][0]["message"]
+    code, agreed = await apply(client, "one", applied(same="1"))
+    assert code == 200 and agreed["data"] == {"k": "1", "same": "1"}
+
+
 async def test_apply_needs_a_manager_and_a_matching_object(client: Client) -> None:
     await client.refused(400, "BadRequest", "PATCH", PATH, applied(), kind=APPLY)
     other = applied()
@@ -79,6 +88,13 @@ async def test_a_dry_run_apply_stores_nothing(client: Client) -> None:
 async def test_objects_that_were_never_applied_carry_no_managed_fields(client: Client) -> None:
     made = await client.create(CONFIG_MAPS, config_map("plain"))
     assert "managedFields" not in made["metadata"]
-    client.server.cluster.track_fields = True
-    made = await client.create(CONFIG_MAPS, config_map("tracked", k="v"), fieldManager="me")
-    assert made["metadata"]["managedFields"][0]["manager"] == "me"
+
+
+async def test_a_tracking_server_says_who_wrote_every_field(clock: StillClock) -> None:
+    client = Client(ApiServer(clock, ids=counted(), track_fields=True))
+    made = await client.create(CONFIG_MAPS, config_map("a", k="v"), fieldManager="me")
+    entry = made["metadata"]["managedFields"][0]
+    assert (entry["manager"], entry["operation"]) == ("me", "Update")
+    assert "f:k" in entry["fieldsV1"]["f:data"]
+    code, answer = await apply(client, "one", applied(k="2"))
+    assert code == 409 and '"me"' in answer["details"]["causes"][0]["message"]

@@ -119,3 +119,25 @@ def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
         await client.server.close()
 
     asyncio.run(check())
+
+
+async def test_nothing_is_answered_that_could_not_be_made_durable(tmp_path: Path) -> None:
+    from karpool.fleet.apiserver.journal import JournalError
+
+    client = open_server(tmp_path)
+    await client.create(CONFIG_MAPS, config_map("before"))
+    journal = client.server._durability._journal
+
+    def full(record: bytes) -> int:
+        raise JournalError("no space left on device")
+
+    append, journal.append = journal.append, full
+    await client.refused(500, "InternalError", "POST", CONFIG_MAPS, config_map("lost"))
+    journal.append = append
+    await client.refused(500, "InternalError", "GET", CONFIG_MAPS)
+    await client.refused(500, "InternalError", "POST", CONFIG_MAPS, config_map("later"))
+    await client.server.close()
+    client = open_server(tmp_path)
+    listed = await client.get(CONFIG_MAPS)
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["before"]
+    await client.server.close()

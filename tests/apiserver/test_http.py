@@ -81,6 +81,17 @@ async def test_a_body_that_does_not_arrive_is_given_up(
     stuck.set()
 
 
+async def test_connections_that_ask_nothing_are_dropped(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "FIRST_REQUEST_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection(listening.host, listening.port)
+    writer.write(b"GET /version HTTP/1.1\r\nHost:")  # and never the rest
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+
+
 async def test_a_watch_over_http_delivers_a_burst_without_loss(session: aiohttp.ClientSession) -> None:
     async with session.get(CONFIG_MAPS, params={"watch": "true"}) as stream:
         assert stream.status == 200

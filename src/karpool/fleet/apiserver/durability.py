@@ -37,6 +37,7 @@ class Durability:
         self._journal = journal
         self._store = store
         self._last = 0
+        self._failure: JournalError | None = None  # nothing is answered any more: memory is ahead of the disk
         self._compacting: asyncio.Task[None] | None = None
         self._compact_at = COMPACT_MIN_BYTES
         self._restore()
@@ -44,13 +45,16 @@ class Durability:
 
     @property
     def pending(self) -> bool:
-        return self._journal.durable < self._last
+        return self._journal.durable < self._last or self._failure is not None
 
     async def settle(self) -> None:
         """Return when every change so far is on disk; raises StatusError when that cannot be."""
         try:
+            if self._failure is not None:
+                raise self._failure
             await self._journal.flush_to(self._last)
         except JournalError as error:
+            self._failure = error
             raise internal(f"the change could not be made durable: {error}") from error
         if self._journal.size_bytes > self._compact_at and self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._compact())
@@ -61,13 +65,19 @@ class Durability:
         self._journal.close()
 
     def _on_change(self, event: Event) -> None:
+        if self._failure is not None:
+            return  # a journal with a gap would be worse than one that ends
         record = event.record
         resource = record.collection.group_resource
         if event.type == "DELETED":
             header = _Header("DELETE", event.version, resource, record.namespace, record.name)
-            self._last = self._journal.append(msgspec.json.encode(header))
+            entry = msgspec.json.encode(header)
         else:
-            self._last = self._journal.append(_put(resource, event.version, record.data))
+            entry = _put(resource, event.version, record.data)
+        try:
+            self._last = self._journal.append(entry)
+        except JournalError as error:
+            self._failure = error
 
     def _restore(self) -> None:
         version = 0

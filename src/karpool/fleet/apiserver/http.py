@@ -11,6 +11,7 @@ import ssl
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.status import StatusError, bad_request, too_large, unauthorized
@@ -18,6 +19,7 @@ from karpool.fleet.apiserver.watching import WatchStream
 from karpool.kube.transport import Request, Response
 
 MAX_BODY = 3 * 1024 * 1024  # as kube-apiserver
+FIRST_REQUEST_SECONDS = 30.0  # for a new connection to ask for something
 READ_SECONDS = 30.0  # for the body of a request
 WRITE_SECONDS = 60.0  # for a client to take a piece of a watch
 KEEPALIVE_SECONDS = 75.0
@@ -55,13 +57,7 @@ async def serve(
     token: str | None = None,
 ) -> Listening:
     """Listen; port 0 takes a free one. Without a token anybody who can connect is let in."""
-    front = _Front(server, token)
-    runner = web.ServerRunner(
-        web.Server(
-            front.handle, handler_cancellation=True, keepalive_timeout=KEEPALIVE_SECONDS, access_log=None
-        ),
-        shutdown_timeout=2.0,
-    )
+    runner = web.ServerRunner(_Front(server, token), shutdown_timeout=2.0)
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls)
     await site.start()
@@ -69,12 +65,30 @@ async def serve(
     return Listening(host, bound, tls is not None, server, runner)
 
 
-class _Front:
+class _Front(web.Server):
+    """Makes connections and hands their requests on; one that asks nothing is dropped."""
+
     def __init__(self, server: ApiServer, token: str | None) -> None:
+        super().__init__(
+            self._answer, handler_cancellation=True, keepalive_timeout=KEEPALIVE_SECONDS, access_log=None
+        )
         self._server = server
         self._expected = f"Bearer {token}".encode() if token else None
+        self._silent: dict[RequestHandler, asyncio.TimerHandle] = {}
 
-    async def handle(self, incoming: web.BaseRequest) -> web.StreamResponse:
+    def __call__(self) -> RequestHandler:
+        connection = super().__call__()
+        loop = asyncio.get_running_loop()
+        self._silent[connection] = loop.call_later(FIRST_REQUEST_SECONDS, self._drop, connection)
+        return connection
+
+    def _drop(self, connection: RequestHandler) -> None:
+        del self._silent[connection]
+        connection.force_close()
+
+    async def _answer(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        if (timer := self._silent.pop(incoming.protocol, None)) is not None:
+            timer.cancel()
         try:
             self._check_token(incoming)
             body = await _read_body(incoming)
@@ -138,7 +152,7 @@ async def _stream(incoming: web.BaseRequest, answer: WatchStream) -> web.StreamR
                 await asyncio.sleep(pause)
             written_at = loop.time()
         await response.write_eof()
-    except (ConnectionError, TimeoutError):
+    except (ConnectionError, TimeoutError, StatusError):
         if incoming.transport is not None:
             incoming.transport.abort()
     return response

@@ -12,6 +12,7 @@ from karpool.fleet.apiserver.bodies import content_type, decode, decode_object
 from karpool.fleet.apiserver.call import Call
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.conversion import converted
+from karpool.fleet.apiserver.managed_fields import track_update
 from karpool.fleet.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
 from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import (
@@ -90,7 +91,7 @@ def _apply(cluster: Cluster, call: Call, intent: Intent, applied: Any) -> tuple[
     if record is None and intent.subresource:
         raise not_found(resource, call.route.name)
     writing.check_applied(intent, applied)
-    live = live_object(record, resource) if record is not None else None
+    live = _tracked(cluster, live_object(record, resource), resource) if record is not None else None
     intent.applying = True
     try:
         new = apply(
@@ -112,6 +113,20 @@ def _apply(cluster: Cluster, call: Call, intent: Intent, applied: Any) -> tuple[
     if new is live:
         return record, False
     return writing.update(cluster, intent, record, new), False
+
+
+def _tracked(cluster: Cluster, live: Object, resource: ResourceType) -> Object:
+    """An object that nobody applied before belongs, field by field, to all who wrote it so far."""
+    if not live["metadata"].get("managedFields"):
+        track_update(
+            None,
+            live,
+            manager="before-first-apply",
+            api_version=resource.api_version,
+            now=cluster.now(),
+            schema=resource.schema,
+        )
+    return live
 
 
 def _refusal(error: PatchError) -> StatusError:

@@ -56,7 +56,7 @@ async def run_apiserver(
     secret = token or _kept_token(data_dir)
     context, authority = _certificate(host, data_dir, clock) if tls else (None, b"")
     journal = Journal(data_dir) if data_dir is not None else None
-    server = ApiServer(clock, journal=journal)
+    server = ApiServer(clock, journal=journal, track_fields=True)
     try:
         listening = await serve(server, host=host, port=port, tls=context, token=secret)
     except BaseException:
