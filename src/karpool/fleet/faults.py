@@ -203,7 +203,10 @@ class Faults:
                 fault.component == component
                 and moment == when
                 and not fault.ended.is_set()
-                and self.writes[component] == number
+                # Writes may overlap: the n-th can end after the next has begun.
+                and (
+                    self.writes[component] == number or (when == "after" and self.writes[component] > number)
+                )
             ):
                 fault.hits += 1
                 fault.end()
