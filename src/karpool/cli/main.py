@@ -65,14 +65,13 @@ def commands(verbosity: int, log_format: str | None) -> None:
 
 
 def run(arguments: Sequence[str], program: str) -> int:
-    """Run one command line and return its exit code; never raises."""
+    """Run one command line and return its exit code.
+
+    What can go wrong is said in a line; a traceback means a bug in Karpool.
+    """
     try:
         result: Any = commands.main(args=list(arguments), prog_name=program, standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except KarpoolExit as exit_:
-        if str(exit_):
-            click.echo(f"error: {exit_}", err=True)
-        return exit_.code
     except click.exceptions.Exit as exit_:
         return int(exit_.exit_code)
     except click.ClickException as error:
@@ -85,9 +84,21 @@ def run(arguments: Sequence[str], program: str) -> int:
         # What is still buffered would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ModelError, OSError) as error:
+    except Exception as error:
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong, if it is something that goes wrong; otherwise it is a bug."""
+    from karpool.kube.errors import KubeError
+
+    while isinstance(error, ExceptionGroup):  # of a task group; its first error is the cause
+        error = error.exceptions[0]
+    if not isinstance(error, KarpoolExit | ModelError | KubeError | OSError):
+        raise error
+    if str(error):
         click.echo(f"error: {error}", err=True)
-        return FAILURE
+    return error.code if isinstance(error, KarpoolExit) else FAILURE
 
 
 def karpool() -> None:
@@ -96,3 +107,7 @@ def karpool() -> None:
 
 def kubectl_karpool() -> None:
     sys.exit(run(sys.argv[1:], "kubectl karpool"))
+
+
+if __name__ == "__main__":
+    karpool()

@@ -40,18 +40,15 @@ class Seconds(click.ParamType[float]):
         return amount
 
 
-def cluster_options(command: F) -> F:
-    """Adds --kubeconfig, --context, --snapshot and --request-timeout, handed over as `cluster`."""
+def connection_options(command: F) -> F:
+    """Adds --kubeconfig, --context and --request-timeout, handed over as `cluster`."""
 
     @click.option(
-        "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Path of the kubeconfig file."
+        "--kubeconfig",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Path of the kubeconfig file.",
     )
     @click.option("--context", help="Context of the kubeconfig to use.")
-    @click.option(
-        "--snapshot",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
-    )
     @click.option(
         "--request-timeout", type=Seconds(), default=None, help="Limit for each request, like 30s; 0 is none."
     )
@@ -60,18 +57,26 @@ def cluster_options(command: F) -> F:
         *args: Any,
         kubeconfig: Path | None,
         context: str | None,
-        snapshot: Path | None,
         request_timeout: float | None,
         **kwargs: Any,
     ) -> Any:
-        if snapshot is not None and (kubeconfig or context):
+        options = ClusterOptions(kubeconfig, context, kwargs.pop("snapshot", None), request_timeout)
+        if options.snapshot is not None and (kubeconfig or context):
             raise click.UsageError(
                 "--snapshot reads a file; it cannot be combined with --kubeconfig or --context"
             )
-        options = ClusterOptions(kubeconfig, context, snapshot, request_timeout)
         return command(*args, cluster=options, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def cluster_options(command: F) -> F:
+    """The same, and --snapshot, for commands that only read."""
+    return click.option(
+        "--snapshot",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
+    )(connection_options(command))
 
 
 def output_option(*forms: str) -> Callable[[F], F]:

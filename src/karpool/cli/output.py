@@ -5,10 +5,8 @@ needed to read them. Machine forms carry `apiVersion` and `kind`, so that a scri
 can tell when they change.
 """
 
-import os
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import click
 import msgspec
@@ -33,15 +31,6 @@ def machine(kind: str, content: dict[str, Any], form: str) -> str:
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
-
-
-def colour_allowed(stream: TextIO | None = None) -> bool:
-    """NO_COLOR and a missing terminal both mean plain text."""
-    return "NO_COLOR" not in os.environ and (stream or sys.stdout).isatty()
-
-
-def title(text: str) -> str:
-    return click.style(text, bold=True) if colour_allowed() else text
 
 
 def note(text: str) -> None:

@@ -7,6 +7,7 @@ object of that kind arrives, so that starting a server costs nothing.
 
 import gzip
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -185,4 +186,18 @@ def node(name: str) -> Node:
 @cache
 def _structural(group: str, version: str, kind: str) -> StructuralSchema:
     name = definition_name(group, version, kind)
-    return StructuralSchema(node(name), lambda: definitions()[name])
+    root = node(name)
+    if status := root.properties.get("status"):
+        root = replace(root, properties={**root.properties, "status": _optional(status)})
+    return StructuralSchema(root, lambda: definitions()[name])
+
+
+def _optional(below: Node) -> Node:
+    """Upstream reads a missing string of a status as an empty one, so nothing in there is required."""
+    return replace(
+        below,
+        required=(),
+        properties={name: _optional(child) for name, child in below.properties.items()},
+        items=None if below.items is None else _optional(below.items),
+        additional=None if below.additional is None else _optional(below.additional),
+    )

@@ -1,0 +1,56 @@
+"""Read a cluster for one command: live through its API, or from a file.
+
+Either way the result is the same `ClusterState`, so that a command cannot tell.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.cli.options import ClusterOptions
+from karpool.kube import kubeconfig
+from karpool.kube.client import Client
+from karpool.kube.http import HttpTransport
+from karpool.kube.resource import NAMESPACES, NODES, PODS, Resource
+from karpool.kube.snapshot_file import read_objects
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+from karpool.state.cluster import ClusterState, Namespace
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+_LISTED: tuple[tuple[Resource, type[Any]], ...] = ((NAMESPACES, Namespace), (NODES, Node), (PODS, Pod))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    state: ClusterState
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return [str(problem) for problem in self.state.problems]
+
+
+@asynccontextmanager
+async def connect(options: ClusterOptions) -> AsyncIterator[Client]:
+    config = kubeconfig.load(options.kubeconfig, context=options.context or "")
+    timeout = options.request_timeout_seconds
+    client = Client(HttpTransport(config), name=config.name, timeout=timeout or DEFAULT_TIMEOUT_SECONDS)
+    async with client:
+        yield client
+
+
+async def load_cluster(options: ClusterOptions) -> Loaded:
+    state = ClusterState()
+    if options.snapshot is not None:
+        state.load(read_objects(options.snapshot))
+        return Loaded(state)
+    async with connect(options) as client:
+        await fill(state, client)
+    return Loaded(state)
+
+
+async def fill(state: ClusterState, client: Client) -> None:
+    for resource, struct in _LISTED:
+        page = await client.list(resource, into=struct)
+        state.replace(resource.kind, page.items)

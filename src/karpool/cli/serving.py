@@ -1,0 +1,39 @@
+"""Run something until the person or the system says stop."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
+    """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once."""
+
+    async def watched() -> T:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def asked() -> None:
+            if stop.is_set():
+                task.cancel()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        return await main(stop)
+
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        return runner.run(watched())
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    with suppress(ImportError):
+        import uvloop
+
+        return uvloop.new_event_loop
+    return None

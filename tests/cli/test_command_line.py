@@ -1,0 +1,159 @@
+"""The command line: exit codes, help without loading everything, results on stdout, the rest on stderr."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from karpool.cli.main import run
+from karpool.cli.output import columns
+from karpool.fleet.example import example_fleet
+from karpool.model.catalogue_files import load_shipped
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(yaml.safe_dump_all(example_fleet(load_shipped("us-east-1"))))
+    return path
+
+
+def test_help_lists_the_commands_without_loading_them() -> None:
+    script = (
+        "import sys; from karpool.cli.main import run; code = run(['--help'], 'karpool');"
+        "sys.exit(code or any(name in sys.modules for name in ('numpy', 'aiohttp', 'structlog')))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert {"apiserver", "completion", "snapshot", "top", "up", "version"} <= set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["nosuch"], id="unknown command"),
+        pytest.param(["top", "--nosuch"], id="unknown flag"),
+        pytest.param(["top", "-o", "xml"], id="unknown form"),
+        pytest.param(["top", "--snapshot", "nosuch.gz"], id="missing file"),
+        pytest.param(["apiserver"], id="missing flag"),
+        pytest.param(["top", "--request-timeout", "soon"], id="bad duration"),
+        pytest.param(["completion", "tcsh"], id="unknown shell"),
+    ],
+)
+def test_wrong_usage_is_2_and_says_so_on_stderr(arguments: list[str], capsys: Capture) -> None:
+    assert run(arguments, "karpool") == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error: " in captured.err
+
+
+def test_a_file_and_a_live_cluster_cannot_be_asked_at_once(manifest: Path, capsys: Capture) -> None:
+    assert run(["top", "--snapshot", str(manifest), "--context", "prod"], "karpool") == 2
+    assert "--snapshot" in capsys.readouterr().err
+
+
+def test_a_failure_is_1_and_names_the_way_out(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["top", "--kubeconfig", str(tmp_path / "nosuch")], "karpool") == 1
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert "--kubeconfig" in captured.err
+
+
+def test_a_file_that_is_no_snapshot_is_refused_in_one_line(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "broken.gz"
+    path.write_bytes(b"\x1f\x8bnot really gzip")
+
+    assert run(["top", "--snapshot", str(path)], "karpool") == 1
+
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(path) in error
+
+
+def test_usage_is_shown_as_kubectl_users_call_it(capsys: Capture) -> None:
+    assert run(["top", "--help"], "kubectl karpool") == 0
+    assert "Usage: kubectl karpool top" in capsys.readouterr().out
+
+
+def test_top_reads_a_manifest_and_adds_up(manifest: Path, capsys: Capture) -> None:
+    assert run(["top", "--snapshot", str(manifest), "-o", "json"], "karpool") == 0
+    nodes = json.loads(capsys.readouterr().out)
+    assert run(["top", "pools", "--snapshot", str(manifest), "-o", "yaml"], "karpool") == 0
+    pools = yaml.safe_load(capsys.readouterr().out)
+
+    assert nodes["kind"] == "NodeUsageList"
+    assert len(nodes["items"]) == 7
+    for resource in ("cpu", "memory", "nvidia.com/gpu"):
+        for side in ("requested", "allocatable"):
+            assert sum(each[side][resource] for each in nodes["items"]) == sum(
+                each[side][resource] for each in pools["items"]
+            )
+    assert sum(each["requested"]["nvidia.com/gpu"] for each in nodes["items"]) == 1
+
+
+def test_top_shows_people_a_table_and_the_pod_that_waits(manifest: Path, capsys: Capture) -> None:
+    assert run(["top", "--snapshot", str(manifest)], "karpool") == 0
+
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split()[:3] == ["NAME", "POOL", "TYPE"]
+    assert "7 nodes, 1 pods pending, $" in out
+
+
+def test_an_unknown_price_is_said_and_not_guessed(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "bare"},
+                "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+            }
+        )
+    )
+
+    assert run(["top", "--snapshot", str(path)], "karpool") == 0
+    out = capsys.readouterr().out
+    assert "price of some nodes unknown" in out
+    assert out.splitlines()[1].endswith("?")
+
+
+def test_a_bad_object_is_reported_and_the_rest_is_shown(manifest: Path, capsys: Capture) -> None:
+    with manifest.open("a") as file:
+        file.write("---\napiVersion: v1\nkind: Node\nmetadata: {name: odd}\n")
+        file.write("status: {allocatable: {cpu: lots, pods: '1'}}\n")
+
+    assert run(["top", "--snapshot", str(manifest)], "karpool") == 0
+
+    captured = capsys.readouterr()
+    assert "7 nodes" in captured.out
+    assert "skipped: Node odd: status.allocatable.cpu: 'lots'" in captured.err
+
+
+def test_a_reader_that_leaves_is_no_error(manifest: Path) -> None:
+    command = f"{sys.executable} -m karpool.cli.main top --snapshot {manifest} | head -1"
+    script = f"set -o pipefail; {command}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_the_command(shell: str, capsys: Capture) -> None:
+    assert run(["completion", shell], "karpool") == 0
+    assert "_KARPOOL_COMPLETE" in capsys.readouterr().out
+
+
+def test_columns_line_up() -> None:
+    assert (
+        columns(["A", "LONGER"], [["x", "y"], ["wide one", ""]])
+        == "A          LONGER\nx          y\nwide one"
+    )

@@ -1,0 +1,90 @@
+"""`karpool up` shows a fleet and leaves nothing behind; `karpool apiserver` serves until told to stop."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+KARPOOL = [sys.executable, "-m", "karpool.cli.main"]
+
+
+def test_up_without_a_terminal_shows_the_fleet_and_ends(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [*KARPOOL, "up"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=50,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "7 nodes, 1 pods pending" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+async def start_apiserver(folder: Path, *more: str) -> asyncio.subprocess.Process:
+    """A server that is ready: its kubeconfig is written and it has said where it listens."""
+    process = await asyncio.create_subprocess_exec(
+        *KARPOOL,
+        "apiserver",
+        "--write-kubeconfig",
+        str(folder / "kubeconfig"),
+        *more,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        said = b""
+        while b"try: kubectl" not in said:
+            line = await process.stderr.readline()
+            assert line, said
+            said += line
+    return process
+
+
+async def karpool(*arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(*KARPOOL, *arguments, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+async def test_a_snapshot_of_a_served_cluster_answers_like_the_cluster(tmp_path: Path) -> None:
+    server = await start_apiserver(tmp_path)
+    try:
+        saved, kubeconfig = str(tmp_path / "saved.gz"), str(tmp_path / "kubeconfig")
+        assert await karpool("snapshot", "--kubeconfig", kubeconfig, "-o", saved) != (1, "")
+        live = await karpool("top", "--kubeconfig", kubeconfig, "-o", "json")
+        file = await karpool("top", "--snapshot", saved, "-o", "json")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+
+    assert live == file
+    assert json.loads(live[1])["items"] == []
+
+
+async def test_a_data_dir_keeps_token_and_objects_over_kill_9(tmp_path: Path) -> None:
+    from karpool.kube import kubeconfig
+    from karpool.kube.client import Client
+    from karpool.kube.http import HttpTransport
+    from karpool.kube.resource import CONFIGMAPS
+
+    data = ["--data-dir", str(tmp_path / "data")]
+    server = await start_apiserver(tmp_path, *data)
+    async with Client(HttpTransport(kubeconfig.load(tmp_path / "kubeconfig"))) as client:
+        await client.create(CONFIGMAPS, {"metadata": {"name": "kept", "namespace": "default"}})
+        server.kill()
+        await server.wait()
+
+    server = await start_apiserver(tmp_path, *data)
+    async with Client(HttpTransport(kubeconfig.load(tmp_path / "kubeconfig"))) as client:
+        found = await client.get(CONFIGMAPS, "kept", namespace="default")
+    server.send_signal(signal.SIGINT)
+
+    assert await server.wait() == 0
+    assert found["metadata"]["name"] == "kept"
