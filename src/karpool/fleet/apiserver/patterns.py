@@ -124,14 +124,15 @@ class _Program:
 
 
 class _State:
-    """The threads alive between two characters; `steps` remembers where each character leads."""
+    """The threads alive between two characters; what follows from them is worked out once."""
 
-    __slots__ = ("pcs", "previous", "steps")
+    __slots__ = ("accepts", "pcs", "previous", "steps")
 
     def __init__(self, pcs: frozenset[int], previous: int) -> None:
         self.pcs = pcs
         self.previous = previous
         self.steps: dict[str, _State | Literal[True]] = {}
+        self.accepts: bool | None = None  # whether the text may end here
 
 
 class Pattern:
@@ -213,7 +214,9 @@ class Pattern:
         return step
 
     def _accepts_end(self, state: _State) -> bool:
-        return self._program.match_in(self._leaves(state, _END)) is not None
+        if state.accepts is None:
+            state.accepts = self._program.match_in(self._leaves(state, _END)) is not None
+        return state.accepts
 
 
 @lru_cache(maxsize=2048)
