@@ -117,6 +117,14 @@ def test_bad_pods_are_refused_by_field(spec: dict[str, Any], field: str) -> None
     assert field in complete(kind("Pod"), pod(**spec))
 
 
+def test_a_status_may_leave_out_what_its_document_requires() -> None:
+    obj = pod() | {"status": {"containerStatuses": [{"name": "main"}], "conditions": [{"type": "Ready"}]}}
+
+    assert complete(kind("Pod"), obj) == []
+    obj["status"]["containerStatuses"][0]["ready"] = "yes"
+    assert complete(kind("Pod"), obj) == ["status.containerStatuses[0].ready"]
+
+
 def test_what_go_allows_twice_is_allowed_twice() -> None:
     repeated = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     obj = pod(containers=[{"name": "main", "image": "x", "env": repeated}])

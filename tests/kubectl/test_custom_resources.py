@@ -25,11 +25,15 @@ def pool(name: str, **spec: object) -> dict[str, object]:
     }
 
 
+@pytest.fixture(scope="module")
+def definitions(any_namespace: Kubectl) -> None:
+    any_namespace.apply(*bundled_crds(["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"]))
+    any_namespace("wait", "crd/nodepools.karpenter.sh", "--for=condition=Established", "--timeout=10s")
+
+
 @pytest.fixture
-def karpenter(kubectl: Kubectl) -> Kubectl:
+def karpenter(kubectl: Kubectl, definitions: None) -> Kubectl:
     """With Karpenter's definitions installed."""
-    kubectl.apply(*bundled_crds(["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"]))
-    kubectl("wait", "crd/nodepools.karpenter.sh", "--for=condition=Established", "--timeout=10s")
     return kubectl
 
 

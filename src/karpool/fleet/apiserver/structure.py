@@ -6,7 +6,7 @@ strictly structural); whether a CustomResourceDefinition may be accepted is deci
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from karpool.fleet.apiserver.cel import Rule, UnsupportedRule, compile_rule
@@ -155,13 +155,9 @@ def _referred(schema: Mapping[str, Any], reference: str, resolve: Resolve, path:
     overlay = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "description")}
     if not overlay:
         return node
-    copy = _copy(node)
+    copy = replace(node)
     _read_plain(copy, overlay, path)
     return copy
-
-
-def _copy(node: Node) -> Node:
-    return Node(**{name: getattr(node, name) for name in Node.__slots__})
 
 
 def _type_of(schema: Mapping[str, Any], path: str) -> str:
