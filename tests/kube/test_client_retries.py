@@ -1,3 +1,4 @@
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -158,3 +159,34 @@ def test_every_attempt_is_observed():
         return [(attempt.method, attempt.code) for attempt in seen]
 
     assert virtually(scenario()) == [("GET", 503), ("GET", 200)]
+
+
+def test_a_lease_client_does_not_queue_behind_bulk_work():
+    async def scenario():
+        server = TinyServer()
+        server.put(POD)
+        clock = LoopClock()
+        client = client_of(server, clock=clock, qps=1, burst=1)
+        bulk = [asyncio.ensure_future(client.get(PODS, "web", namespace="default")) for _ in range(10)]
+        await asyncio.sleep(0)
+        await client.without_limit().get(PODS, "web", namespace="default")
+        urgent_at = clock.monotonic()
+        await asyncio.gather(*bulk)
+        return urgent_at, clock.monotonic()
+
+    urgent_at, bulk_at = virtually(scenario())
+    assert urgent_at == 0
+    assert bulk_at == pytest.approx(9.0)
+
+
+def test_the_deadline_also_cuts_the_attempt_under_way():
+    async def scenario():
+        server = TinyServer()
+        server.fault = lambda request: Fault(wait_before=1000.0)
+        clock = LoopClock()
+        client = client_of(server, clock=clock, timeout=30.0, retry=Retry(deadline=40.0))
+        with pytest.raises(Unreachable):
+            await client.get(NODES, "n")
+        return clock.monotonic()
+
+    assert virtually(scenario()) <= 41.0

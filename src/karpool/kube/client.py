@@ -3,34 +3,21 @@
 `await client.get(PODS, "web", namespace="default", into=Pod)` gives a `Pod`;
 without `into` it gives the whole object as a dict. Structs are partial, so
 nothing decoded into one is ever sent back: writes take dicts or patches.
-Retries, limits and errors are those of `rest`; lists are paged, and a bad
-object in a list is reported and skipped.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from typing import Any, Literal, TypeVar, overload
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from karpool.kube import backoff, decoding
-from karpool.kube.backoff import Chance
-from karpool.kube.clock import Clock, RealClock
-from karpool.kube.decoding import Object, Page, Report, Undecodable, log_bad_objects
-from karpool.kube.errors import Gone, KubeError, Rejected, ServerFault, StatusError
-from karpool.kube.ratelimit import TokenBucket
-from karpool.kube.resource import ALL, PODS, Resource, Selection
-from karpool.kube.rest import DEFAULT_RETRY, USER_AGENT, Observe, Rest, Retry
-from karpool.kube.transport import Transport
-from karpool.kube.watch import IDLE_SECONDS, Event, Watch
+from karpool.kube.decoding import Object
+from karpool.kube.errors import Rejected, StatusError
+from karpool.kube.reading import EXPIRED_LIST_TRIES, PAGE_SIZE, Reader
+from karpool.kube.resource import PODS, Resource
+from karpool.kube.rest import Retry
 
-T = TypeVar("T")
-
-# 500 is what client-go's pager uses. One big page decodes no faster and takes
-# 639 MiB instead of 274 for 50,000 pods.
-PAGE_SIZE = 500
-LIST_TIMEOUT = 60.0
-EXPIRED_LIST_TRIES = 3
+__all__ = ["EXPIRED_LIST_TRIES", "PAGE_SIZE", "Client", "PatchType", "Propagation"]
 
 PatchType = Literal["json", "merge", "strategic", "apply"]
 _PATCH_MEDIA_TYPES: dict[PatchType, str] = {
@@ -43,43 +30,8 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 Body = Mapping[str, Any]
 
 
-class Client:
-    """One API server. `name` is the cluster's, for messages."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock | None = None,
-        *,
-        name: str = "",
-        qps: float | None = 50.0,
-        burst: int = 100,
-        retry: Retry = DEFAULT_RETRY,
-        timeout: float = 30.0,
-        user_agent: str = USER_AGENT,
-        field_manager: str = "karpool",
-        chance: Chance = backoff.chance,
-        observe: Observe | None = None,
-        report: Report = log_bad_objects,
-    ) -> None:
-        self.name = name
-        self.clock = clock or RealClock()
-        self.chance = chance
-        self.report = report
-        self._field_manager = field_manager
-        self.rest = Rest(
-            transport,
-            self.clock,
-            limiter=TokenBucket(qps, burst, self.clock) if qps else None,
-            retry=retry,
-            timeout=timeout,
-            user_agent=user_agent,
-            chance=chance,
-            observe=observe,
-        )
-
-    async def close(self) -> None:
-        await self.rest.transport.close()
+class Client(Reader):
+    """One API server, read and written."""
 
     async def __aenter__(self) -> "Client":
         return self
@@ -87,139 +39,11 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def server_version(self) -> str:
-        """`gitVersion` of the server, as in "v1.34.1"."""
-        return str((await self.get_path("/version")).get("gitVersion", "unknown"))
-
-    async def get_path(self, path: str) -> Object:
-        """Any JSON document of the server: discovery, versions."""
-        return self._decode("GET", path, (await self.rest.call("GET", path)).body, dict)
-
-    # Reading
-
-    @overload
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str = ""
-    ) -> Object: ...
-    @overload
-    async def get(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        subresource: str = "",
-        into: type[T],
-    ) -> T: ...
-    async def get(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        subresource: str = "",
-        into: type[Any] = dict,
-    ) -> Any:
-        path = resource.item(name, namespace, subresource)
-        return self._decode("GET", path, (await self.rest.call("GET", path)).body, into)
-
-    @overload
-    def pages(
-        self, resource: Resource, selection: Selection = ALL, *, page_size: int = PAGE_SIZE
-    ) -> AsyncGenerator[Page[Object], None]: ...
-    @overload
-    def pages(
-        self,
-        resource: Resource,
-        selection: Selection = ALL,
-        *,
-        page_size: int = PAGE_SIZE,
-        into: type[T],
-    ) -> AsyncGenerator[Page[T], None]: ...
-    async def pages(
-        self,
-        resource: Resource,
-        selection: Selection = ALL,
-        *,
-        page_size: int = PAGE_SIZE,
-        into: type[Any] = dict,
-    ) -> AsyncGenerator[Page[Any], None]:
-        """All objects as of one moment, page by page; `page_size` 0 asks for a single page.
-
-        Raises Gone when the server forgot that moment half-way: start again.
-        """
-        path = resource.collection(selection.namespace)
-        token = ""
-        while True:
-            query = selection.query()
-            if page_size:
-                query.append(("limit", str(page_size)))
-            if token:
-                query.append(("continue", token))
-            answer = await self.rest.call("GET", path, query=query, timeout=LIST_TIMEOUT)
-            try:
-                page = decoding.decode_page(answer.body, into, resource)
-            except Undecodable as error:
-                raise _unreadable("GET", path, error) from None
-            if page.bad:
-                self.report(page.bad)
-            yield page
-            if not page.continue_token:
-                return
-            if page.continue_token == token:
-                raise ServerFault(
-                    f"GET {path}", 500, message="the list continues with the same page for ever"
-                )
-            token = page.continue_token
-
-    @overload
-    async def list(self, resource: Resource, selection: Selection = ALL) -> Page[Object]: ...
-    @overload
-    async def list(self, resource: Resource, selection: Selection = ALL, *, into: type[T]) -> Page[T]: ...
-    async def list(
-        self, resource: Resource, selection: Selection = ALL, *, into: type[Any] = dict
-    ) -> Page[Any]:
-        """All pages as one. A list that expires half-way is started again, at last in one piece."""
-        for attempt in range(1, EXPIRED_LIST_TRIES + 1):
-            whole: Page[Any] = Page([])
-            size = PAGE_SIZE if attempt < EXPIRED_LIST_TRIES else 0
-            try:
-                async for page in self.pages(resource, selection, page_size=size, into=into):
-                    whole.items.extend(page.items)
-                    whole.bad.extend(page.bad)
-                    version = page.resource_version
-                return Page(whole.items, version, "", None, whole.bad)
-            except Gone:
-                if attempt == EXPIRED_LIST_TRIES:
-                    raise
-        raise AssertionError("unreachable")
-
-    async def watch(
-        self,
-        resource: Resource,
-        version: str,
-        selection: Selection = ALL,
-        *,
-        into: type[T],
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> AsyncGenerator[Event[T], None]:
-        """Changes after `version`, without bookmarks, for ever; see `watch.Watch` for what it raises."""
-        watch = Watch(
-            self.rest,
-            resource,
-            version,
-            into,
-            selection=selection,
-            idle_seconds=idle_seconds,
-            report=self.report,
-        )
-        async with aclosing(watch.batches()) as batches:
-            async for batch in batches:
-                for event in batch:
-                    if event.type != "BOOKMARK":
-                        yield event
-
-    # Writing
+    def without_limit(self) -> "Client":
+        """The same client without rate limit, for what must not queue behind bulk work: leases."""
+        other = copy.copy(self)
+        other.rest = self.rest.without_limit()
+        return other
 
     async def create(
         self, resource: Resource, obj: Body, *, namespace: str | None = None, dry_run: bool = False
@@ -386,20 +210,8 @@ class Client:
         )
         return self._decode(method, path, answer.body, dict)
 
-    def _decode(self, method: str, path: str, body: bytes, into: type[T]) -> T:
-        try:
-            return decoding.decode(body, into)
-        except Undecodable as error:
-            raise _unreadable(method, path, error) from None
-
 
 _Query = list[tuple[str, str]]
-
-
-def _unreadable(method: str, path: str, error: Undecodable) -> KubeError:
-    return ServerFault(
-        f"{method} {path}", 500, reason="Unreadable", message=f"the answer is unusable: {error}"
-    )
 
 
 def _typed(resource: Resource, obj: Body) -> Body:

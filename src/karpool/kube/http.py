@@ -28,7 +28,7 @@ from karpool.kube.transport import Request, Response
 
 BODY_LIMIT = 512 * 1024 * 1024
 CONNECT_SECONDS = 10.0
-CONCURRENT_REQUESTS = 64
+CONCURRENT_REQUESTS = 128
 REDACTED = "[redacted]"
 _BEFORE_SENDING = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
@@ -75,10 +75,20 @@ class HttpTransport:
         self._closed = False
 
     async def request(self, request: Request, *, timeout: float | None = None) -> Response:
-        async with self._slots:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._slots.acquire()
+        except TimeoutError:
+            message = (
+                f"{describe(request)}: {CONCURRENT_REQUESTS} requests are under way and none ended in time"
+            )
+            raise Unreachable(message, sent=False) from None
+        try:
             limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS)
             async with self._answered(request, limits) as (answer, identity):
                 body = await self._read(answer, request, identity)
+        finally:
+            self._slots.release()
         headers = {name.lower(): value for name, value in answer.headers.items()}
         if answer.status >= 400:
             body = _strike_out(body, identity)

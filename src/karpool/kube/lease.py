@@ -80,7 +80,7 @@ class LeaseElector:
     ) -> None:
         self.name = f"{namespace}/{name}"
         self.identity = identity or own_identity()
-        self._client = client
+        self._client = client.without_limit()  # a renewal behind a queue of lists would come too late
         self._clock = client.clock
         self._lease = name
         self._namespace = namespace

@@ -5,6 +5,7 @@ both attempts and total time are bounded. A request that may already have been
 carried out is repeated only if the caller says repeating is harmless.
 """
 
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -69,6 +70,11 @@ class Rest:
         self._headers = {"accept": "application/json", "user-agent": user_agent}
         self._observe = observe
 
+    def without_limit(self) -> "Rest":
+        other = copy.copy(self)
+        other._limiter = None
+        return other
+
     async def call(
         self,
         method: str,
@@ -94,7 +100,8 @@ class Rest:
         failures = 0
         while True:
             try:
-                return await self._attempt(request, timeout or self._timeout)
+                remaining = started + rules.deadline - self.clock.monotonic()
+                return await self._attempt(request, min(timeout or self._timeout, max(remaining, 1.0)))
             except KubeError as error:
                 failures += 1
                 wait = self._wait_before_retry(error, failures, rules, repeatable)
