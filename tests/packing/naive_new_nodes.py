@@ -163,7 +163,7 @@ class NaivePacker:
             for name, units in (*shape.requests, ("pods", 1)):
                 room[name] = room.get(name, 0) - units
             self.ports[row] = {*self.ports.get(row, ()), *shape.host_ports}
-            self.cluster.pods.append((shape, row))
+            self.cluster.pods.append((pod.shape, row))
             self.placed[pod.name] = node.name
             return True
         return False
@@ -181,9 +181,9 @@ class NaivePacker:
             within = (
                 node.within if self.options.limits == "pessimistic" else self.within(node.pool, node.reserved)
             )
-            found = self.settle(shape, node, whole, within)
+            found = self.settle(pod, shape, node, whole, within)
             if found is None:
-                return False
+                continue
             self.commit(pod, shape, node, *found)
             return True
         return False
@@ -198,9 +198,9 @@ class NaivePacker:
             whole = self.narrow(pool, node.requirements, wanted)
             if whole is None or not self.matching_types(pool, whole):
                 continue
-            found = self.settle(shape, node, whole, node.within)
+            found = self.settle(pod, shape, node, whole, node.within)
             if found is None:
-                return False
+                continue
             if "nodes" in self.left_of[pool.name]:
                 self.left_of[pool.name]["nodes"] -= 1
             self.planned.append(node)
@@ -220,7 +220,7 @@ class NaivePacker:
                 if each.name in node.within and not self.port_taken(node.pool, each, shape)
             }
         node.requirements = requirements
-        node.pods.append((pod, shape, requirements))
+        node.pods.append((pod, pod.shape, requirements))
 
     def charge(self, node, types):
         left = self.left_of[node.pool.name]
@@ -530,10 +530,10 @@ class NaivePacker:
             return True
         return self.allows(shape, HOSTNAME, self.domain(node, node.requirements, HOSTNAME), new=True)
 
-    def must_settle(self, shape):
+    def must_settle(self, pod, shape):
         """Keys of constraints, of any pod in this packing, that count this pod."""
         found = {spread.topology_key for spread in shape.spreads if spread.required}
-        found |= {term.topology_key for term in shape.anti_affinity}
+        found |= {term.topology_key for term in pod.shape.anti_affinity}
         for other in self.everyone:
             for spread in other.spreads:
                 if (
@@ -550,11 +550,11 @@ class NaivePacker:
             }
         return found
 
-    def settle(self, shape, node, requirements, within):
-        keys = sorted((self.keys(shape) | self.must_settle(shape)) - {HOSTNAME})
-        return self.settle_keys(shape, node, requirements, within, keys)
+    def settle(self, pod, shape, node, requirements, within):
+        keys = sorted((self.keys(shape) | self.must_settle(pod, shape)) - {HOSTNAME})
+        return self.settle_keys(pod, shape, node, requirements, within, keys)
 
-    def settle_keys(self, shape, node, requirements, within, keys):
+    def settle_keys(self, pod, shape, node, requirements, within, keys):
         shapes = [*(each for _, each, _ in node.pods), shape]
         for position, key in enumerate(keys):
             values = self.values(node.pool, requirements, key)
@@ -563,7 +563,7 @@ class NaivePacker:
                 if not is_open:
                     return None
                 continue
-            if key in self.must_settle(shape):
+            if key in self.must_settle(pod, shape):
                 types = self.fitting(node.pool, requirements, shapes, within)
                 options = [{value} for value in self.by_preference(shape, key, is_open, requirements, types)]
                 if len(is_open) > 1 and not types:
@@ -577,7 +577,7 @@ class NaivePacker:
                 whole = self.narrow(node.pool, requirements, wanted) if option else None
                 if whole is None or not self.matching_types(node.pool, whole):
                     continue
-                found = self.settle_keys(shape, node, whole, within, keys[position + 1 :])
+                found = self.settle_keys(pod, shape, node, whole, within, keys[position + 1 :])
                 if found is not None:
                     return found
             return None

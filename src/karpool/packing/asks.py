@@ -1,7 +1,7 @@
 """What a pending pod asks of a new node, compiled once per shape."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 import numpy as np
@@ -13,6 +13,7 @@ from karpool.model.taints import PREFER_NO_SCHEDULE, Taint, untolerated
 from karpool.packing.constraints import SpreadRule
 from karpool.packing.domains import Axis
 from karpool.packing.narrowing import Narrowing, Wants, alternatives, merged, term_requirements
+from karpool.packing.offerings import TOO_MUCH
 from karpool.packing.preferences import Attempt, ladder
 from karpool.packing.topology import ShapeRules, Topology
 from karpool.state.columns import Bools, Int64s
@@ -23,10 +24,11 @@ _VOLUME_COMBINATIONS = 64
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One attempt at placing a pod. `choices` are tried in order; within one, the first want that a
-    node can still meet is taken."""
+    """One attempt at placing a pod. `choices` are tried in order, each on all nodes before the next;
+    within one, each node takes the first want that it can meet."""
 
-    shape: PodShape
+    shape: PodShape  # with some preferences made hard
+    whole: PodShape  # as it will be once it is placed
     attempt: Attempt
     requests: Int64s
     amounts: tuple[tuple[int, int], ...]  # the same, sparse: resource number and units
@@ -69,25 +71,29 @@ class Asking:
         known = self._known.get(shape)
         if known is None:
             attempts = ladder(shape, respect=self._respect, soft_taints=self._soft)
-            known = self._known[shape] = tuple(self._ask(each) for each in attempts)
+            known = self._known[shape] = tuple(self._ask(shape, each) for each in attempts)
         return known
 
-    def _ask(self, attempt: Attempt) -> Ask:
+    def _ask(self, whole: PodShape, attempt: Attempt) -> Ask:
         shape = attempt.shape
         tolerated = [refusing_taint(taints, attempt) is None for taints in self._taints]
         requests = np.zeros(len(self._number), dtype=np.int64)
         requests[self._number[PODS]] = 1
         for name, units in shape.requests:
-            requests[self._number[name]] = units
+            requests[self._number[name]] = min(units, TOO_MUCH)
+        # A preference restricts the pod that has it; only requirements keep others away from it.
+        rules = self._topology.rules(shape)
+        rules = replace(rules, repels=self._topology.rules(whole).repels)
         return Ask(
             shape,
+            whole,
             attempt,
             requests,
             tuple((index, units) for index, units in enumerate(requests.tolist()) if units),
             tuple(self._choices(attempt)),
             np.array(tolerated, dtype=np.bool_),
             all(tolerated),
-            self._topology.rules(shape),
+            rules,
             shape.host_ports,
         )
 

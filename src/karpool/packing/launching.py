@@ -11,7 +11,7 @@ from karpool.model.shape import HostPort, PodShape
 from karpool.model.taints import untolerated
 from karpool.packing.feasible import ports_conflict
 from karpool.packing.narrowing import Narrowing, State, alternatives, offered
-from karpool.packing.offerings import PoolOfferings, remaining
+from karpool.packing.offerings import MOST, TOO_MUCH, PoolOfferings, remaining
 from karpool.state.columns import Bools, Int64s
 
 Amounts = Sequence[tuple[int, int]]  # resource number and units, what is zero left out
@@ -66,7 +66,8 @@ class Launchable:
     def _add_daemon(self, shape: PodShape, runs: Bools, resources: Sequence[str]) -> None:
         asked = {**dict(shape.requests), PODS: 1}
         for index, name in enumerate(resources):
-            self.overhead[index, runs] += asked.get(name, 0)
+            more = self.overhead[index, runs] + min(asked.get(name, 0), TOO_MUCH)
+            self.overhead[index, runs] = np.minimum(more, TOO_MUCH)
         if shape.host_ports and runs.any():
             self._ports.append((shape.host_ports, runs))
 
@@ -90,7 +91,7 @@ class Launchable:
         """The types that the limits still allow, `spare` given back first; None: all of them."""
         if not self._limited:
             return None
-        left = np.array([self.limits[name] for name in self._limited], dtype=np.int64)
+        left = np.array([max(min(self.limits[name], MOST), -MOST) for name in self._limited], dtype=np.int64)
         if spare is not None:
             left = left + spare
         within: Bools = np.asarray((self._capacity <= left[:, None]).all(axis=0))

@@ -6,7 +6,7 @@ state number and what is used. What follows from the requirements alone (types w
 an offering in stock, open topology domains) is computed once per state.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from karpool.packing.planned import Choice
 from karpool.state.columns import Bools, Int64s
 
 UNREACHABLE = -1
-Wants = tuple[int, ...]  # requirements by number; the first that can be met is taken
+Wants = tuple[int, ...]  # requirements by number; the first that leads to a fit is taken
 
 
 def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
@@ -166,12 +166,12 @@ class Narrowing:
             known = self._steps[state, want] = self._narrowed(self.states[state], self._wanted[want])
         return known
 
-    def reach(self, state: int, wants: Wants) -> State | None:
+    def reach(self, state: int, wants: Wants) -> Iterator[State]:
+        """The states after narrowing to each of the wants that can be met."""
         for want in wants:
             number = self.step(state, want)
             if number != UNREACHABLE:
-                return self.states[number]
-        return None
+                yield self.states[number]
 
     def reachable(self, wants: Wants) -> Bools | None:
         """By state: whether `reach` leads anywhere; None: it always does."""
@@ -181,7 +181,7 @@ class Narrowing:
         if known is None or len(known) < len(self.states):
             start = 0 if known is None else len(known)
             # Reaching makes states, which are themselves looked at when next asked about.
-            more = [self.reach(number, wants) is not None for number in range(start, len(self.states))]
+            more = [any(self.reach(number, wants)) for number in range(start, len(self.states))]
             known = np.array([*([] if known is None else known), *more], dtype=np.bool_)
             self._reachable[wants] = known
         return known

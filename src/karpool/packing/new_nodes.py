@@ -167,8 +167,11 @@ class _Packer:
         self._left.sort()
 
     def _is_hopeless(self, pod: int) -> bool:
-        """Room and limits only shrink, so only topology can turn in favour of a pod that failed."""
-        return not self._asks[pod][-1].rules.own
+        """Room and limits only shrink, so only topology can turn in favour of a pod that failed.
+
+        Not so when limits are charged for the cheapest type: the next cheapest may be smaller.
+        """
+        return not self._exact and not self._asks[pod][-1].rules.own
 
     def _place(self, pod: int) -> bool:
         asks = self._asks[pod]
@@ -192,7 +195,7 @@ class _Packer:
         if position is None:
             return False
         row = self._existing.take(position, ask)
-        self._topology.place(ask.shape, row)
+        self._topology.place(ask.whole, row)
         self._placed[self._pods[pod].name] = self._topology.snapshot.names[row]
         return True
 
@@ -223,10 +226,7 @@ class _Packer:
 
     def _fit_on(self, row: int, ask: Ask, wants: Wants, opens: Opens) -> Fit | None:
         rows = self._rows
-        state = self._narrowing.reach(int(rows.states[row]), wants)
-        if state is None:
-            return None
-        launch = self._launch[state.pool]
+        launch = self._launch[int(rows.pools[row])]
         within = rows.within[row]
         if self._exact:
             within = both(within, launch.within_limits(rows.reserved[row]))
@@ -235,7 +235,14 @@ class _Packer:
         need = [
             (index, units) for index, units in enumerate((rows.used[:, row] + ask.requests).tolist()) if units
         ]
-        return self._settling.settle(state, Trial(ask, opens, need, within))
+        return self._first_fit(int(rows.states[row]), wants, Trial(ask, opens, need, within))
+
+    def _first_fit(self, state: int, wants: Wants, trial: Trial) -> Fit | None:
+        for reached in self._narrowing.reach(state, wants):
+            found = self._settling.settle(reached, trial)
+            if found is not None:
+                return found
+        return None
 
     def _open(self, pod: int, ask: Ask, wants: Wants, opens: Opens) -> bool:
         """Put the pod on a new node of the first pool that can launch one."""
@@ -244,13 +251,10 @@ class _Packer:
         for number, launch in enumerate(self._launch):
             if not ask.tolerated[number] or not launch.has_node_left:
                 continue
-            state = self._narrowing.reach(launch.start, wants)
-            if state is None:
-                continue
             within = launch.within_limits()
             if ask.ports:
                 within = both(within, launch.without_ports(ask.ports))
-            found = self._settling.settle(state, Trial(ask, opens, ask.amounts, within))
+            found = self._first_fit(launch.start, wants, Trial(ask, opens, ask.amounts, within))
             if found is not None:
                 self._commit(pod, self._new_row(number, found, within), ask, *found)
                 return True

@@ -21,6 +21,9 @@ from karpool.state.columns import Bools, Int64s
 
 Prices = npt.NDArray[np.float64]
 UNKNOWN_PRICE = float("inf")
+# A quarter of int64, so that sums of a few cannot overflow; no node has this much of anything.
+MOST = INT64_MAX // 4
+TOO_MUCH = MOST + 1
 # Decided by the offering, not by the type.
 OFFERING_KEYS = frozenset((ZONE, CAPACITY_TYPE))
 
@@ -128,7 +131,7 @@ class PoolOfferings:
         column = self._columns.get((kind, resource))
         if column is None:
             amounts = (getattr(each, kind).get(resource, 0) for each in self.types)
-            column = np.array([min(max(units, 0), INT64_MAX // 4) for units in amounts], dtype=np.int64)
+            column = np.array([min(max(units, 0), MOST) for units in amounts], dtype=np.int64)
             self._columns[kind, resource] = column
         return column
 

@@ -9,6 +9,7 @@ from karpool.model.resources import PODS
 from karpool.model.shape import HostPort
 from karpool.packing.asks import Ask
 from karpool.packing.feasible import feasible, matches_terms, ports_conflict
+from karpool.packing.offerings import MOST
 from karpool.state.columns import Bools, Int64s
 from karpool.state.snapshot import Snapshot
 
@@ -113,7 +114,7 @@ class ExistingNodes:
         starting = (snapshot.label(NODEPOOL).codes >= 0) & (snapshot.label(INITIALIZED).codes < 0)
         self.order: Int64s = np.lexsort((names, starting)) if snapshot.n else np.zeros(0, dtype=np.int64)
         columns = [snapshot.slots if name == PODS else snapshot.free(name) for name in resources]
-        self.free: Int64s = np.array([column[self.order] for column in columns], dtype=np.int64)
+        self.free: Int64s = np.array([np.minimum(column[self.order], MOST) for column in columns])
         self._ports = HeldPorts()
         self._admitted: dict[int, tuple[Ask, Bools]] = {}
 
