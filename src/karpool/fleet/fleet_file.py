@@ -1,0 +1,256 @@
+"""Fleet files: which embedded clusters to start, and what goes wrong in them when.
+
+YAML, checked as a whole before anything starts. Whatever is wrong is one line with
+the file, the line in it, the field, the value and what would be right; unknown fields
+are refused, since a typo must not become a default.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from karpool.fleet.delays import Delay, parse_delay
+from karpool.kube import safe_yaml
+from karpool.model import durations
+from karpool.model.errors import Invalid
+
+API_VERSION = "karpool.dev/v1alpha1"
+SIZE_LIMIT = 4 * 2**20
+CLUSTERS_MAX = 100
+NODES_MAX = 20_000
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `safe_yaml` reads with
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+
+class FleetError(Exception):
+    """Something in a fleet file cannot be used."""
+
+
+class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class StaticNodes(_Part, frozen=True):
+    """Machines that are there from the start and belong to no pool."""
+
+    type: str
+    count: int = 1
+    zone: str = ""  # "": all zones in turn
+    capacity_type: str = "on-demand"
+    labels: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
+
+
+class Timing(_Part, frozen=True):
+    """Delays such as `3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)`; what is not given stays as it is."""
+
+    launch: str | None = None
+    terminate: str | None = None
+    register: str | None = None
+    ready: str | None = None
+    devices: str | None = None
+    pull: str | None = None
+    start: str | None = None
+    readiness: str | None = None
+    stop: str | None = None
+
+    def delays(self) -> dict[str, Delay]:
+        """Raises Invalid naming the field."""
+        found: dict[str, Delay] = {}
+        for name in self.__struct_fields__:
+            text = getattr(self, name)
+            if text is not None:
+                try:
+                    found[name] = parse_delay(text)
+                except Invalid as error:
+                    raise error.at(name) from None
+        return found
+
+
+class ClusterSpec(_Part, frozen=True):
+    name: str
+    region: str = "us-east-1"
+    zones: list[str] = []  # some of the region's; none given: the first three
+    autoscaler: str = "karpenter"  # karpenter, cluster-autoscaler or none
+    consolidation: bool = False  # Karpenter's own
+    preemption: bool = True
+    timing: Timing = Timing()
+    nodes: list[StaticNodes] = []
+    objects: list[dict[str, Any]] = []  # NodePools, workloads, anything the server knows
+    files: list[str] = []  # manifests, relative to the fleet file
+
+
+class StockOut(_Part, frozen=True):
+    type: str = "*"
+    zone: str = "*"
+    capacity_type: str = "*"
+    left: int = 0
+
+
+class ApiErrors(_Part, frozen=True):
+    component: str = "*"
+    status: int = 500
+    method: str = ""
+    path: str = ""
+    times: int | None = None
+
+
+class FaultSpec(_Part, frozen=True):
+    """One thing that goes wrong at some time; exactly one of the kinds is given."""
+
+    cluster: str
+    at: str = "0s"
+    lasts: str | None = None
+    stock_out: StockOut | None = None
+    zone_outage: str | None = None
+    interrupt_spot: int | None = None  # how many spot machines
+    bad_boots: int | None = None  # machines that never become ready
+    api_errors: ApiErrors | None = None
+    crash: str | None = None  # a component; it is started again after `lasts`
+    pause: str | None = None
+
+    @property
+    def kinds(self) -> list[str]:
+        about = ("cluster", "at", "lasts")
+        return [
+            name for name in self.__struct_fields__ if name not in about and getattr(self, name) is not None
+        ]
+
+
+class KarmadaSpec(_Part, frozen=True):
+    name: str = "karmada"
+    members: list[str] = []  # none given: every cluster
+
+
+class FleetFile(_Part, frozen=True):
+    api_version: str = API_VERSION
+    kind: str = "Fleet"
+    seed: int = 0
+    speed: float = 1.0
+    clusters: list[ClusterSpec] = []
+    karmada: KarmadaSpec | None = None
+    faults: list[FaultSpec] = []
+
+
+def read_fleet_file(path: Path) -> FleetFile:
+    """Raises FleetError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FleetError(f"{path}: {error.strerror}; give the path of a fleet file") from None
+    return parse_fleet(data, str(path))
+
+
+def parse_fleet(data: bytes, where: str = "fleet file") -> FleetFile:
+    """Raises FleetError, whatever the bytes are."""
+    try:
+        documents = list(safe_yaml.load_documents(data, size_limit=SIZE_LIMIT))
+    except safe_yaml.Unusable as error:
+        raise FleetError(f"{where}: {error}") from None
+    if len(documents) != 1:
+        raise FleetError(f"{where}: has {len(documents)} documents; a fleet file is one")
+    try:
+        fleet = msgspec.convert(documents[0], FleetFile)
+        _check(fleet)
+    except msgspec.ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        raise _located(data, where, at.strip("`."), message) from None
+    except Invalid as error:
+        raise _located(data, where, error.path, f"{error.value!r}: {error.reason}") from None
+    return fleet
+
+
+def _check(fleet: FleetFile) -> None:
+    """What types cannot say; raises Invalid with the path."""
+    if fleet.api_version != API_VERSION or fleet.kind != "Fleet":
+        raise Invalid("kind", f"{fleet.api_version} {fleet.kind}", f"must be {API_VERSION} Fleet")
+    if not 0 < fleet.speed <= 100_000:
+        raise Invalid("speed", fleet.speed, "must be above 0 and at most 100000 times real time")
+    if not 1 <= len(fleet.clusters) <= CLUSTERS_MAX:
+        raise Invalid("clusters", len(fleet.clusters), f"must list 1 to {CLUSTERS_MAX} clusters")
+    names: set[str] = {fleet.karmada.name} if fleet.karmada else set()
+    for index, cluster in enumerate(fleet.clusters):
+        try:
+            _check_cluster(cluster, names)
+        except Invalid as error:
+            raise error.at(f"clusters[{index}]") from None
+        names.add(cluster.name)
+    for index, member in enumerate(fleet.karmada.members if fleet.karmada else ()):
+        if member not in names:
+            raise Invalid(f"karmada.members[{index}]", member, f"is not one of the clusters {_listed(names)}")
+    for index, fault in enumerate(fleet.faults):
+        try:
+            _check_fault(fault, names)
+        except Invalid as error:
+            raise error.at(f"faults[{index}]") from None
+
+
+def _check_cluster(cluster: ClusterSpec, taken: set[str]) -> None:
+    if not _NAME.match(cluster.name):
+        raise Invalid("name", cluster.name, "must be 1 to 63 lower-case letters, digits or '-'")
+    if cluster.name in taken:
+        raise Invalid("name", cluster.name, "is taken by another cluster")
+    if cluster.autoscaler not in ("karpenter", "cluster-autoscaler", "none"):
+        raise Invalid("autoscaler", cluster.autoscaler, "must be karpenter, cluster-autoscaler or none")
+    if not 0 <= (total := sum(nodes.count for nodes in cluster.nodes)) <= NODES_MAX:
+        raise Invalid("nodes", total, f"must be at most {NODES_MAX} nodes together")
+    for index, nodes in enumerate(cluster.nodes):
+        if nodes.count < 0:
+            raise Invalid(f"nodes[{index}].count", nodes.count, "must not be negative")
+    try:
+        cluster.timing.delays()
+    except Invalid as error:
+        raise error.at("timing") from None
+
+
+def _check_fault(fault: FaultSpec, clusters: set[str]) -> None:
+    if fault.cluster not in clusters:
+        raise Invalid("cluster", fault.cluster, f"is not one of the clusters {_listed(clusters)}")
+    if len(fault.kinds) != 1:
+        given = " and ".join(fault.kinds) or "nothing"
+        raise Invalid("", given, "exactly one kind of fault must be given")
+    for name in ("at", "lasts"):
+        text = getattr(fault, name)
+        if text is None:
+            continue
+        try:
+            amount = durations.seconds(text)
+        except Invalid:
+            amount = -1.0
+        if amount < 0:
+            raise Invalid(name, text, "must be a duration like 5m or 1h30m")
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "(none)"
+
+
+def _located(data: bytes, where: str, path: str, message: str) -> FleetError:
+    line = _line_of(data, path)
+    field = f"{path}: " if path else ""
+    return FleetError(f"{where}:{line}: {field}{message}")
+
+
+def _line_of(data: bytes, path: str) -> int:
+    """The line that a field path points at, or that of the last part of it that is there."""
+    node: Any = yaml.compose(data, Loader=_LOADER)  # read and bounded once before
+    line = int(node.start_mark.line) if node is not None else 0
+    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
+        if isinstance(node, yaml.SequenceNode) and step.startswith("["):
+            index = int(step[1:-1])
+            if index >= len(node.value):
+                break
+            node = node.value[index]
+        elif isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == step), None)
+            if found is None:
+                break
+            line, node = int(found[0].start_mark.line), found[1]
+            continue
+        else:
+            break
+        line = int(node.start_mark.line)
+    return line + 1
