@@ -67,3 +67,8 @@ async def test_finalizers_of_the_spec_have_their_own_door(client: Client) -> Non
     kept["spec"]["finalizers"] = ["kubernetes", "example.com/more"]
     changed = await client.update(f"{NAMESPACES}/team/finalize", kept)
     assert changed["spec"]["finalizers"] == ["kubernetes", "example.com/more"]
+
+
+async def test_the_namespaces_of_the_system_cannot_be_deleted(client: Client) -> None:
+    for name in ("default", "kube-system", "kube-public"):
+        await client.refused(403, "Forbidden", "DELETE", f"{NAMESPACES}/{name}")

@@ -5,26 +5,40 @@ order, so a simulation repeats exactly. Clients cannot tell it from HTTP.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 
 from karpool.fleet.apiserver.server import Answer, ApiServer
 from karpool.kube.errors import Unreachable
 from karpool.kube.transport import Request, Response, StreamResponse
 
 
-@dataclass(slots=True)
-class _Whole:
-    """A plain response where a stream was asked for: an error, usually."""
+class _Stream:
+    """A `kube.transport.StreamResponse` that ends with the `async with` that gave it out."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    def __init__(self, answer: Answer) -> None:
+        self.status = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+        self._answer = answer
+        self._open: list[AsyncGenerator[bytes, None]] = []
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        if self.body:
-            yield self.body
+    def chunks(self) -> AsyncIterator[bytes]:
+        pieces = self._pieces()
+        self._open.append(pieces)
+        return pieces
+
+    async def close(self) -> None:
+        for pieces in self._open:
+            await pieces.aclose()
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        if isinstance(self._answer, Response):  # an error where a stream was asked for
+            if self._answer.body:
+                yield self._answer.body
+            return
+        async with aclosing(self._answer.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
 
 class InProcess:
@@ -44,11 +58,11 @@ class InProcess:
     async def stream(
         self, request: Request, *, timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
-        answer = await self._call(request, timeout)
-        if isinstance(answer, Response):
-            yield _Whole(answer.status, answer.headers, answer.body)
-        else:
-            yield answer
+        stream = _Stream(await self._call(request, timeout))
+        try:
+            yield stream
+        finally:
+            await stream.close()
 
     async def close(self) -> None:
         pass

@@ -1,16 +1,18 @@
-"""Namespaces: the ones that always exist, who may write into one, and how one goes away.
+"""Namespaces: the ones that cannot go, and how any other goes away.
 
 Deleting a namespace marks it Terminating, deletes its contents, and removes it
 when the last object in it has gone. Creates in it are refused meanwhile.
 """
 
-from karpool.fleet.apiserver.cluster import Cluster
+from karpool.fleet.apiserver.cluster import Cluster, Operation
 from karpool.fleet.apiserver.deleting import DeleteOptions, delete
 from karpool.fleet.apiserver.history import Event
 from karpool.fleet.apiserver.record import Record
-from karpool.fleet.apiserver.writing import Intent, create, store_changed
+from karpool.fleet.apiserver.status import forbidden
+from karpool.fleet.apiserver.types import Object, ResourceType
+from karpool.fleet.apiserver.writing import Intent, store_changed
 
-ALWAYS = ("default", "kube-node-lease", "kube-public", "kube-system")
+IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 FINALIZER = "kubernetes"
 _NAMESPACES = "namespaces"
 _AT_ONCE = 200  # deletions per job, so that a full namespace does not hold up the loop
@@ -24,15 +26,7 @@ class Namespaces:
         self._namespaces = cluster.store.collection(_NAMESPACES)
         self._terminating: set[str] = set()
         cluster.store.listeners.append(self._on_change)
-
-    def ensure(self) -> None:
-        """Create the namespaces that always exist."""
-        resource = self._cluster.types.preferred(_NAMESPACES)
-        if resource is None:
-            return
-        for name in ALWAYS:
-            if self._namespaces.get("", name) is None:
-                create(self._cluster, Intent(resource, manager="karpool"), {"metadata": {"name": name}})
+        cluster.admission.append(_keep_immortal)
 
     def resume(self) -> None:
         """Take up the deletions of a restored store."""
@@ -91,3 +85,12 @@ class Namespaces:
         kept = [f for f in spec.get("finalizers") or () if f != FINALIZER]
         new = {**old, "metadata": dict(old["metadata"]), "spec": {**spec, "finalizers": kept}}
         store_changed(self._cluster, Intent(resource, manager="karpool"), record, old, new)
+
+
+def _keep_immortal(
+    operation: Operation, resource: ResourceType, new: Object | None, old: Object | None
+) -> None:
+    if operation == "DELETE" and resource.group_resource == _NAMESPACES and old is not None:
+        name = old["metadata"]["name"]
+        if name in IMMORTAL:
+            raise forbidden(resource, name, "this namespace cannot be deleted")

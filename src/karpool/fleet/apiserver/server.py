@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from karpool.fleet.apiserver import endpoints, routes
+from karpool.fleet.apiserver.bootstrap import bootstrap
 from karpool.fleet.apiserver.builtin import builtin_types, review_types
 from karpool.fleet.apiserver.cluster import Admission, Cluster
 from karpool.fleet.apiserver.customs import CustomResources
@@ -22,7 +23,7 @@ from karpool.fleet.apiserver.history import MAX_EVENTS
 from karpool.fleet.apiserver.namespaces import Namespaces
 from karpool.fleet.apiserver.resources import Registry
 from karpool.fleet.apiserver.rest import Rest
-from karpool.fleet.apiserver.status import StatusError, internal, no_such_path
+from karpool.fleet.apiserver.status import StatusError, bad_request, internal, no_such_path
 from karpool.fleet.apiserver.store import Store
 from karpool.fleet.apiserver.types import ResourceType
 from karpool.fleet.apiserver.watching import WatchStream
@@ -99,6 +100,8 @@ class ApiServer:
             answer = self._dispatch(request)
         except StatusError as error:
             answer = error.response()
+        except RecursionError:
+            answer = bad_request("the object is nested too deeply").response()
         except Exception:
             log.exception("a request could not be answered", method=request.method, path=request.path[:200])
             answer = internal("the server met an error of its own; its log says more").response()
@@ -116,7 +119,7 @@ class ApiServer:
         self._started = True
         for part in (self._customs, self._garbage, self._namespaces, self._expiry, self.cluster.budgets):
             part.resume()
-        self._namespaces.ensure()
+        bootstrap(self.cluster)
 
     def _dispatch(self, request: Request) -> Answer:
         route = routes.parse(request.path)

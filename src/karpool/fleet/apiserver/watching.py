@@ -6,7 +6,7 @@ the history has moved past it, ends with a 410 so that the client lists again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -72,7 +72,7 @@ class WatchStream:
             )
         return position
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
         bookmark_at = loop.time() + BOOKMARK_SECONDS
