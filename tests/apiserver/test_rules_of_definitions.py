@@ -101,12 +101,26 @@ def test_what_is_not_understood_is_listed_and_not_half_evaluated(rule: str) -> N
     assert StructuralSchema(root, lambda: schema).validate({"a": "x"}) == []
 
 
-def test_a_rule_that_would_take_for_ever_is_cut_off() -> None:
-    nested = "self.all(a, self.all(b, self.all(c, self.all(d, a + b + c + d > 0))))"
-
-    broken = compile_rule({"rule": nested}).broken([1] * 200)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.all(a, self.all(b, self.all(c, self.all(d, a + b + c + d > 0))))",
+        "self.all(x, !(0 in self))",
+        "self.all(x, self == oldSelf)",
+        "self.all(x, size(self + self) > 0)",
+        "self.all(x, !self.map(y, string(y)).join(',').matches('x'))",
+    ],
+)
+def test_a_rule_that_would_take_for_ever_is_cut_off(rule: str) -> None:
+    broken = compile_rule({"rule": rule}).broken([1] * 3000, [1] * 3000)
 
     assert "steps" in str(broken)
+
+
+def test_a_large_object_can_be_compared() -> None:
+    large = [{"a": 1}] * 300_000
+
+    assert holds("self == oldSelf", large, list(large))
 
 
 def test_replacing_cannot_fill_the_memory() -> None:

@@ -64,7 +64,7 @@ class Call:
     def renderer(self) -> Renderer:
         form = negotiate(self.request.headers.get("accept", ""))
         include = ""
-        if form is Form.TABLE:
+        if form in (Form.TABLE, Form.OLD_TABLE):
             include = self.query.choice("includeObject", "None", "Metadata", "Object")
         return Renderer(self.resource, form, now=self.cluster.clock.now(), include_object=include)
 

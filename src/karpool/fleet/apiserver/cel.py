@@ -2,40 +2,58 @@
 
 A rule is compiled once into closures over `self` and `oldSelf`. Supported: all operators, field
 and index access, the macros has, all, exists, exists_one, filter and map, conversions, and the
-string and list functions listed in `_METHODS`. A rule that needs more raises UnsupportedRule when
+string and list functions listed in `cel_values`. A rule that needs more raises UnsupportedRule when
 it is compiled, so that it can be listed; it is never half evaluated. Evaluation is bounded in
 steps, and an error inside a rule refuses the object, as upstream.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from karpool.fleet.apiserver.cel_syntax import Expr, UnsupportedRule, parse
-from karpool.fleet.apiserver.patterns import compile_pattern
+from karpool.fleet.apiserver.cel_values import (
+    FUNCTIONS,
+    METHODS,
+    OPERATIONS,
+    CelError,
+    count_values,
+    number,
+    truth,
+)
 
 __all__ = ["CelError", "Rule", "UnsupportedRule", "compile_rule"]
 
-STEPS_MAX = 200_000
-TEXT_MAX = 4_000_000  # characters replace() may produce
-
-
-class CelError(Exception):
-    """The rule could not be evaluated for this object."""
+STEPS_MAX = 500_000
+_CHARACTERS_PER_STEP = 64
+_LOOKS = 10
 
 
 class _Scope:
-    __slots__ = ("names", "steps")
+    """The variables of one evaluation, and what it may still spend."""
+
+    __slots__ = ("_weight", "names", "steps")
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
         self.steps = STEPS_MAX
+        self._weight = 0
+
+    def cost(self, value: Any) -> int:
+        """Steps to look through a value; for lists and maps, what the whole object would take."""
+        if isinstance(value, str):
+            return len(value) // _CHARACTERS_PER_STEP
+        if isinstance(value, list | dict):
+            if not self._weight:
+                self._weight = count_values(self.names["self"]) + count_values(self.names["oldSelf"])
+                self.steps += _LOOKS * self._weight  # a large object may be compared, only not often
+            return max(self._weight, len(value))
+        return 0
 
     def spend(self, steps: int = 1) -> None:
         self.steps -= steps
         if self.steps < 0:
-            raise CelError(f"needs more than {STEPS_MAX} steps for this object")
+            raise CelError("needs too many steps for this object")
 
 
 Term = Callable[[_Scope], Any]
@@ -175,18 +193,27 @@ def _index(target: Any, index: Any) -> Any:
 def _operator(op: str, args: list[Term]) -> Term:
     if op == "?:":
         condition, chosen, other = args
-        return lambda scope: chosen(scope) if _truth(condition(scope)) else other(scope)
+        return lambda scope: chosen(scope) if truth(condition(scope)) else other(scope)
     if op == "not":
         (inner,) = args
-        return lambda scope: not _truth(inner(scope))
+        return lambda scope: not truth(inner(scope))
     if op == "negate":
         (inner,) = args
-        return lambda scope: -_number(inner(scope))
+        return lambda scope: -number(inner(scope))
     left, right = args
     if op in ("&&", "||"):
         return _logic(left, right, decisive=op == "||")
-    operation = _OPERATIONS[op]
-    return lambda scope: operation(left(scope), right(scope))
+    operation = OPERATIONS[op]
+
+    def evaluate(scope: _Scope) -> Any:
+        first, second = left(scope), right(scope)
+        if op == "in" and isinstance(second, list | dict):
+            scope.spend(1 + scope.cost(first) + (len(second) if isinstance(second, list) else 0))
+        else:
+            scope.spend(1 + scope.cost(first) + scope.cost(second))
+        return operation(first, second)
+
+    return evaluate
 
 
 def _logic(left: Term, right: Term, decisive: bool) -> Term:
@@ -194,89 +221,15 @@ def _logic(left: Term, right: Term, decisive: bool) -> Term:
 
     def evaluate(scope: _Scope) -> bool:
         try:
-            if _truth(left(scope)) is decisive:
+            if truth(left(scope)) is decisive:
                 return decisive
         except CelError:
-            if _truth(right(scope)) is decisive:
+            if truth(right(scope)) is decisive:
                 return decisive
             raise
-        return _truth(right(scope))
+        return truth(right(scope))
 
     return evaluate
-
-
-def _truth(value: Any) -> bool:
-    if value is True or value is False:
-        return bool(value)
-    raise CelError(f"needs true or false, not {value!r:.60}")
-
-
-def _number(value: Any) -> Any:
-    if type(value) is int or type(value) is float:
-        return value
-    raise CelError(f"needs a number, not {value!r:.60}")
-
-
-def equal(left: Any, right: Any) -> bool:
-    """Equality of CEL: numbers compare across types, true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
-    return bool(left == right)
-
-
-def _less(left: Any, right: Any) -> bool:
-    if isinstance(left, str) and isinstance(right, str):
-        return left < right
-    return bool(_number(left) < _number(right))
-
-
-def _contains(item: Any, container: Any) -> bool:
-    if isinstance(container, list):
-        return any(equal(item, member) for member in container)
-    if isinstance(container, dict):
-        return isinstance(item, str | int) and item in container
-    raise CelError(f"needs a list or a map after in, not {container!r:.60}")
-
-
-def _add(left: Any, right: Any) -> Any:
-    for kind in (str, list):
-        if isinstance(left, kind) and isinstance(right, kind):
-            return left + right  # type: ignore[operator]  # both are of `kind`
-    return _number(left) + _number(right)
-
-
-def _divide(left: Any, right: Any) -> Any:
-    left, right = _number(left), _number(right)
-    if right == 0:
-        raise CelError("divides by zero")
-    if isinstance(left, int) and isinstance(right, int):
-        quotient = abs(left) // abs(right)
-        return quotient if (left < 0) == (right < 0) else -quotient
-    return left / right
-
-
-def _modulo(left: Any, right: Any) -> Any:
-    return _number(left) - _divide(left, right) * _number(right)
-
-
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": equal,
-    "!=": lambda left, right: not equal(left, right),
-    "<": _less,
-    ">": lambda left, right: _less(right, left),
-    "<=": lambda left, right: not _less(right, left),
-    ">=": lambda left, right: not _less(left, right),
-    "in": _contains,
-    "+": _add,
-    "-": lambda left, right: _number(left) - _number(right),
-    "*": lambda left, right: _number(left) * _number(right),
-    "/": _divide,
-    "%": _modulo,
-}
 
 
 # Calls -------------------------------------------------------------------------------------------
@@ -291,15 +244,15 @@ def _call(expr: Expr, known: frozenset[str], used: set[str]) -> Term:
     arguments = [_compile(argument, known, used) for argument in expr.args]
     if expr.target is not None:
         arguments.insert(0, _compile(expr.target, known, used))
-    table = _METHODS if expr.target is not None else _FUNCTIONS
+    table = METHODS if expr.target is not None else FUNCTIONS
     entry = table.get(name)
     if entry is None or len(arguments) not in entry[0]:
         raise UnsupportedRule(f"calls {name}() with {count} arguments, which is not supported")
     function = entry[1]
 
     def evaluate(scope: _Scope) -> Any:
-        scope.spend()
         values = [argument(scope) for argument in arguments]
+        scope.spend(1 if name == "size" else 1 + sum(map(scope.cost, values)))
         try:
             return function(*values)
         except (TypeError, ValueError, AttributeError, OverflowError):
@@ -358,7 +311,7 @@ def _quantified(scope: _Scope, variable: str, values: Iterable[Any], term: Term,
         scope.spend()
         scope.names[variable] = value
         try:
-            if _truth(term(scope)) is decisive:
+            if truth(term(scope)) is decisive:
                 return decisive
         except CelError as problem:
             error = problem
@@ -368,11 +321,11 @@ def _quantified(scope: _Scope, variable: str, values: Iterable[Any], term: Term,
 
 
 def _exists_one(scope: _Scope, variable: str, values: Iterable[Any], inner: list[Term]) -> bool:
-    return sum(_truth(kept) for _, kept in _each(scope, variable, values, inner[0])) == 1
+    return sum(truth(kept) for _, kept in _each(scope, variable, values, inner[0])) == 1
 
 
 def _filter(scope: _Scope, variable: str, values: Iterable[Any], inner: list[Term]) -> list[Any]:
-    return [value for value, kept in _each(scope, variable, values, inner[0]) if _truth(kept)]
+    return [value for value, kept in _each(scope, variable, values, inner[0]) if truth(kept)]
 
 
 def _map(scope: _Scope, variable: str, values: Iterable[Any], inner: list[Term]) -> list[Any]:
@@ -387,89 +340,4 @@ _MACROS: dict[str, Callable[[_Scope, str, Iterable[Any], list[Term]], Any]] = {
     "exists_one": _exists_one,
     "filter": _filter,
     "map": _map,
-}
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, str):
-        if not (value.removeprefix("-").isascii() and value.removeprefix("-").isdigit() and len(value) < 21):
-            raise ValueError
-        return int(value)
-    return int(_number(value))
-
-
-def _double(value: Any) -> float:
-    return float(value) if isinstance(value, str) else float(_number(value))
-
-
-def _string(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(_number(value))
-
-
-def _bool(value: Any) -> bool:
-    if isinstance(value, str) and value.lower() in ("true", "false", "t", "f", "1", "0"):
-        return value.lower() in ("true", "t", "1")
-    return _truth(value)
-
-
-def _matches(text: str, pattern: str) -> bool:
-    return compile_pattern(pattern).matches(text)
-
-
-def _find(text: str, pattern: str) -> str:
-    return compile_pattern(pattern).find(text) or ""
-
-
-def _split(text: str, separator: str, limit: int = -1) -> list[str]:
-    if limit == 0:
-        return []
-    return list(text) if separator == "" else text.split(separator, limit - 1 if limit > 0 else -1)
-
-
-def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
-    if (len(text) + 1) * len(new) > TEXT_MAX:
-        raise CelError(f"would build a text longer than {TEXT_MAX} characters")
-    return text.replace(old, new, limit)
-
-
-def _index_of(values: Any, item: Any) -> int:
-    if isinstance(values, str):
-        return values.find(item)
-    return next((position for position, value in enumerate(values) if equal(value, item)), -1)
-
-
-_Entry = tuple[tuple[int, ...], Callable[..., Any]]
-_FUNCTIONS: dict[str, _Entry] = {
-    "size": ((1,), len),
-    "int": ((1,), _int),
-    "uint": ((1,), _int),
-    "double": ((1,), _double),
-    "string": ((1,), _string),
-    "bool": ((1,), _bool),
-    "dyn": ((1,), lambda value: value),
-    "matches": ((2,), _matches),
-}
-_METHODS: dict[str, _Entry] = {  # the count includes the receiver
-    "size": ((1,), len),
-    "contains": ((2,), str.__contains__),
-    "startsWith": ((2,), str.startswith),
-    "endsWith": ((2,), str.endswith),
-    "matches": ((2,), _matches),
-    "find": ((2,), _find),
-    "lowerAscii": ((1,), str.lower),
-    "upperAscii": ((1,), str.upper),
-    "trim": ((1,), str.strip),
-    "replace": ((3, 4), _replace),
-    "split": ((2, 3), _split),
-    "join": ((1, 2), lambda values, separator="": separator.join(values)),
-    "substring": ((2, 3), lambda text, start, end=None: text[start:end]),
-    "charAt": ((2,), lambda text, at: text[at : at + 1]),
-    "indexOf": ((2,), _index_of),
-    "lastIndexOf": ((2,), str.rfind),
-    "isSorted": ((1,), lambda values: all(not _less(b, a) for a, b in pairwise(values))),
-    "sum": ((1,), lambda values: sum(_number(value) for value in values)),
-    "min": ((1,), min),
-    "max": ((1,), max),
 }

@@ -21,6 +21,7 @@ _encode = msgspec.json.encode
 class Form(Enum):
     OBJECT = "object"
     TABLE = "table"
+    OLD_TABLE = "table of meta.k8s.io/v1beta1"
     METADATA = "metadata"
 
 
@@ -37,6 +38,8 @@ def negotiate(accept: str) -> Form:
                 return Form.OBJECT
             case "Table", "meta.k8s.io", "v1":
                 return Form.TABLE
+            case "Table", "meta.k8s.io", "v1beta1":
+                return Form.OLD_TABLE
             case "PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1":
                 return Form.METADATA
     raise not_acceptable(accept[:120])
@@ -47,7 +50,8 @@ class Renderer:
 
     def __init__(self, resource: ResourceType, form: Form, *, now: float, include_object: str = "") -> None:
         self.resource = resource
-        self.form = form
+        self.form = Form.TABLE if form is Form.OLD_TABLE else form
+        self._table_version = "meta.k8s.io/v1beta1" if form is Form.OLD_TABLE else "meta.k8s.io/v1"
         self._now = now
         self._include = include_object or "Metadata"
         self._api_version = resource.api_version
@@ -104,7 +108,7 @@ class Renderer:
             obj |= {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
         elif self.form is Form.TABLE:
             row = {"cells": [], "object": obj}
-            obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "rows": [row]}
+            obj = {"kind": "Table", "apiVersion": self._table_version, "metadata": metadata, "rows": [row]}
         return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
     def _table(self, records: Sequence[Record], metadata: Object) -> Object:
@@ -112,7 +116,12 @@ class Renderer:
 
         items = [record.object() for record in records]
         return table(
-            self.resource, items, now=self._now, include_object=self._include, list_metadata=metadata
+            self.resource,
+            items,
+            now=self._now,
+            include_object=self._include,
+            list_metadata=metadata,
+            api_version=self._table_version,
         )
 
 
