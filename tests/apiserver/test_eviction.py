@@ -94,6 +94,23 @@ async def test_an_allowance_comes_back_with_a_new_healthy_pod(client: Client) ->
     assert (await evict(client, "q"))[0] == 201
 
 
+async def test_an_eviction_is_charged_before_the_pod_goes(client: Client) -> None:
+    await client.create(BUDGETS, budget(minAvailable=1))
+    for name in ("p", "q", "r"):
+        await running(client, name)
+    before = await status(client)
+    version = (await client.get(BUDGETS))["metadata"]["resourceVersion"]
+    async with client.watch(BUDGETS, resourceVersion=version) as watch:
+        assert (await evict(client, "p"))[0] == 201
+        charged = (await watch.next())["object"]
+        deleted = await client.get(f"{PODS}/p")
+    assert charged["status"]["disruptionsAllowed"] == before["disruptionsAllowed"] - 1
+    assert list(charged["status"]["disruptedPods"]) == ["p"]
+    assert int(charged["metadata"]["resourceVersion"]) < int(deleted["metadata"]["resourceVersion"])
+    after = await status(client)
+    assert (after["disruptionsAllowed"], after.get("disruptedPods")) == (1, None)
+
+
 async def test_two_budgets_over_one_pod_are_a_mistake_worth_a_500(client: Client) -> None:
     for name in ("b", "c"):
         await client.create(BUDGETS, budget(name, maxUnavailable=1))
