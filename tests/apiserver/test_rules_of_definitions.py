@@ -154,3 +154,9 @@ def test_any_value_gets_an_answer(rule: str, value: Any, old: Any) -> None:
 def test_a_rule_of_thousands_of_terms_is_refused() -> None:
     with pytest.raises(UnsupportedRule):
         compile_rule({"rule": "+".join(["1"] * 4000) + " > 0"})
+
+
+def test_comments_are_skipped_however_many_there_are() -> None:
+    assert holds("// one\nself == 1 // two\n // three", 1)
+    with pytest.raises(UnsupportedRule):
+        compile_rule({"rule": "// " * 2000 + "\n" + "//// " * 500 + "\n`"})

@@ -359,3 +359,8 @@ def test_paths(path: str, found: list[Any]) -> None:
 def test_paths_outside_the_subset_are_refused(path: str) -> None:
     with pytest.raises(BadPath):
         compile_path(path)
+
+
+def test_a_path_cannot_keep_its_reader_busy() -> None:
+    with pytest.raises(BadPath):
+        compile_path(".a[?(@" + ".b" * 400 + "!)]")

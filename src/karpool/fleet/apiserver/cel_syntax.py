@@ -27,7 +27,8 @@ class Expr:
 
 
 _TOKEN = re.compile(
-    r"""\s*(?://[^\n]*\s*)*(?:
+    r"""(?:\s|//[^\n]*(?:\n|\Z))*+(?:
+    (?P<end>\Z)|
     (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
     |(?P<int>0[xX][0-9a-fA-F]+[uU]?|\d+[uU]?)
     |(?P<string>[rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
@@ -68,14 +69,13 @@ def parse(text: str) -> Expr:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     tokens: list[tuple[str, str]] = []
-    at, text = 0, text.rstrip()
-    while at < len(text):
+    at = 0
+    while not tokens or tokens[-1][0] != "end":
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
             raise UnsupportedRule(f"cannot be read from {text[at : at + 20]!r} on")
         tokens.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
-    tokens.append(("end", ""))
     return tokens
 
 
