@@ -352,6 +352,7 @@ class _Stream:
             finally:
                 if not following.done():
                     following.cancel()
+                    await asyncio.wait((following,))  # the stream below can be closed only after that
             if self._cut.done():
                 if self._cut.result():
                     yield (
