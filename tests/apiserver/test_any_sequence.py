@@ -154,7 +154,7 @@ class AnySequence(RuleBasedStateMachine):
         return told[0]
 
 
-AnySequence.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+AnySequence.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAnySequence = AnySequence.TestCase
 
 
