@@ -5,14 +5,13 @@ the first node in order that is allowed and has room. The usual constraints have
 closed form (one per host, evenly over zones); the rest is walked pod by pod.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from karpool.model.shape import PodShape
 from karpool.packing.constraints import AffinityRule, AntiAffinityRule, SpreadRule
 from karpool.packing.domains import NOWHERE, Axis
 from karpool.packing.topology import Topology
+from karpool.packing.walking import STEPS_MAX, Apart, Spreading, Walk
 from karpool.state.columns import Bools, Int64s
 
 
@@ -29,41 +28,20 @@ def spread_replicas(
     walked in `order` (row numbers; by default as they come).
     """
     order = np.arange(len(room), dtype=np.int64) if order is None else order
-    walk = _Walk(topology, shape, room, order)
+    replicas = _Replicas(topology, shape, room, order)
     if limit is not None and limit <= 0:
-        return walk.taken()
-    if walk.must_start and not walk.start():
-        return walk.taken()
-    counts = walk.at_once()
-    if counts is None or (limit is not None and walk.placed + int(counts.sum()) > limit):
-        walk.one_by_one(limit)
+        return replicas.taken()
+    if replicas.must_start and not replicas.start():
+        return replicas.taken()
+    counts = replicas.at_once()
+    if counts is None or (limit is not None and replicas.placed + int(counts.sum()) > limit):
+        replicas.one_by_one(limit)
     else:
-        walk.take(counts)
-    return walk.taken()
+        replicas.take(counts)
+    return replicas.taken()
 
 
-@dataclass(slots=True, eq=False)
-class _Spreading:
-    """A spread constraint that each placed pod shifts. Arrays are per candidate node, in order."""
-
-    counts: Int64s  # by domain
-    codes: Int64s
-    eligible: Bools | None
-    domains: Int64s  # that the least is taken over
-    max_skew: int
-    enough_domains: bool
-
-    def least(self) -> int:
-        return int(self.counts[self.domains].min()) if self.enough_domains and len(self.domains) else 0
-
-    def open(self) -> Bools:
-        ok: Bools = self.counts < self.max_skew + self.least()
-        ok[NOWHERE] = False
-        chosen: Bools = ok[self.codes]
-        return chosen
-
-
-class _Walk:
+class _Replicas:
     """Candidate nodes in order, with the counts that placing changes apart from those of the topology."""
 
     def __init__(self, topology: Topology, shape: PodShape, room: Int64s, order: Int64s) -> None:
@@ -89,16 +67,16 @@ class _Walk:
         self._taken: Int64s = np.zeros_like(self._room)
         self._open: Bools = np.ones(len(self._rows), dtype=np.bool_)
         self._spreads = [self._spreading(rule) for rule in spreads]
-        self._apart = [(used, axis.codes[self._rows]) for axis, used in apart.items()]
+        self._apart = [Apart(used, axis.codes[self._rows]) for axis, used in apart.items()]
         if self._start is not None:
             for tally in self._start.group.tallies:
                 self._open &= tally.axis.codes[self._rows] != NOWHERE
         self.placed = 0
 
-    def _spreading(self, rule: SpreadRule) -> _Spreading:
+    def _spreading(self, rule: SpreadRule) -> Spreading:
         group = rule.group
         domains = np.union1d(group.present, group.joined)
-        return _Spreading(
+        return Spreading(
             group.tally.counts.copy(),
             rule.axis.codes[self._rows],
             None if group.nodes is None else group.nodes[self._rows],
@@ -114,43 +92,31 @@ class _Walk:
     def start(self) -> bool:
         """The first pod of a kind that must stay together; the others follow into its domains."""
         assert self._start is not None
-        first = self._step()
-        if first is None:
+        if not self.one_by_one(1):
             return False
+        first = int(self._taken.argmax())
+        for each in self._apart:
+            each.used[each.codes[first]] = each.codes[first] != NOWHERE
+        for spread in self._spreads:
+            if spread.eligible is None or spread.eligible[first]:
+                spread.counts[spread.codes[first]] += 1
         for tally in self._start.group.tallies:
             codes = tally.axis.codes[self._rows]
             self._open &= codes == codes[first]
         return True
 
-    def one_by_one(self, limit: int | None) -> None:
-        while limit is None or self.placed < limit:
-            if self._step() is None:
-                return
-
-    def _step(self) -> int | None:
-        """Place one pod on the first node that takes it."""
-        ok = self._open & (self._room > 0)
-        for used, codes in self._apart:
-            ok &= ~used[codes]
-        for spread in self._spreads:
-            ok &= spread.open()
-        first = int(ok.argmax()) if len(ok) else 0
-        if not len(ok) or not ok[first]:
-            return None
-        self._room[first] -= 1
-        self._taken[first] += 1
-        self.placed += 1
-        for used, codes in self._apart:
-            used[codes[first]] = codes[first] != NOWHERE
-        for spread in self._spreads:
-            if spread.eligible is None or spread.eligible[first]:
-                spread.counts[spread.codes[first]] += 1
-        return first
+    def one_by_one(self, limit: int | None) -> int:
+        """Place pods until `limit` are placed in all; returns how many that added."""
+        walk = Walk(np.where(self._open, self._room, 0), self._spreads, self._apart)
+        more = walk.run(STEPS_MAX if limit is None else min(limit - self.placed, STEPS_MAX))
+        self.take(np.array(walk.taken, dtype=np.int64))
+        return more
 
     def at_once(self) -> Int64s | None:
         """What one by one would still place on each candidate; None when there is no closed form."""
         room = np.where(self._open, self._room, 0)
-        for used, codes in self._apart:
+        for each in self._apart:
+            used, codes = each.used, each.codes
             held = (codes != NOWHERE) & (room > 0)
             room[held & used[codes]] = 0
             held &= room > 0
@@ -165,7 +131,7 @@ class _Walk:
         return self._evenly(self._spreads[0], room) if len(self._spreads) == 1 else None
 
     @staticmethod
-    def _evenly(spread: _Spreading, room: Int64s) -> Int64s | None:
+    def _evenly(spread: Spreading, room: Int64s) -> Int64s | None:
         """Walking ends when every domain with room left is `max_skew` above the least.
 
         A domain at the least always takes one more, so the least rises until the first
@@ -191,6 +157,7 @@ class _Walk:
 
     def take(self, counts: Int64s) -> None:
         self._taken += counts
+        self._room -= counts
         self.placed += int(counts.sum())
 
     def taken(self) -> Int64s:
