@@ -1,0 +1,56 @@
+"""The simulated Karpenter: one component, so that it lives and dies as one process."""
+
+import asyncio
+
+from karpool.fleet.cloud import Cloud, Instance
+from karpool.fleet.karpenter.draining import Draining
+from karpool.fleet.karpenter.interruption import Interruptions
+from karpool.fleet.karpenter.lifecycle import Lifecycle
+from karpool.fleet.karpenter.machines import CLUSTER_TAG, NAME_TAG
+from karpool.fleet.karpenter.pod_events import PodEvents
+from karpool.fleet.karpenter.pools import Pools
+from karpool.fleet.karpenter.provisioner import Provisioner
+from karpool.fleet.karpenter.settings import KarpenterSettings
+from karpool.fleet.karpenter.shared import shared
+from karpool.fleet.runtime import Context
+
+
+class Karpenter:
+    def __init__(self, context: Context, cloud: Cloud, settings: KarpenterSettings) -> None:
+        self._cluster = context.cluster
+        self._cloud = cloud
+        self.shared = parts = shared(context, cloud, settings)
+        self.pools = Pools(parts)
+        self.lifecycle = Lifecycle(parts)
+        self.draining = Draining(parts)
+        self.provisioner = Provisioner(parts)
+        self.interruptions = Interruptions(parts)
+        self.pod_events = PodEvents(parts)
+
+    async def run(self) -> None:
+        await self.shared.view.start()
+        self._cloud.subscribe(self._on_machine)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.shared.machines.run())
+                for kind in (self.shared.view.claims, self.shared.view.nodes, self.shared.view.pools):
+                    group.create_task(kind.verify())
+                group.create_task(self.pools.run())
+                group.create_task(self.lifecycle.run())
+                group.create_task(self.draining.run())
+                group.create_task(self.draining.evictions.run())
+                group.create_task(self.provisioner.run())
+                group.create_task(self.interruptions.run())
+                group.create_task(self.interruptions.sweep())
+                group.create_task(self.pod_events.run())
+        finally:
+            self._cloud.unsubscribe(self._on_machine)
+
+    def _on_machine(self, instance: Instance) -> None:
+        if instance.tags.get(CLUSTER_TAG) != self._cluster:
+            return
+        self.interruptions.heard(instance)
+        if instance.state == "terminated":
+            self.lifecycle.queue.add(instance.tags.get(NAME_TAG, ""))
+            for node in self.shared.view.nodes_with(instance.provider_id):
+                self.draining.queue.add(node.name)

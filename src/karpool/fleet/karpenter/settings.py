@@ -1,0 +1,34 @@
+"""What can be set on the simulated Karpenter; the defaults are upstream's."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class KarpenterSettings:
+    batch_idle_seconds: float = 1.0
+    batch_max_seconds: float = 10.0
+    retrigger_seconds: float = 10.0
+    preferences: Literal["respect", "ignore"] = "respect"
+    claim_types_max: int = 600  # instance types named in a NodeClaim
+    launch_types_max: int = 60  # of those, how many a launch tries (AWS)
+    launch_timeout_seconds: float = 300.0
+    registration_timeout_seconds: float = 900.0
+    unavailable_seconds: float = 180.0  # how long an offering that was out of stock is left alone
+    garbage_seconds: float = 120.0
+    orphan_seconds: float = 60.0  # how old a machine without a claim is before it is terminated
+    pod_event_seconds: float = 10.0
+    drain_seconds_min: float = 5.0
+    pool_status_seconds: float = 5.0
+    drift_type_seconds: float = 3600.0  # age from which a type that is no longer sold is drift
+    hears_interruptions: bool = True  # False: as without an interruption queue
+    needs_node_class: bool = False  # True: a pool is not ready without its KWOKNodeClass
+    consolidates: bool = False
+    disrupts_drifted: bool = False
+    spot_to_spot: bool = False
+    disruption_poll_seconds: float = 10.0
+    validation_seconds: float = 15.0
+
+    @property
+    def nomination_seconds(self) -> float:
+        return max(2 * self.batch_max_seconds, 10.0)
