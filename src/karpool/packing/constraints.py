@@ -88,8 +88,6 @@ class Facet:
     namespace_labels: Labels
     counted_by: list[TopologyGroup] = field(default_factory=list)
     kept_away_by: list[TopologyGroup] = field(default_factory=list)
-    groups_seen: int = 0
-    repelling_seen: int = 0
 
 
 def namespace_labels(namespaces: Mapping[str, Labels], name: str) -> Labels:

@@ -145,7 +145,6 @@ class _Packer:
 
     def _prepare_topology(self) -> None:
         """Name every domain that a new node could be in, now that all constraints are known."""
-        self._topology.compiled()
         self._narrowing.name_domains(self._topology.axes.values())
         for group in self._topology.spread_groups():
             if group.tally.axis.key != HOSTNAME:

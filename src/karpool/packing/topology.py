@@ -9,13 +9,13 @@ whatever the number of pods. Many replicas at once are in `replicas`; planned no
 hook in through `place_planned` and the rules' `open_to_new`.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from karpool.model.meta import Labels
-from karpool.model.shape import AffinityTerm, PodShape, Spread
+from karpool.model.shape import AffinityTerm, Pairs, PodShape, Spread
 from karpool.packing.constraints import (
     EXISTING_ANTI_AFFINITY,
     SPREAD,
@@ -36,8 +36,12 @@ from karpool.packing.constraints import (
 )
 from karpool.packing.domains import NOWHERE, Axis, Tally
 from karpool.packing.feasible import matches_selector, matches_terms, tolerates
-from karpool.state.columns import Bools
+from karpool.packing.shape_index import ByLabel, Hints, Pair, hints, index_of
+from karpool.state.columns import Bools, Int64s
 from karpool.state.snapshot import Snapshot
+
+# Constraints looked at before bound pods are sorted by shape, which takes as long as ten scans.
+_FEW = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -63,12 +67,14 @@ class Topology:
         self.axes: dict[str, Axis] = {}
         self._groups: dict[Hashable, TopologyGroup] = {}  # counted by what they select
         self._repelling: dict[AffinityTerm, TopologyGroup] = {}  # counted by who owns the term
-        self._counted: list[TopologyGroup] = []
-        self._terms: list[tuple[AffinityTerm, TopologyGroup]] = []
+        self._counting: ByLabel[TopologyGroup] = ByLabel()
+        self._keeping_away: ByLabel[tuple[AffinityTerm, TopologyGroup]] = ByLabel()
         self._facets: dict[Hashable, Facet] = {}
+        self._facets_by_pair: dict[Pair, list[Facet]] = {}
         self._rules: dict[PodShape, ShapeRules] = {}
         self._by_identity: dict[int, ShapeRules] = {}
         self._placed: list[tuple[ShapeRules, int, int]] = []
+        self._by_shape: tuple[Int64s, Int64s] | None = None
 
     def allowed(self, shape: PodShape) -> Bools | None:
         """The nodes that topology leaves open to one more pod of this shape; None: all of them."""
@@ -124,16 +130,10 @@ class Topology:
                 # Equal shapes are not always the same object; remember one more.
                 known = ShapeRules(shape, known.facet, known.own, known.repels)
             self._by_identity[id(shape)] = known
-        self._catch_up(known.facet)
         return known
 
-    def compiled(self) -> None:
-        """No shape is still to come: let every shape know of the constraints of all others."""
-        for facet in self._facets.values():
-            self._catch_up(facet)
-
     def spread_groups(self) -> Iterable[TopologyGroup]:
-        return (group for group in self._counted if group.eligible is not None)
+        return (group for group in self._groups.values() if group.eligible is not None)
 
     def axis(self, key: str) -> Axis:
         known = self.axes.get(key)
@@ -155,40 +155,28 @@ class Topology:
         repels = tuple(self._owned(resolved(term, shape)) for term in dict.fromkeys(shape.anti_affinity))
         return ShapeRules(shape, facet, tuple(own), repels)
 
-    def _facet(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> Facet:
+    def _facet(self, namespace: str, labels: Pairs) -> Facet:
         known = self._facets.get((namespace, labels))
         if known is None:
             in_namespace = namespace_labels(self.snapshot.namespaces, namespace)
             known = self._facets[namespace, labels] = Facet(namespace, dict(labels), in_namespace)
-            self._find_repelling(known, labels)
+            for pair in labels:
+                self._facets_by_pair.setdefault(pair, []).append(known)
+            for group in self._counting.concerning(known.labels):
+                if group.selects(known):
+                    known.counted_by.append(group)
+            for term, group in self._keeping_away.concerning(known.labels):
+                if term_selects(term, known):
+                    known.kept_away_by.append(group)
+            for term in index_of(self.snapshot.shapes).repelling(known.labels):
+                if term_selects(term, known):
+                    self._owned(term)
         return known
 
-    def _find_repelling(self, facet: Facet, labels: tuple[tuple[str, str], ...]) -> None:
-        """Compile the anti-affinity of bound pods that selects this facet."""
-
-        def repels(owner: PodShape) -> bool:
-            return any(term_selects(resolved(term, owner), facet) for term in owner.anti_affinity)
-
-        shapes = self.snapshot.shapes
-        key = ("repels", facet.namespace, labels, tuple(sorted(facet.namespace_labels.items())))
-        for number in np.flatnonzero(shapes.where(key, repels)).tolist():
-            for term in shapes[number].anti_affinity:
-                whole = resolved(term, shapes[number])
-                if term_selects(whole, facet):
-                    self._owned(whole)
-
-    def _catch_up(self, facet: Facet) -> None:
-        """Look at the groups that were made since this facet was last asked about."""
-        if facet.groups_seen == len(self._counted) and facet.repelling_seen == len(self._terms):
-            return
-        for group in self._counted[facet.groups_seen :]:
-            if group.selects(facet):
-                facet.counted_by.append(group)
-        facet.groups_seen = len(self._counted)
-        for term, group in self._terms[facet.repelling_seen :]:
-            if term_selects(term, facet):
-                facet.kept_away_by.append(group)
-        facet.repelling_seen = len(self._terms)
+    def _concerned(self, where: Hints) -> Iterable[Facet]:
+        if where is None:
+            return self._facets.values()
+        return [facet for pair in where for facet in self._facets_by_pair.get(pair, ())]
 
     def _spread(self, spread: Spread, shape: PodShape, keys: tuple[str, ...], facet: Facet) -> SpreadRule:
         eligible = Eligible(
@@ -210,9 +198,7 @@ class Topology:
             )
             codes = group.tally.axis.codes if group.nodes is None else group.tally.axis.codes[group.nodes]
             group.present = np.unique(codes[codes != NOWHERE])
-            self._count(group, ("spread", namespace, selector))
-            self._groups[key] = group
-            self._counted.append(group)
+            self._add(key, group, hints((selector,)))
         return SpreadRule(
             group,
             spread.max_skew,
@@ -244,9 +230,7 @@ class Topology:
                 tuple(Tally(axis) for axis in axes),
                 lambda other: all(term_selects(term, other) for term in terms),
             )
-            self._count(group, _memo_key(key, terms))
-            self._groups[key] = group
-            self._counted.append(group)
+            self._add(key, group, hints(term.selector for term in terms))
         return AffinityRule(group, group.selects(facet))
 
     def _selected_by(self, term: AffinityTerm) -> TopologyGroup:
@@ -256,9 +240,7 @@ class Topology:
         if group is None:
             tally = Tally(self.axis(term.topology_key))
             group = TopologyGroup((tally,), lambda other: term_selects(term, other))
-            self._count(group, _memo_key(key, (term,)))
-            self._groups[key] = group
-            self._counted.append(group)
+            self._add(key, group, hints((term.selector,)))
         return group
 
     def _owned(self, term: AffinityTerm) -> TopologyGroup:
@@ -266,55 +248,62 @@ class Topology:
         group = self._repelling.get(term)
         if group is None:
             group = TopologyGroup((Tally(self.axis(term.topology_key)),), lambda other: False)
-
-            def owns(owner: PodShape) -> bool:
-                return any(resolved(each, owner) == term for each in owner.anti_affinity)
-
-            self._count_bound(group, self.snapshot.shapes.where(("owns", term), owns))
+            self._count_bound(group, index_of(self.snapshot.shapes).owners(term))
             for rules, row, pods in self._placed:
-                if owns(rules.shape):
+                if any(resolved(each, rules.shape) == term for each in rules.shape.anti_affinity):
                     group.add_on_node(row, pods)
             self._repelling[term] = group
-            self._terms.append((term, group))
+            where = hints((term.selector,))
+            self._keeping_away.add(where, (term, group))
+            for facet in self._concerned(where):
+                if term_selects(term, facet):
+                    facet.kept_away_by.append(group)
         return group
 
-    def _count(self, group: TopologyGroup, key: Hashable) -> None:
-        """Start from the pods that are bound, and those placed so far."""
-        namespaces = self.snapshot.namespaces
-
-        def selects(shape: PodShape) -> bool:
-            return group.selects(_seen_from_outside(shape, namespaces))
-
-        shapes = self.snapshot.shapes
-        if key is None:
-            chosen = np.fromiter((selects(shapes[i]) for i in range(len(shapes))), np.bool_, len(shapes))
-        else:
-            chosen = shapes.where(key, selects)
+    def _add(self, key: Hashable, group: TopologyGroup, where: Hints) -> None:
+        """Start from the pods that are bound, and those placed so far; tell the pods to come."""
+        shapes, namespaces = self.snapshot.shapes, self.snapshot.namespaces
+        candidates = index_of(shapes).candidates(where)
+        chosen = [number for number in candidates if group.selects(_outside(shapes[number], namespaces))]
         self._count_bound(group, chosen)
         for rules, row, pods in self._placed:
             if group.selects(rules.facet):
                 group.add_on_node(row, pods)
+        self._groups[key] = group
+        self._counting.add(where, group)
+        for facet in self._concerned(where):
+            if group.selects(facet):
+                facet.counted_by.append(group)
 
-    def _count_bound(self, group: TopologyGroup, chosen: Bools) -> None:
-        if not chosen.any():
+    def _count_bound(self, group: TopologyGroup, shapes: Sequence[int]) -> None:
+        if not shapes:
             return
-        bound = self.snapshot.bound
-        wanted = chosen[bound.shape]
-        if group.nodes is not None:
-            wanted &= group.nodes[bound.node]
-        entries = np.flatnonzero(wanted)
+        bound, entries = self.snapshot.bound, self._bound_as(shapes)
         rows, pods = bound.node[entries], bound.count[entries]
+        if group.nodes is not None:
+            counted = group.nodes[rows]
+            rows, pods = rows[counted], pods[counted]
         for tally in group.tallies:
             axis = tally.axis
             found = np.bincount(axis.codes[rows], weights=pods, minlength=axis.size)
             found[NOWHERE] = 0
             tally.counts[:] += found.astype(np.int64)
 
+    def _bound_as(self, shapes: Sequence[int]) -> Int64s:
+        """The entries of the bound pods that have one of these shapes."""
+        bound = self.snapshot.bound
+        if len(self._groups) + len(self._repelling) < _FEW:
+            chosen = np.zeros(len(self.snapshot.shapes), dtype=np.bool_)
+            chosen[shapes] = True
+            return np.flatnonzero(chosen[bound.shape])
+        if self._by_shape is None:
+            order = np.argsort(bound.shape, kind="stable")
+            edges = np.arange(len(self.snapshot.shapes) + 1)
+            self._by_shape = order, np.searchsorted(bound.shape[order], edges)
+        order, starts = self._by_shape
+        return np.concatenate([order[starts[number] : starts[number + 1]] for number in shapes])
 
-def _memo_key(key: Hashable, terms: Iterable[AffinityTerm]) -> Hashable:
-    """None when the answer depends on the labels of namespaces, which a shape table does not know."""
-    return None if any(term.namespace_selector is not None for term in terms) else key
 
-
-def _seen_from_outside(shape: PodShape, namespaces: Mapping[str, Labels]) -> Facet:
+def _outside(shape: PodShape, namespaces: Mapping[str, Labels]) -> Facet:
+    """A shape as constraints of other pods see it."""
     return Facet(shape.namespace, dict(shape.labels), namespace_labels(namespaces, shape.namespace))
