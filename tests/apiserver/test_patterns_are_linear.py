@@ -95,7 +95,6 @@ def test_many_different_characters_do_not_pile_up() -> None:
         pytest.param("a{2,1}", id="repetition backwards"),
         pytest.param("a{1001}", id="too many repetitions"),
         pytest.param("((a{1000}){1000}){1000}", id="too large"),
-        pytest.param("(" * 2000 + ")" * 2000, id="too deep"),
         pytest.param("(((){1000}){1000}){1000}", id="repetitions that multiply"),
         pytest.param("a" * 5000, id="too long"),
         pytest.param("\\", id="lone backslash"),
