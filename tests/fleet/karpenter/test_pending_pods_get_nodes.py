@@ -12,13 +12,14 @@ from karpool.model.karpenter import (
     CAPACITY_TYPE,
     INITIALIZED,
     NODEPOOL,
+    ON_DEMAND,
     REGISTERED,
     SPOT,
     TERMINATION_FINALIZER,
     UNREGISTERED,
 )
 from karpool.model.node import INSTANCE_TYPE, ZONE
-from tests.fleet.karpenter.acting import ON_DEMAND, Stage, play, pod, since, status_of
+from tests.fleet.karpenter.acting import Stage, play, pod, since, status_of
 
 
 def test_a_hundred_pods_get_the_nodes_they_need_and_no_more() -> None:

@@ -30,8 +30,7 @@ class Finalizer:
         finalizers = claim.metadata.finalizers or []
         if TERMINATION_FINALIZER not in finalizers:
             return None
-        if self._machines.is_busy(claim.metadata.uid):
-            return None  # its launch ends soon, and says so
+        self._machines.abandon(claim.metadata.uid)
         if (deadline := _missing_deadline(claim)) is not None:
             return await self._announce(claim, deadline)
         held = [node for node in self._view.nodes_of(claim) if is_held(node)]

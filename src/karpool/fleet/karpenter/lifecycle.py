@@ -116,7 +116,8 @@ class Lifecycle:
             if (node := await self._register(look)) is not None:
                 await self._initialize(look, node)
             self._mark(look)
-        await self._write(look)
+        if launched or look.failed:
+            await self._write(look)
         look.wake(self._deadlines(claim, look.conditions))
         return Requeue(max(0.0, look.again)) if look.again is not None else None
 
@@ -144,6 +145,7 @@ class Lifecycle:
             look.claim = None
         elif isinstance(outcome, LaunchFailed):
             self._machines.forget(claim.metadata.uid)
+            look.failed = True
             look.conditions.set(LAUNCHED, UNKNOWN, "LaunchFailed", outcome.message)
             look.wake([_LAUNCH_RETRY_SECONDS])
         return False
@@ -256,6 +258,7 @@ class _Look:
         self.claim: NodeClaim | None = claim
         self.now = now
         self.status: dict[str, Any] = {}
+        self.failed = False  # to launch, for now
         self.again: float | None = None
         self.conditions = Conditions(
             claim.status.conditions,

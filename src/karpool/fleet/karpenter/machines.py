@@ -67,8 +67,11 @@ class Machines:
         finally:
             del self._ending[instance_id]
 
-    def is_busy(self, uid: str) -> bool:
-        return uid in self._running
+    def abandon(self, uid: str) -> None:
+        """Stop a launch that nobody waits for any more; nothing has been bought yet."""
+        if (task := self._running.get(uid)) is not None:
+            task.cancel()
+        self.forget(uid)
 
     def launch(self, claim: NodeClaim) -> Outcome | None:
         """What came of it; None while it is under way. Starts it if nobody has."""
