@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from karpool.fleet.clock import run_manual
 from karpool.fleet.workloads.job_rules import FINALIZER, INDEX, parse_indexes, show_indexes
-from karpool.kube.client import Client
+from karpool.kube.client import Client, Propagation
 from karpool.kube.decoding import Object
 from karpool.kube.errors import NotFound
 from karpool.kube.resource import JOBS, PODS, Selection
@@ -124,12 +124,12 @@ def test_a_suspended_job_has_no_pods_until_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_deleting_a_running_job_leaves_no_pod_behind(policy: str) -> None:
+def test_deleting_a_running_job_leaves_no_pod_behind(policy: Propagation) -> None:
     async def story() -> int:
         async with living() as (_, admin):
             await admin.create(JOBS, job("", parallelism=3, completions=3))
             await asyncio.sleep(5)
-            await admin.delete(JOBS, "work", namespace="default", propagation=policy)  # type: ignore[arg-type]
+            await admin.delete(JOBS, "work", namespace="default", propagation=policy)
             await asyncio.sleep(10)
             return len(await pods(admin))
 
@@ -160,7 +160,7 @@ def test_a_pod_that_is_deleted_counts_as_failed_and_is_replaced() -> None:
             await asyncio.sleep(5)
             await admin.delete(PODS, (await pods(admin))[0].name, namespace="default")
             await asyncio.sleep(10)
-            return (await get(admin, JOBS, "work"))["status"]
+            return dict((await get(admin, JOBS, "work"))["status"])
 
     status = run_manual(story())
     assert status["failed"] == 1

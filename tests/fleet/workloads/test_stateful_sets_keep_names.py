@@ -1,6 +1,7 @@
 """StatefulSets: stable names, in order, with volumes of their own, updated from the top down."""
 
 import asyncio
+from typing import Any
 
 from karpool.fleet.clock import run_manual
 from karpool.kube.client import Client
@@ -15,7 +16,7 @@ CLAIM = {
 }
 
 
-def stateful(**spec: object) -> Object:
+def stateful(**spec: Any) -> Object:
     return workload(serviceName="web", volumeClaimTemplates=[CLAIM], **spec)
 
 

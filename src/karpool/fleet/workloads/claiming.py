@@ -78,23 +78,23 @@ def _slot(key: Key, selector: Selector) -> tuple[str, str, str]:
     return key.namespace, *(label_pair(selector) or ("", ""))
 
 
-async def claim(client: Client, owner: Resource, obj: Object, dependents: Dependents[T]) -> list[T]:
-    """What belongs to `obj` now. O(what it has); reads and writes only to adopt or release."""
+async def claim(client: Client, owner: Resource, obj: Object, dependents: Dependents[T]) -> None:
+    """Adopt and release, so that `dependents` has what belongs to `obj`. O(what is new)."""
     selector = selector_of(obj)
     meta = obj["metadata"]
     if selector is None:
-        return dependents.of(meta["uid"])
+        return
     if "deletionTimestamp" not in meta:
-        for each in dependents.of(meta["uid"]):
+        for each in dependents.unchecked(meta["uid"]):
             child = meta_of(each)
             if not selector.matches(child.labels or {}):
                 await _set_owners(client, dependents, child, meta["uid"], None)
+        dependents.checked(meta["uid"])
     orphans = [o for o in dependents.orphans(meta["namespace"], selector) if _adoptable(o)]
     if orphans and await _may_adopt(client, owner, obj):
         reference = owner_reference(owner, obj)
         for orphan in orphans:
             await _set_owners(client, dependents, meta_of(orphan), meta["uid"], reference)
-    return dependents.of(meta["uid"])
 
 
 def _adoptable(obj: Any) -> bool:

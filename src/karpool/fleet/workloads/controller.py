@@ -103,7 +103,9 @@ class Controller:
         self.owners = Latest(feed)
         self.dependents: list[Dependents[Any]] = []
 
-    def watch(self, resource: Resource, into: type[T]) -> Dependents[T]:
+    def watch(
+        self, resource: Resource, into: type[T], *, group: Callable[[T], str] | None = None
+    ) -> Dependents[T]:
         """Follow objects of `resource` as dependents; called while constructing."""
         dependents = Dependents(
             self.context.informers.of(resource, into),
@@ -112,6 +114,7 @@ class Controller:
             self.resource,
             on_owner=self.on_dependent,
             on_orphan=self._on_orphan,
+            group=group,
         )
         self.dependents.append(dependents)
         return dependents
@@ -135,6 +138,9 @@ class Controller:
     def _on_change(self, change: Change[Object]) -> None:
         if change.type == "DELETED" or change.object is None:
             self.selectors.drop(change.key)
+            if change.object is not None:
+                for dependents in self.dependents:
+                    dependents.forget_owner(change.object["metadata"]["uid"])
         else:
             self.selectors.put(change.key, selector_of(change.object))
             if change.type == "MODIFIED" and self.owners.is_own(change.key, change.object):

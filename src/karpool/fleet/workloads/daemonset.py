@@ -1,27 +1,20 @@
 """One pod of a DaemonSet on every node that suits it, for as long as it suits.
 
-Which nodes those are is asked of the shared kernel. A pod is tied to its node by a
-node affinity on the node's name and placed there by the scheduler, so that it
-counts like any other. `plan` decides; `DaemonSetController` carries it out.
+Which nodes those are is asked of the shared kernel; what each needs is decided in
+`places`. A pod is tied to its node by a node affinity on the node's name and placed
+there by the scheduler, so that it counts like any other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from karpool.fleet.runtime import Context
 from karpool.fleet.workloads.claiming import claim, owner_reference
-from karpool.fleet.workloads.controller import BURST, Controller, Settings, slow_start
+from karpool.fleet.workloads.controller import Controller, Settings, slow_start
 from karpool.fleet.workloads.dependents import Dependents
 from karpool.fleet.workloads.history import History, forget_old, remember
 from karpool.fleet.workloads.nodes import DaemonNodes, Eligible
-from karpool.fleet.workloads.pods import (
-    available_in,
-    is_available,
-    is_ready,
-    new_pod,
-    prefix_for,
-)
+from karpool.fleet.workloads.places import NOWHERE, Ledger, Standing, assess
+from karpool.fleet.workloads.pods import available_in, is_available, new_pod, prefix_for
 from karpool.fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH
 from karpool.kube.backoff import Backoff
 from karpool.kube.decoding import Object
@@ -37,13 +30,6 @@ from karpool.model.workload import daemon_tolerations
 FAILED_BACKOFF = Backoff(first=1.0, limit=900.0)
 
 
-@dataclass(slots=True)
-class Plan:
-    create: list[str] = field(default_factory=list)  # names of nodes
-    delete: list[Pod] = field(default_factory=list)
-    failed: list[Pod] = field(default_factory=list)  # to be deleted too, but not in a hurry
-
-
 def target_of(pod: Pod) -> str:
     """The node a daemon pod is on, or is meant for."""
     if pod.spec.node_name:
@@ -55,60 +41,6 @@ def target_of(pod: Pod) -> str:
             if entry.key == "metadata.name" and entry.operator == "In" and entry.values:
                 return entry.values[0]
     return ""
-
-
-def by_node(pods: Sequence[Pod]) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
-    for pod in pods:
-        found.setdefault(target_of(pod), []).append(pod)
-    return found
-
-
-def plan(eligible: Eligible, placed: Mapping[str, Sequence[Pod]]) -> Plan:
-    """What to create and what to delete so that each suitable node has one pod."""
-    steps = Plan()
-    for node in eligible.wanted:
-        if node not in placed:
-            steps.create.append(node)
-    for node, pods in placed.items():
-        living = [pod for pod in pods if not pod.is_terminating]
-        ended = [pod for pod in living if pod.is_terminal]
-        running = [pod for pod in living if not pod.is_terminal]
-        steps.failed += ended
-        if node not in eligible.known:
-            # Pods on a node that has gone are for the pod garbage collector; the others never start.
-            steps.delete += [pod for pod in running if not pod.spec.node_name]
-        elif node not in eligible.tolerable:
-            steps.delete += running
-        else:
-            steps.delete += sorted(running, key=_seniority)[1:]
-    return steps
-
-
-def _seniority(pod: Pod) -> tuple[bool, str, str]:
-    """Placed before waiting, older before younger."""
-    return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.name
-
-
-def outdated(
-    eligible: Eligible,
-    placed: Mapping[str, Sequence[Pod]],
-    update: str,
-    most_unavailable: int,
-    is_healthy: Callable[[Pod], bool],
-) -> list[Pod]:
-    """Pods of old revisions that may go now: those that do not serve at once, others within bounds."""
-    down = 0
-    idle: list[Pod] = []
-    serving: list[Pod] = []
-    for node in eligible.wanted:
-        living = [pod for pod in placed.get(node, ()) if not pod.is_terminating and not pod.is_terminal]
-        if not any(is_healthy(pod) for pod in living):
-            down += 1
-        for pod in living:
-            if pod.labels.get(REVISION_HASH) != update:
-                (serving if is_healthy(pod) else idle).append(pod)
-    return [*idle, *serving[: max(0, most_unavailable - down)]]
 
 
 def most_unavailable(spec: Object, nodes: int) -> int | None:
@@ -125,37 +57,21 @@ def most_unavailable(spec: Object, nodes: int) -> int | None:
     return max(1, limit)
 
 
-def status_of(
-    obj: Object, eligible: Eligible, placed: Mapping[str, Sequence[Pod]], history: History, now: float
-) -> Object:
-    min_ready = obj["spec"].get("minReadySeconds") or 0
-    wanted = set(eligible.wanted)
-    scheduled = ready = available = updated = misplaced = 0
-    for node, pods in placed.items():
-        living = sorted((pod for pod in pods if not pod.is_terminal), key=_seniority)
-        if not living:
-            continue
-        if node not in wanted:
-            misplaced += 1
-            continue
-        scheduled += 1
-        first = next((pod for pod in living if not pod.is_terminating), living[0])
-        ready += is_ready(first)
-        available += is_available(first, min_ready, now)
-        updated += first.labels.get(REVISION_HASH) == history.update_hash
+def status_of(obj: Object, ledger: Ledger) -> Object:
+    counts = ledger.counts
     status: Object = {
         "observedGeneration": obj["metadata"].get("generation", 0),
-        "desiredNumberScheduled": len(wanted),
-        "currentNumberScheduled": scheduled,
-        "numberMisscheduled": misplaced,
-        "numberReady": ready,
+        "desiredNumberScheduled": counts["desired"],
+        "currentNumberScheduled": counts["scheduled"],
+        "numberMisscheduled": counts["misplaced"],
+        "numberReady": counts["ready"],
     }
     if collisions := (obj.get("status") or {}).get("collisionCount"):
         status["collisionCount"] = collisions
     optional = {
-        "updatedNumberScheduled": updated,
-        "numberAvailable": available,
-        "numberUnavailable": len(wanted) - available,
+        "updatedNumberScheduled": counts["updated"],
+        "numberAvailable": counts["available"],
+        "numberUnavailable": counts["desired"] - counts["available"],
     }
     return status | {name: count for name, count in optional.items() if count}
 
@@ -187,9 +103,10 @@ class DaemonSetController(Controller):
 
     def __init__(self, context: Context, settings: Settings | None = None) -> None:
         super().__init__(context, settings or Settings())
-        self._pods = self.watch(PODS, Pod)
+        self._pods = self.watch(PODS, Pod, group=target_of)
         self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
         self._nodes = DaemonNodes(self._on_nodes)
+        self._ledgers: dict[Key, Ledger] = {}
         self._due: dict[str, float] = {}  # when a pod that has ended may go, by uid
         self._failures: dict[tuple[str, str], int] = {}  # by DaemonSet and node, since this instance began
         context.informers.of(NODES, Node).add_sink(self._nodes)
@@ -202,6 +119,7 @@ class DaemonSetController(Controller):
         obj = self.owners.get(key)
         if obj is None:
             self._nodes.forget(key)
+            self._ledgers.pop(key, None)
             return None
         await claim(self.client, self.resource, obj, self._pods)
         await claim(self.client, self.resource, obj, self._revisions)
@@ -210,35 +128,65 @@ class DaemonSetController(Controller):
         history = await remember(self, obj, self._revisions)
         if history is None:
             return None
-        uid, now = obj["metadata"]["uid"], self.clock.now()
-        eligible = self._nodes.eligible(key, obj)
-        steps = plan(eligible, by_node(self._pods.of(uid)))
-        more = len(steps.create) > BURST
-        await self._carry_out(obj, history, steps)
-        wait = await self._clear_failed(obj, steps.failed)
-        await self._update(obj, eligible, history, now)
-        placed = by_node(self._pods.of(uid))
-        await self.write_status(obj, status_of(obj, eligible, placed, history, now))
-        pods = self._pods.of(uid)
-        await forget_old(
-            self, obj, self._revisions, history, [pod.labels.get(REVISION_HASH, "") for pod in pods]
-        )
-        waits = [
-            wait,
-            available_in(pods, obj["spec"].get("minReadySeconds") or 0, now),
-            0.0 if more else None,
-        ]
-        known = [each for each in waits if each is not None]
+        ledger = self._ledgers.setdefault(key, Ledger())
+        self._assess(key, obj, history, ledger)
+        wait = await self._carry_out(obj, history, ledger)
+        limit = most_unavailable(obj["spec"], ledger.counts["desired"])
+        if limit is not None and ledger.outdated:
+            for pod in ledger.replaceable(limit):
+                await self._delete(obj, pod)
+        ledger.dirty.clear()  # only now: what failed above is looked at again
+        self._assess(key, obj, history, ledger)
+        await self.write_status(obj, status_of(obj, ledger))
+        await forget_old(self, obj, self._revisions, history, partial(self._hashes, obj))
+        waiting = [pod for node in ledger.waiting for pod in self._at(obj, node)]
+        soon = available_in(waiting, obj["spec"].get("minReadySeconds") or 0, self.clock.now())
+        known = [each for each in (wait, soon) if each is not None]
         return Requeue(min(known)) if known else None
 
-    async def _carry_out(self, obj: Object, history: History, steps: Plan) -> None:
-        for pod in steps.delete:
-            await self._delete(obj, pod)
-        works = [partial(self._create, obj, history, node) for node in steps.create[:BURST]]
-        _, error = await slow_start(works)
+    def _assess(self, key: Key, obj: Object, history: History, ledger: Ledger) -> None:
+        """Look again at every node that has changed, or has been waiting, since it was last looked at."""
+        uid, spec = obj["metadata"]["uid"], obj["spec"]
+        min_ready, now = spec.get("minReadySeconds") or 0, self.clock.now()
+        eligible = self._nodes.eligible(key, obj)
+        basis = (uid, history.update_hash, min_ready)
+        if ledger.basis != basis:
+            ledger.restart(basis)
+            ledger.dirty.update(dict.fromkeys(map(target_of, self._pods.of(uid))))
+        ledger.dirty.update(dict.fromkeys(self._pods.take_touched(uid)))
+        ledger.dirty.update(dict.fromkeys(_moved(ledger.eligible, eligible)))
+        ledger.eligible = eligible
+        for node in [*ledger.dirty, *ledger.waiting]:
+            place = assess(
+                Standing(node in eligible.known, node in eligible.tolerable, node in eligible.wanted),
+                self._at(obj, node),
+                lambda pod: pod.labels.get(REVISION_HASH) == history.update_hash,
+                lambda pod: is_available(pod, min_ready, now),
+            )
+            ledger.put(node, place)
+
+    def _at(self, obj: Object, node: str) -> list[Pod]:
+        return self._pods.in_group(obj["metadata"]["uid"], node)
+
+    def _hashes(self, obj: Object) -> list[str]:
+        return [pod.labels.get(REVISION_HASH, "") for pod in self._pods.of(obj["metadata"]["uid"])]
+
+    async def _carry_out(self, obj: Object, history: History, ledger: Ledger) -> float | None:
+        """Do what the places ask for; seconds until a failed pod may be replaced."""
+        waits: list[float] = []
+        missing: list[str] = []
+        for node in {**ledger.dirty, **ledger.failed}:
+            place = ledger.places.get(node, NOWHERE)
+            for pod in place.delete:
+                await self._delete(obj, pod)
+            waits += [wait for pod in place.failed if (wait := await self._clear(obj, pod)) is not None]
+            if place.create:
+                missing.append(node)
+        _, error = await slow_start([partial(self._create, obj, history, node) for node in missing])
         if error is not None:
             self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
             raise error
+        return min(waits, default=None)
 
     async def _create(self, obj: Object, history: History, node: str) -> None:
         meta, template = obj["metadata"], obj["spec"]["template"]
@@ -255,35 +203,26 @@ class DaemonSetController(Controller):
         await self.delete_dependent(self._pods, pod)
         self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
 
-    async def _clear_failed(self, obj: Object, failed: Sequence[Pod]) -> float | None:
-        """Delete pods that have ended, so that others come; on the same node after ever longer waits."""
-        waits: list[float] = []
-        for pod in failed:
-            place = (obj["metadata"]["uid"], target_of(pod))
-            due = self._due.get(pod.metadata.uid)
-            if due is None:
-                self._failures[place] = count = self._failures.get(place, 0) + 1
-                due = self.clock.monotonic() + FAILED_BACKOFF.delay(count, self.random.random())
-                self._due[pod.metadata.uid] = due
-            wait = due - self.clock.monotonic()
-            if wait > 0:
-                waits.append(wait)
-                continue
-            self._due.pop(pod.metadata.uid)
-            self.record(
-                obj, "Warning", "FailedDaemonPod", f"Found failed daemon pod {pod.name}; replacing it"
-            )
-            await self._delete(obj, pod)
-        return min(waits, default=None)
+    async def _clear(self, obj: Object, pod: Pod) -> float | None:
+        """Delete a pod that has ended, so that another comes; each time on a node after a longer wait."""
+        place = (obj["metadata"]["uid"], target_of(pod))
+        due = self._due.get(pod.metadata.uid)
+        if due is None:
+            self._failures[place] = count = self._failures.get(place, 0) + 1
+            due = self.clock.monotonic() + FAILED_BACKOFF.delay(count, self.random.random())
+            self._due[pod.metadata.uid] = due
+        wait = due - self.clock.monotonic()
+        if wait > 0:
+            return wait
+        del self._due[pod.metadata.uid]
+        self.record(obj, "Warning", "FailedDaemonPod", f"Found failed daemon pod {pod.name}; replacing it")
+        await self._delete(obj, pod)
+        return None
 
-    async def _update(self, obj: Object, eligible: Eligible, history: History, now: float) -> None:
-        limit = most_unavailable(obj["spec"], len(eligible.wanted))
-        if limit is None:
-            return
-        min_ready = obj["spec"].get("minReadySeconds") or 0
-        placed = by_node(self._pods.of(obj["metadata"]["uid"]))
-        going = outdated(
-            eligible, placed, history.update_hash, limit, lambda pod: is_available(pod, min_ready, now)
-        )
-        for pod in going:
-            await self._delete(obj, pod)
+
+def _moved(before: Eligible, now: Eligible) -> list[str]:
+    """Nodes that are something else to the DaemonSet than before."""
+    if before is now:
+        return []
+    changed = (before.known ^ now.known) | (before.tolerable ^ now.tolerable) | (before.wanted ^ now.wanted)
+    return sorted(changed)

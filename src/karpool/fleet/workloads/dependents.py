@@ -67,6 +67,7 @@ class _Entry(Generic[T]):
     version: int
     owner: str  # uid of the controller; empty for an orphan
     object: T
+    group: str = ""
 
 
 class _Listed(Wire, frozen=True):
@@ -85,9 +86,11 @@ class Dependents(Generic[T]):
         *,
         on_owner: Callable[[Key, str], None],
         on_orphan: Callable[[str, dict[str, str]], None],
+        group: Callable[[T], str] | None = None,
     ) -> None:
         """`on_owner(key, change)` hears which owner to look at again; `change` is ADDED, MODIFIED or
-        DELETED. `on_orphan(namespace, labels)` hears of an object that has no controller."""
+        DELETED. `on_orphan(namespace, labels)` hears of an object that has no controller. With `group`
+        an owner's objects can be asked for by group, and which groups have changed."""
         self._client = client
         self.resource = resource
         self._owner = owner
@@ -97,6 +100,10 @@ class Dependents(Generic[T]):
         self._by_owner: dict[str, dict[Key, T]] = {}
         self._orphans: dict[tuple[str, str, str], dict[Key, T]] = {}
         self._assumed: dict[Key, float] = {}  # not yet confirmed -> since when
+        self._group = group
+        self._groups: dict[tuple[str, str], dict[Key, T]] = {}  # by owner and group
+        self._touched: dict[str, dict[str, None]] = {}  # groups by owner, since they were last taken
+        self._unchecked: dict[str, dict[Key, None]] = {}  # by owner: new, or with new labels
         self._going: dict[str, Key] = {}  # uids we deleted, until the watch says so
         self._wake = asyncio.Event()
         feed.add_sink(self)
@@ -107,15 +114,24 @@ class Dependents(Generic[T]):
         """What an owner controls, in the order it was first seen."""
         return list(self._by_owner.get(uid, {}).values())
 
-    def count(self, uid: str) -> int:
-        return len(self._by_owner.get(uid, ()))
+    def in_group(self, uid: str, group: str) -> list[T]:
+        return list(self._groups.get((uid, group), {}).values())
+
+    def take_touched(self, uid: str) -> list[str]:
+        """The groups of an owner that have changed since this was last asked."""
+        return list(self._touched.pop(uid, ()))
+
+    def unchecked(self, uid: str) -> list[T]:
+        """An owner's objects whose labels have not been compared with its selector yet."""
+        found = (self._entries.get(key) for key in self._unchecked.get(uid, ()))
+        return [entry.object for entry in found if entry is not None]
+
+    def checked(self, uid: str) -> None:
+        self._unchecked.pop(uid, None)
 
     def get(self, key: Key) -> T | None:
         entry = self._entries.get(key)
         return None if entry is None else entry.object
-
-    def owners(self) -> list[str]:
-        return list(self._by_owner)
 
     def orphans(self, namespace: str, selector: Selector) -> list[T]:
         """Objects without a controller that a selector chooses."""
@@ -145,6 +161,10 @@ class Dependents(Generic[T]):
         if entry is not None and entry.uid == uid:
             self._going[uid] = key
             self._store(key, meta_of(entry.object), entry.object)
+
+    def forget_owner(self, uid: str) -> None:
+        """The owner has gone: nobody will ask about its groups any more."""
+        self._touched.pop(uid, None)
 
     def forget(self, key: Key, uid: str) -> None:
         """The server said it does not exist."""
@@ -213,12 +233,27 @@ class Dependents(Generic[T]):
         owner = controller.uid if controller is not None and self._is_mine(controller) else ""
         if before is not None and (before.owner != owner or not owner):
             self._unindex(key, before)
-        self._entries[key] = _Entry(meta.uid, version_of(meta), owner, obj)
+        entry = self._entries[key] = _Entry(meta.uid, version_of(meta), owner, obj)
         if owner:
             self._by_owner.setdefault(owner, {})[key] = obj
+            if before is None or before.owner != owner or _labels_changed(before.object, meta):
+                self._unchecked.setdefault(owner, {})[key] = None
+            if self._group is not None:
+                self._regroup(key, before, entry, self._group(obj))
         else:
             for pair in _pairs(meta):
                 self._orphans.setdefault((meta.namespace, *pair), {})[key] = obj
+
+    def _regroup(self, key: Key, before: _Entry[T] | None, entry: _Entry[T], group: str) -> None:
+        if before is not None and before.owner == entry.owner and before.group != group:
+            self._ungroup(key, before)
+        entry.group = group
+        self._groups.setdefault((entry.owner, group), {})[key] = entry.object
+        self._touched.setdefault(entry.owner, {})[group] = None
+
+    def _ungroup(self, key: Key, entry: _Entry[T]) -> None:
+        _drop(self._groups, (entry.owner, entry.group), key)
+        self._touched.setdefault(entry.owner, {})[entry.group] = None
 
     def _remove(self, key: Key, entry: _Entry[T]) -> None:
         del self._entries[key]
@@ -229,6 +264,9 @@ class Dependents(Generic[T]):
     def _unindex(self, key: Key, entry: _Entry[T]) -> None:
         if entry.owner:
             _drop(self._by_owner, entry.owner, key)
+            _drop(self._unchecked, entry.owner, key)
+            if self._group is not None:
+                self._ungroup(key, entry)
         else:
             for pair in _pairs(meta_of(entry.object)):
                 _drop(self._orphans, (key.namespace, *pair), key)
@@ -303,7 +341,7 @@ def _pairs(meta: ObjectMeta) -> Iterable[tuple[str, str]]:
 K = TypeVar("K")
 
 
-def _drop(index: dict[K, dict[Key, T]], at: K, key: Key) -> None:
+def _drop(index: dict[K, dict[Key, Any]], at: K, key: Key) -> None:
     held = index.get(at)
     if held is not None:
         held.pop(key, None)

@@ -114,8 +114,8 @@ class DeploymentController(Controller):
         obj = self.owners.get(key)
         if obj is None:
             return None
-        sets = await claim(self.client, self.resource, obj, self._sets)
-        family = family_of(obj, [each for each in sets if "deletionTimestamp" not in each["metadata"]])
+        await claim(self.client, self.resource, obj, self._sets)
+        family = self._family(obj)
         bounds = bounds_of(obj["spec"])
         event = ""
         if "deletionTimestamp" not in obj["metadata"]:
@@ -126,7 +126,7 @@ class DeploymentController(Controller):
                 if family.new is None:
                     return None  # a collision was counted; the write brings us back
                 await self._roll(obj, bounds, family)
-            family = self._again(obj, family)
+            family = self._family(obj)
         return await self._report(obj, bounds, family, event)
 
     # Steps
@@ -267,14 +267,10 @@ class DeploymentController(Controller):
         self._sets.assume(answer)
         return answer
 
-    def _again(self, obj: Object, family: _Family) -> _Family:
-        """The ReplicaSets as they are after our writes."""
-        sets = [
-            each
-            for each in self._sets.of(obj["metadata"]["uid"])
-            if "deletionTimestamp" not in each["metadata"]
-        ]
-        return family_of(obj, sets)
+    def _family(self, obj: Object) -> _Family:
+        """The ReplicaSets as they are now, our own writes included."""
+        sets = self._sets.of(obj["metadata"]["uid"])
+        return family_of(obj, [each for each in sets if "deletionTimestamp" not in each["metadata"]])
 
     async def _report(self, obj: Object, bounds: Bounds, family: _Family, event: str) -> Requeue | None:
         meta = obj["metadata"]

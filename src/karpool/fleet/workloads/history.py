@@ -4,7 +4,7 @@ Names follow from the template, so the same template is never remembered twice, 
 whichever instance. Going back to an old template gives its revision a new number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from karpool.fleet.workloads.claiming import owner_reference
@@ -72,12 +72,14 @@ async def forget_old(
     obj: Object,
     revisions: Dependents[Object],
     history: History,
-    used: Sequence[str],
+    used: Callable[[], Iterable[str]],
 ) -> None:
-    """Delete the oldest revisions beyond the limit that no pod and no status names."""
-    kept = {*used, history.update_hash}
-    spare = [each for each in history.all if hash_of(each) not in kept]
+    """Delete the oldest revisions beyond the limit whose hash nobody uses."""
     limit = obj["spec"].get("revisionHistoryLimit", 10)
+    if len(history.all) - 1 <= limit:
+        return
+    kept = {*used(), history.update_hash}
+    spare = [each for each in history.all if hash_of(each) not in kept]
     for each in spare[: max(0, len(spare) - limit)]:
         await controller.delete_dependent(revisions, each)
 

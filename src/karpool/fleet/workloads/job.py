@@ -75,7 +75,8 @@ class JobController(Controller):
         if (ended := finished_at(obj)) is not None:
             await self._release(self._pods.of(obj["metadata"]["uid"]))
             return await self._expire(obj, ended)
-        pods = await claim(self.client, self.resource, obj, self._pods)
+        await claim(self.client, self.resource, obj, self._pods)
+        pods = self._pods.of(obj["metadata"]["uid"])
         if "deletionTimestamp" in obj["metadata"]:
             await self._release(pods)
             return None

@@ -23,9 +23,12 @@ _STAY = Toleration(operator="Exists", effect=NO_SCHEDULE)
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    wanted: tuple[str, ...]  # should have a pod; by name
-    tolerable: frozenset[str]  # may keep the one they have
-    known: frozenset[str]
+    wanted: frozenset[str] = frozenset()  # should have a pod
+    tolerable: frozenset[str] = frozenset()  # may keep the one they have
+    known: frozenset[str] = frozenset()
+
+
+NO_NODES = Eligible()
 
 
 class DaemonNodes:
@@ -74,7 +77,7 @@ class DaemonNodes:
         starts = chosen & tolerates(snapshot.nodes, shape.tolerations)
         stays = chosen & tolerates(snapshot.nodes, (*shape.tolerations, _STAY))
         return Eligible(
-            tuple(sorted(names[row] for row in starts.nonzero()[0].tolist())),
+            frozenset(names[row] for row in starts.nonzero()[0].tolist()),
             frozenset(names[row] for row in stays.nonzero()[0].tolist()),
             self._known,
         )

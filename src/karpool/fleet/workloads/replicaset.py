@@ -66,7 +66,8 @@ class ReplicaSetController(Controller):
         obj = self.owners.get(key)
         if obj is None:
             return None
-        pods = await claim(self.client, self.resource, obj, self._pods)
+        await claim(self.client, self.resource, obj, self._pods)
+        pods = self._pods.of(obj["metadata"]["uid"])
         error: KubeError | None = None
         missing = 0
         if "deletionTimestamp" not in obj["metadata"]:

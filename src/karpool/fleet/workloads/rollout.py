@@ -115,9 +115,11 @@ def rescale(bounds: Bounds, parts: Sequence[Part], new: Part | None, reported: i
         share = _share(part, bounds, reported, to_add - added) if to_add else 0
         sizes[part.name] += share
         added += share
-    if ordered and to_add:
-        first = ordered[0].name
-        sizes[first] = max(0, sizes[first] + to_add - added)
+    rest = to_add - added  # what rounding left over, or shares that were out of date
+    for part in ordered:
+        taken = max(rest, -sizes[part.name])
+        sizes[part.name] += taken
+        rest -= taken
     return {part.name: sizes[part.name] for part in active if sizes[part.name] != part.size}
 
 

@@ -199,7 +199,7 @@ class StatefulSetController(Controller):
             await self._create(obj, history, ordinal)
         pods = self._numbered(obj)
         await self.write_status(obj, status_of(obj, pods, history, now))
-        await forget_old(self, obj, self._revisions, history, self._used(obj, history, pods))
+        await forget_old(self, obj, self._revisions, history, lambda: self._used(obj, history, pods))
         wait = available_in(pods.values(), min_ready, now)
         return Requeue(wait) if wait is not None else None
 
