@@ -98,3 +98,13 @@ async def test_a_tracking_server_says_who_wrote_every_field(clock: StillClock) -
     assert "f:k" in entry["fieldsV1"]["f:data"]
     code, answer = await apply(client, "one", applied(k="2"))
     assert code == 409 and '"me"' in answer["details"]["causes"][0]["message"]
+
+
+async def test_a_tracking_server_knows_a_write_that_changes_nothing(clock: StillClock) -> None:
+    client = Client(ApiServer(clock, ids=counted(), track_fields=True))
+    made = await client.create(CONFIG_MAPS, config_map("a", k="v"), fieldManager="me")
+    clock.seconds += 100
+    assert await client.update(PATH, config_map("a", k="v"), fieldManager="other") == made
+    assert await client.merge(PATH, {"data": {"k": "v"}}, fieldManager="other") == made
+    changed = await client.update(PATH, config_map("a", k="w"), fieldManager="other")
+    assert [e["manager"] for e in changed["metadata"]["managedFields"]] == ["other"]

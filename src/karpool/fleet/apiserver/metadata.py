@@ -144,6 +144,8 @@ def carry_over(resource: ResourceType, old: Object, new: Object) -> None:
     for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if field in after and not after[field]:
             del after[field]
+    if "managedFields" in before:  # most clients leave out what they do not know
+        after.setdefault("managedFields", before["managedFields"])
 
 
 def name_errors(resource: ResourceType, name: str, field: str = "metadata.name") -> list[FieldError]:
