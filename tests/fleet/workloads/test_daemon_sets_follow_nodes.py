@@ -1,13 +1,17 @@
 """DaemonSets have one pod on each node that suits them, and pods never outlive their node."""
 
 import asyncio
+from collections import Counter
+
+import pytest
 
 from karpool.fleet.clock import run_manual
+from karpool.fleet.workloads.daemonset import target_of
 from karpool.kube.client import Client
 from karpool.kube.decoding import Object
 from karpool.kube.resource import DAEMONSETS, NODES, PODS
 from karpool.model.pod import Pod
-from tests.fleet.workloads.acting import get, living, pods, set_phase, template, workload
+from tests.fleet.workloads.acting import Onlooker, get, living, pods, set_phase, template, workload
 
 
 async def add_node(admin: Client, name: str, *, taints: list[Object] | None = None, **labels: str) -> None:
@@ -150,3 +154,38 @@ def test_pods_on_a_node_that_vanished_are_removed_but_not_if_it_comes_back() -> 
             return kept, waiting, len(await pods(admin, "bare"))
 
     assert run_manual(story()) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_any_write_each_node_still_has_one_pod_and_never_two(when: str) -> None:
+    async def story(kill_at: int) -> tuple[bool, int, list[str], set[str]]:
+        most = 0
+
+        def look(held: list[Pod]) -> None:
+            nonlocal most
+            targets = Counter(target_of(pod) for pod in held if not pod.is_terminating)
+            most = max(most, *targets.values(), 0)
+
+        async with living() as (cluster, admin):
+            cluster.add("onlooker", lambda context: Onlooker(context, look))
+            for name in ("b", "c"):
+                await add_node(admin, name)
+            cluster.faults.crash_at_write("daemonset-controller", kill_at, when=when)
+            await admin.create(DAEMONSETS, workload("agent"))
+            await asyncio.sleep(5)
+            patch = {"spec": {"template": template("agent", "agent:2")}}
+            await admin.patch(DAEMONSETS, "agent", patch, namespace="default")
+            await asyncio.sleep(20)
+            died = not cluster.components.is_running("daemonset-controller")
+            cluster.components.start("daemonset-controller")
+            await asyncio.sleep(30)
+            held = await pods(admin, "agent")
+            return died, most, placed(held), {(pod.spec.containers or [])[0].image for pod in held}
+
+    for kill_at in range(1, 60):
+        died, most, nodes, images = run_manual(story(kill_at))
+        assert (most, nodes, images) == (1, ["b", "c", "node-a"], {"agent:2"}), kill_at
+        if not died:
+            assert kill_at > 10
+            return
+    raise AssertionError("it never stops writing")
