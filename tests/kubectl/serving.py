@@ -35,7 +35,7 @@ class RunningServer:
         write_kubeconfig(self.kubeconfig, [entry])
 
     async def _start(self, context: ssl.SSLContext) -> Listening:
-        server = ApiServer(RealClock())
+        server = ApiServer(RealClock(), track_fields=True)
         server.around = self._note_watches
         return await serve(server, tls=context, token=TOKEN)
 
