@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -119,7 +119,7 @@ class Stage:
     cluster: EmbeddedCluster
     cloud: Cloud
     admin: Client
-    crashes: int = field(default=0)
+    crashes: int = 0
 
     @property
     def now(self) -> float:
@@ -175,6 +175,15 @@ class Stage:
             return len(await self.running()) == count
 
         await self.until(enough)
+
+    async def gone(self, claim: str, *, seconds: float = 60.0) -> None:
+        """Until nothing is left of one claim."""
+
+        async def over() -> bool:
+            tags = [instance.tags["karpenter.sh/nodeclaim"] for instance in self.cloud.instances.values()]
+            return claim not in [each.name for each in await self.claims()] and claim not in tags
+
+        await self.until(over, seconds=seconds)
 
     async def empty(self, *, seconds: float = 600.0) -> None:
         """Until nothing is left of any node: no claim, no node, no machine."""

@@ -49,7 +49,7 @@ class Unavailable:
         return [StockOut(*offer) for offer in self.current()]
 
 
-class _Priced(NamedTuple):
+class Priced(NamedTuple):
     price: float
     offer: Offer
     exotic: bool
@@ -84,7 +84,7 @@ class Market:
             self.catalogue.types.values(),
             self.catalogue.label_keys,
         )
-        sold: list[_Priced] = []
+        sold: list[Priced] = []
         for row, type_ in enumerate(pool.types):
             if not fits(type_, need):
                 continue
@@ -92,7 +92,7 @@ class Market:
             for zone_code, kind_code in zip(*pool.listed[row].nonzero(), strict=True):
                 offer = Offer(type_.name, pool.zones[zone_code], pool.capacity_types[kind_code])
                 if offer not in out:
-                    sold.append(_Priced(float(pool.prices[row, zone_code, kind_code]), offer, exotic))
+                    sold.append(Priced(float(pool.prices[row, zone_code, kind_code]), offer, exotic))
         return chosen(sold, self._types_max)
 
     def capacity_types(
@@ -111,7 +111,7 @@ class Market:
         return sorted(found)
 
 
-def chosen(sold: Collection[_Priced], types_max: int) -> tuple[Offer, ...]:
+def chosen(sold: Collection[Priced], types_max: int) -> tuple[Offer, ...]:
     """The offers of one launch, cheapest first."""
     plain = [each for each in sold if not each.exotic]
     sold = plain or sold
