@@ -214,6 +214,12 @@ class ClusterState:
         if self._pods.remove(key):
             self._changed()
 
+    def shape_of(self, namespace: str, name: str) -> PodShape | None:
+        """What a pod asks for, its volumes included; None when it is not known, or not understood."""
+        self._reshape_affected_pods()
+        key = f"{namespace}/{name}" if namespace else name
+        return self._pods.shape_of(key) if key in self._pods else None
+
     def upsert_namespace(self, name: str, given: Labels) -> None:
         if self._namespaces.get(name) != given:
             self._own_namespaces()[name] = dict(given)
