@@ -2,6 +2,7 @@
 
 from karpool.fleet.runtime import Context
 from karpool.kube.events import EventType, ref
+from karpool.kube.ratelimit import TokenBucket
 from karpool.kube.resource import Resource
 from karpool.model.meta import WireObject
 
@@ -14,7 +15,7 @@ class Announcer:
     def __init__(self, context: Context) -> None:
         self._events = context.events
         self._clock = context.clock
-        self._said: dict[tuple[str, ...], float] = {}  # until when it is not said again
+        self._said: dict[tuple[str, str], float] = {}  # until when it is not said again
 
     def say(
         self,
@@ -24,13 +25,13 @@ class Announcer:
         reason: str,
         message: str,
         *,
-        about: str = "",
         window_seconds: float = WINDOW_SECONDS,
+        limit: TokenBucket | None = None,
     ) -> None:
-        """`about` makes statements of one reason about one object different from each other."""
+        """`limit` is shared by statements of a kind; those beyond it are not made."""
         now = self._clock.monotonic()
-        key = (obj.metadata.uid, reason, about)
-        if self._said.get(key, 0.0) > now:
+        key = (obj.metadata.uid, reason)
+        if self._said.get(key, 0.0) > now or (limit is not None and not limit.try_acquire()):
             return
         if len(self._said) >= _REMEMBERED_LIMIT:
             self._said = {each: until for each, until in self._said.items() if until > now}

@@ -22,6 +22,7 @@ from karpool.fleet.karpenter.shared import Shared
 from karpool.fleet.karpenter.view import View
 from karpool.kube.clock import Clock, parse_rfc3339
 from karpool.kube.errors import KubeError
+from karpool.kube.ratelimit import TokenBucket
 from karpool.kube.resource import NODEPOOLS, PODS, Key
 from karpool.model.disruption import is_protected, is_reschedulable
 from karpool.model.errors import Invalid
@@ -51,6 +52,8 @@ class Provisioner:
         self._again: deque[tuple[float, str, Key | str]] = deque()  # due, uid, pod or node
         self._watched: set[str] = set()  # uids in `_again`
         self._wake = asyncio.Event()
+        # All nominations together, as upstream: a thousand pods are not a thousand events.
+        self._nominations = TokenBucket(5.0, 10, self._clock)
         self._requirements: dict[object, list[Object]] = {}
         self.batches = 0
         view.on_pod.append(self._on_pod)
@@ -204,9 +207,8 @@ class Provisioner:
         for name in pods:
             pod = self._view.pod(_key(name))
             if pod is not None and not pod.spec.node_name:
-                self._say.say(
-                    PODS, pod, "Normal", "Nominated", f"Pod should schedule on: {where}", about=where
-                )
+                message = f"Pod should schedule on: {where}"
+                self._say.say(PODS, pod, "Normal", "Nominated", message, limit=self._nominations)
 
     def _nominate_existing(self, packing: Packing) -> None:
         by_row: dict[str, list[str]] = {}
