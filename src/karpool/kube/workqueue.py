@@ -23,6 +23,9 @@ K = TypeVar("K", bound=Hashable)
 log = structlog.get_logger(__name__)
 
 KEY_BACKOFF = Backoff(first=0.05, limit=60.0)
+# Loops fire timers up to their resolution early. Workers that insisted on the last nanosecond would
+# wake each other for ever on a clock that moves only when nobody is awake.
+EARLY_SECONDS = 1e-6
 
 
 class ShutDown(Exception):
@@ -168,7 +171,7 @@ class WorkQueue(Generic[K]):
 
     def _promote(self) -> None:
         """Move what has become due to the ready keys."""
-        now = self._clock.monotonic()
+        now = self._clock.monotonic() + EARLY_SECONDS
         while self._later and self._later[0][0] <= now:
             due, _, key, priority = heapq.heappop(self._later)
             if self._due.get(key) == due:
