@@ -102,7 +102,7 @@ def store_changed(cluster: Cluster, intent: Intent, record: Record, old: Object,
     track(cluster, intent, old, new)
     if finished(new):
         cluster.admit("DELETE", resource, None, new)
-        return record if intent.dry_run else cluster.store.remove(record, new)
+        return record if intent.dry_run else cluster.store.remove(record, to_storage(new))
     if intent.dry_run:
         return cluster.store.preview(record.collection, to_storage(new))
     return cluster.store.put(record.collection, to_storage(new))
