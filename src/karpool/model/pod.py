@@ -95,6 +95,8 @@ class Volume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, object] | None = None
+    empty_dir: dict[str, object] | None = None
+    host_path: dict[str, object] | None = None
 
 
 class SchedulingGate(Wire, frozen=True):
