@@ -264,7 +264,14 @@ def roomy_cases(draw):
     bound = draw(st.lists(st.tuples(shapes, st.integers(0, len(nodes) - 1)), max_size=3)) if nodes else []
     racks = draw(st.sampled_from([{}, {RACK: one_of("r1", "r2", "r3")}]))
     chosen = [
-        replace(each, requests=draw(requests_in_reach), node_terms=None)
+        replace(
+            each,
+            requests=draw(requests_in_reach),
+            node_terms=None,
+            preferred_anti_affinity=draw(
+                up_to(1, st.builds(WeightedTerm, st.integers(1, 3), affinity_terms))
+            ),
+        )
         for each in draw(st.lists(shapes, min_size=2, max_size=4))
     ]
     copies = draw(st.lists(st.sampled_from(chosen), min_size=3, max_size=9))

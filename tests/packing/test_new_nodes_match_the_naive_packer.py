@@ -22,12 +22,12 @@ def assert_same(case):
 
 
 @given(pack_cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=110, deadline=None)
 def test_every_kind_of_pool_and_pod_gives_the_same_packing(case):
     assert_same(case)
 
 
 @given(roomy_cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=110, deadline=None)
 def test_topology_on_new_nodes_gives_the_same_packing(case):
     assert_same(case)

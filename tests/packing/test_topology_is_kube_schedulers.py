@@ -34,7 +34,7 @@ def mask(topology, shape):
 
 
 @given(clusters(), shapes)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 def test_every_node_gets_the_naive_answer(case, shape):
     expected = [case.naive.allows(shape, row) for row in range(len(case.naive.nodes))]
 
@@ -42,7 +42,7 @@ def test_every_node_gets_the_naive_answer(case, shape):
 
 
 @given(clusters(), st.lists(st.tuples(shapes, st.integers(0, 5)), min_size=1, max_size=6), shapes)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_placed_pods_count_like_bound_ones(case, placements, shape):
     topology = Topology(case.snapshot)
     for placed, place in placements:
@@ -71,7 +71,7 @@ def test_taking_a_pod_away_undoes_placing_it(case, shape, other, data):
 
 
 @given(clusters(), shapes, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 def test_many_replicas_go_where_one_after_the_other_would(case, shape, data):
     n = case.snapshot.n
     room = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
