@@ -36,7 +36,7 @@ from karpool.packing.constraints import (
 )
 from karpool.packing.domains import NOWHERE, Axis, Tally
 from karpool.packing.feasible import matches_selector, matches_terms, tolerates
-from karpool.packing.shape_index import ByLabel, Hints, Pair, hints, index_of
+from karpool.packing.shape_index import ByLabel, Hints, Pair, ShapeIndex, hints, index_of
 from karpool.state.columns import Bools, Int64s
 from karpool.state.snapshot import Snapshot
 
@@ -168,7 +168,7 @@ class Topology:
             for term, group in self._keeping_away.concerning(known.labels):
                 if term_selects(term, known):
                     known.kept_away_by.append(group)
-            for term in index_of(self.snapshot.shapes).repelling(known.labels):
+            for term in self._index().repelling(known.labels):
                 if term_selects(term, known):
                     self._owned(term)
         return known
@@ -248,7 +248,7 @@ class Topology:
         group = self._repelling.get(term)
         if group is None:
             group = TopologyGroup((Tally(self.axis(term.topology_key)),), lambda other: False)
-            self._count_bound(group, index_of(self.snapshot.shapes).owners(term))
+            self._count_bound(group, self._index().owners(term))
             for rules, row, pods in self._placed:
                 if any(resolved(each, rules.shape) == term for each in rules.shape.anti_affinity):
                     group.add_on_node(row, pods)
@@ -263,7 +263,7 @@ class Topology:
     def _add(self, key: Hashable, group: TopologyGroup, where: Hints) -> None:
         """Start from the pods that are bound, and those placed so far; tell the pods to come."""
         shapes, namespaces = self.snapshot.shapes, self.snapshot.namespaces
-        candidates = index_of(shapes).candidates(where)
+        candidates = self._index().candidates(where)
         chosen = [number for number in candidates if group.selects(_outside(shapes[number], namespaces))]
         self._count_bound(group, chosen)
         for rules, row, pods in self._placed:
@@ -274,6 +274,11 @@ class Topology:
         for facet in self._concerned(where):
             if group.selects(facet):
                 facet.counted_by.append(group)
+
+    def _index(self) -> ShapeIndex:
+        """Of all shapes, those of promised pods included: they get a number when bound pods are read."""
+        _ = self.snapshot.bound
+        return index_of(self.snapshot.shapes)
 
     def _count_bound(self, group: TopologyGroup, shapes: Sequence[int]) -> None:
         if not shapes:
