@@ -1,0 +1,212 @@
+"""Member clusters as the control plane knows them: how to reach one, how one joins.
+
+A `Member` is what an operator would put into a kubeconfig and a Cluster object. Every
+part of the control plane has a client of its own for each member and no other way in,
+so a fault aimed at that client cuts the member off.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from karpool.fleet.karmada.names import MANAGED, Object
+from karpool.kube.client import Client
+from karpool.kube.errors import AlreadyExists, NotFound
+from karpool.kube.informer import Informer, Sink
+from karpool.kube.resource import ALL, CLUSTERS, Resource, Selection
+
+T = TypeVar("T")
+
+CALLER = "karmada"  # as whom the control plane comes to a member
+OURS = Selection(label_selector=f"{MANAGED}=true")
+
+# Grades of a Cluster that is created without any: cores, and GiB of memory, from which a grade starts.
+_GRADES = ((0, 0), (1, 4), (2, 16), (4, 32), (8, 64), (16, 128), (32, 256), (64, 512), (128, 1024))
+_MOST = str(2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    connect: Callable[[str], Client]  # a client for the named caller, such as `EmbeddedCluster.client`
+    sync_mode: str = "Push"
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Object, ...] = ()
+    resource_models: tuple[Object, ...] | None = None  # None: the default grades
+
+
+def default_models() -> list[Object]:
+    models = []
+    for grade, (cpu, memory) in enumerate(_GRADES):
+        more = _GRADES[grade + 1] if grade + 1 < len(_GRADES) else None
+        models.append(
+            {
+                "grade": grade,
+                "ranges": [
+                    {"name": "cpu", "min": str(cpu), "max": str(more[0]) if more else _MOST},
+                    {"name": "memory", "min": _gib(memory), "max": _gib(more[1]) if more else _MOST},
+                ],
+            }
+        )
+    return models
+
+
+def _gib(amount: int) -> str:
+    return f"{amount}Gi" if amount else "0"
+
+
+def cluster_object(member: Member) -> Object:
+    """The Cluster to create for a member, with what upstream's admission adds."""
+    given = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
+    models = default_models() if member.resource_models is None else list(member.resource_models)
+    spec: Object = {
+        "syncMode": member.sync_mode,
+        "apiEndpoint": f"https://{member.name}.embedded",
+        **{key: value for key, value in given.items() if value},
+        "resourceModels": models,
+    }
+    if member.taints:
+        spec["taints"] = [dict(taint) for taint in member.taints]
+    metadata: Object = {"name": member.name}
+    if member.labels:
+        metadata["labels"] = dict(member.labels)
+    return {"metadata": metadata, "spec": spec}
+
+
+async def join(client: Client, member: Member) -> Object:
+    """Make `member` part of the fleet; joining twice changes nothing. `client` is the control plane's."""
+    try:
+        return await client.create(CLUSTERS, cluster_object(member))
+    except AlreadyExists:
+        return await client.get(CLUSTERS, member.name)
+
+
+async def unjoin(client: Client, name: str) -> None:
+    """Ask for a member to leave; its Cluster goes when everything it was given is gone."""
+    try:
+        await client.delete(CLUSTERS, name)
+    except NotFound:
+        return
+
+
+class Kinds:
+    """Which resource of a server an apiVersion and kind are; asked once each, then remembered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[tuple[str, str], Resource] = {}
+        self._with_status: dict[Resource, bool] = {}
+
+    async def find(self, api_version: str, kind: str) -> Resource | None:
+        """None when the server does not serve it now; raises when the server cannot be asked."""
+        known = self._known.get((api_version, kind))
+        if known is None:
+            await self._learn(api_version)
+            known = self._known.get((api_version, kind))
+        return known
+
+    def has_status(self, resource: Resource) -> bool:
+        """Whether a resource that was found has a status of its own to write."""
+        return self._with_status.get(resource, False)
+
+    async def _learn(self, api_version: str) -> None:
+        group, _, version = api_version.rpartition("/")
+        try:
+            document = await self._client.get_path(f"/apis/{api_version}" if group else f"/api/{version}")
+        except NotFound:
+            return
+        entries: list[Any] = document.get("resources") or []
+        names = {entry["name"] for entry in entries}
+        for entry in entries:
+            name = entry["name"]
+            if "/" in name or "list" not in entry.get("verbs", ()):
+                continue
+            resource = Resource(group, version, name, entry["kind"], bool(entry["namespaced"]))
+            self._known.setdefault((api_version, entry["kind"]), resource)
+            self._with_status[resource] = f"{name}/status" in names
+
+
+class Connection:
+    """One component's way into one member: a client, and what the member serves."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.client = member.connect(CALLER)
+        self.kinds = Kinds(self.client)
+
+
+class Connections:
+    """One component's connections, made when first needed."""
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self._members = members
+        self._made: dict[str, Connection] = {}
+
+    def get(self, name: str) -> Connection | None:
+        """None for a cluster that nobody told us how to reach."""
+        member = self._members.get(name)
+        if member is None:
+            return None
+        if name not in self._made:
+            self._made[name] = Connection(member)
+        return self._made[name]
+
+
+class MemberInformers(Generic[T]):
+    """What members hold of chosen kinds, watched from when each is first asked for.
+
+    The tasks belong to `group`, and so end with the component.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        into: type[T],
+        on_new: Callable[[str, Resource], Sink[T]],
+        *,
+        selection: Selection = OURS,
+    ) -> None:
+        self._connections = connections
+        self._into = into
+        self._on_new = on_new
+        self._selection = selection
+        self._running: dict[tuple[str, Resource], tuple[Informer[T], asyncio.Task[Any]]] = {}
+        self.group: asyncio.TaskGroup | None = None
+
+    def of(self, cluster: str, resource: Resource) -> Informer[T] | None:
+        held = self._running.get((cluster, resource))
+        if held is not None:
+            return held[0]
+        connection = self._connections.get(cluster)
+        if connection is None or self.group is None:
+            return None
+        informer = Informer(connection.client, resource, into=self._into, selection=self._selection)
+        informer.add_sink(self._on_new(cluster, resource))
+        task = self.group.create_task(informer.run(), name=f"{cluster} {resource}")
+        self._running[(cluster, resource)] = (informer, task)
+        return informer
+
+    def stop(self, cluster: str) -> None:
+        """Forget a member that has left."""
+        for key in [key for key in self._running if key[0] == cluster]:
+            self._running.pop(key)[1].cancel()
+
+
+__all__ = [
+    "ALL",
+    "CALLER",
+    "OURS",
+    "Connection",
+    "Connections",
+    "Kinds",
+    "Member",
+    "MemberInformers",
+    "cluster_object",
+    "default_models",
+    "join",
+    "unjoin",
+]
