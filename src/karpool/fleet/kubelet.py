@@ -24,6 +24,7 @@ from karpool.kube.informer import Change
 from karpool.kube.resource import NODES, PODS, Key
 from karpool.kube.workqueue import Requeue, WorkQueue
 from karpool.model import resources
+from karpool.model.meta import condition
 from karpool.model.node import ARCH, HOSTNAME, OS, Node
 from karpool.model.pod import Pod
 
@@ -120,7 +121,7 @@ class Kubelet:
             if wait := self._left(instance, "register", self._settings.register, age):
                 return Requeue(wait)
             await self._register(instance)
-            return Requeue(0)
+            return None  # its event brings it back; until then we would only see what we saw before
         tainted = any(taint.key == NOT_READY["key"] for taint in node.spec.taints or ())
         if not node.is_ready or tainted:
             if not instance.boot.becomes_ready:
@@ -194,7 +195,10 @@ class Kubelet:
     async def _heartbeat(self, node: Node) -> Requeue | None:
         if self._settings.heartbeat_seconds is None:
             return None
-        beat = {"conditions": [{"type": "Ready", "lastHeartbeatTime": self._now()}]}
+        beat: dict[str, Any] = {"conditions": [{"type": "Ready", "lastHeartbeatTime": self._now()}]}
+        ready = condition(node.status.conditions, "Ready")
+        if ready is not None and ready.status == "Unknown":  # somebody took it for dead
+            beat["conditions"][0] |= pod_status.node_ready(self._now())["conditions"][0]
         await self._client.patch(NODES, node.name, {"status": beat}, how="strategic", subresource="status")
         return Requeue(self._settings.heartbeat_seconds)
 
@@ -229,7 +233,7 @@ class Kubelet:
         await self._write(
             pod, pod_status.running(pod, pod.status.start_time or self._now(), self._now(), ready=ready)
         )
-        return Requeue(0)
+        return None  # the event brings it back
 
     def _start_delay(self, pod: Pod) -> float:
         images = self._images.setdefault(pod.spec.node_name, set())
