@@ -61,6 +61,7 @@ class Condition(Wire, frozen=True):
     reason: str | None = None
     message: str | None = None
     last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None  # of nodes
     observed_generation: Int64 = 0
 
 

@@ -222,11 +222,16 @@ def _claim_terms(
     return _unbound_terms(claim, name, chosen, volumes.values())
 
 
+def class_name(claim: PersistentVolumeClaim) -> str | None:
+    """The class that a claim asks for: None for the default one, empty for none at all."""
+    return claim.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name)
+
+
 def _class_of(
     claim: PersistentVolumeClaim, name: str, classes: Mapping[str, StorageClass]
 ) -> StorageClass | None:
     """None when the claim asks for no class, or for the default one where there is none."""
-    wanted = claim.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name)
+    wanted = class_name(claim)
     if wanted is None:
         return next((each for _, each in sorted(classes.items()) if each.is_default), None)
     if wanted and wanted not in classes:
@@ -259,7 +264,7 @@ def _unbound_terms(
         found.append((NodeTerm(fields=(("metadata.name", node),)),))
     places: list[NodeTerm] = []
     for volume in volumes:
-        if _could_bind(claim, chosen, volume):
+        if could_bind(claim, chosen, volume):
             bound = _bound_terms(volume)
             if not bound:
                 return found
@@ -293,7 +298,8 @@ def _product(entries: list[Alternatives]) -> list[NodeTerm]:
     return joined
 
 
-def _could_bind(claim: PersistentVolumeClaim, chosen: StorageClass, volume: PersistentVolume) -> bool:
+def could_bind(claim: PersistentVolumeClaim, chosen: StorageClass, volume: PersistentVolume) -> bool:
+    """Whether a volume suits a claim, wherever it is. Raises Invalid for quantities it cannot read."""
     spec, holder = volume.spec, volume.spec.claim_ref
     if volume.metadata.deletion_timestamp is not None or spec.storage_class_name != chosen.name:
         return False

@@ -44,7 +44,7 @@ class Verdict:
 
     def _count(self, board: Board, shape: PodShape) -> None:
         left = np.ones(board.n, dtype=np.bool_)
-        for plugin in (_taints, _node_affinity, _ports, _resources, _volumes, _topology):
+        for plugin in (_named, _taints, _node_affinity, _ports, _resources, _volumes, _topology):
             refused = np.zeros(board.n, dtype=np.bool_)
             hopeless = np.zeros(board.n, dtype=np.bool_)
             for reason, where, helpable in plugin(board, shape):
@@ -86,13 +86,14 @@ def _taints(snapshot: Snapshot, shape: PodShape) -> Iterator[Cause]:
 
 
 def _node_affinity(snapshot: Snapshot, shape: PodShape) -> Iterator[Cause]:
-    refused = ~selected(snapshot, shape)
-    named = _named_rows(snapshot, shape)
-    if named is not None:
-        # A pod for certain nodes by name, as those of a DaemonSet: the others are not even looked at.
-        yield _NAMED, ~named, False
-        refused &= named
-    yield _AFFINITY, refused, False
+    yield _AFFINITY, ~selected(snapshot, shape), False
+
+
+def _named(snapshot: Snapshot, shape: PodShape) -> Iterator[Cause]:
+    """A pod for certain nodes by name, as those of a DaemonSet: the others are not even looked at."""
+    rows = _named_rows(snapshot, shape)
+    if rows is not None:
+        yield _NAMED, ~rows, False
 
 
 def _named_rows(snapshot: Snapshot, shape: PodShape) -> Bools | None:

@@ -97,7 +97,9 @@ def spread_score(rules: list[SpreadRule], open_nodes: Bools) -> Int64s:
     lacking: Bools = np.zeros(len(open_nodes), dtype=np.bool_)
     for rule in rules:
         codes = rule.axis.codes
-        domains = len(np.unique(codes[open_nodes & (codes != NOWHERE)]))
+        used = np.bincount(codes[open_nodes], minlength=rule.axis.size)
+        used[NOWHERE] = 0
+        domains = np.count_nonzero(used)
         # A domain counts the more, the more of them there are to choose from.
         raw += rule.group.tally.counts[codes] * np.log(domains + 2) + (rule.max_skew - 1)
         lacking |= codes == NOWHERE
