@@ -3,6 +3,7 @@
 import asyncio
 
 from karpool.fleet.cloud import Cloud, Instance
+from karpool.fleet.karpenter.disruption.loop import DisruptionLoop
 from karpool.fleet.karpenter.draining import Draining
 from karpool.fleet.karpenter.interruption import Interruptions
 from karpool.fleet.karpenter.lifecycle import Lifecycle
@@ -26,6 +27,7 @@ class Karpenter:
         self.provisioner = Provisioner(parts)
         self.interruptions = Interruptions(parts)
         self.pod_events = PodEvents(parts)
+        self.disruption = DisruptionLoop(parts, self.provisioner)
 
     async def run(self) -> None:
         await self.shared.view.start()
@@ -43,6 +45,9 @@ class Karpenter:
                 group.create_task(self.interruptions.run())
                 group.create_task(self.interruptions.sweep())
                 group.create_task(self.pod_events.run())
+                if self.shared.settings.consolidates or self.shared.settings.disrupts_drifted:
+                    group.create_task(self.disruption.commands.run())
+                    group.create_task(self.disruption.run())
         finally:
             self._cloud.unsubscribe(self._on_machine)
 

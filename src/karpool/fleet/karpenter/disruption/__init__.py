@@ -1,0 +1,1 @@
+"""Karpenter's own disruption of nodes: emptiness, drift, multi-node and single-node consolidation."""

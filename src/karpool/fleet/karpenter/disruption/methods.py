@@ -1,0 +1,105 @@
+"""The four ways to find something to disrupt, in the order in which they are tried."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from karpool.fleet.karpenter.disruption.candidates import (
+    DRIFTED_REASON,
+    EMPTY,
+    UNDERUTILIZED,
+    Candidate,
+)
+from karpool.fleet.karpenter.disruption.simulating import Move, NoMove, Simulator
+from karpool.model.meta import condition
+from karpool.packing.planned import Packing
+
+MULTI_NODE_MAX = 100
+
+
+class Found(NamedTuple):
+    """`validated`: the move is looked at again after a while before it is made."""
+
+    reason: str
+    move: Move
+    validated: bool = True
+
+
+def by_budget(candidates: Sequence[Candidate], budgets: dict[str, int]) -> list[Candidate]:
+    """As many of each pool as its budget still allows, in order."""
+    left = dict(budgets)
+    kept: list[Candidate] = []
+    for each in candidates:
+        if left.get(each.pool.name, 0) > 0:
+            left[each.pool.name] -= 1
+            kept.append(each)
+    return kept
+
+
+def emptiness(candidates: Sequence[Candidate], budgets: dict[str, int]) -> Found | None:
+    """All empty nodes that the budgets allow, at once."""
+    kept = by_budget(candidates, budgets)
+    return Found(EMPTY, Move(tuple(kept))) if kept else None
+
+
+def multi_node(
+    candidates: Sequence[Candidate],
+    budgets: dict[str, int],
+    consolidate: Callable[[Sequence[Candidate]], Move | NoMove],
+) -> Found | None:
+    """The largest batch, from the head of the ranking, that a binary search finds to work."""
+    kept = by_budget(candidates, budgets)
+    low, high = 1, min(len(kept) - 1, MULTI_NODE_MAX)
+    best: Move | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        move = consolidate(kept[: middle + 1])
+        if isinstance(move, Move):
+            best, low = move, middle + 1
+        else:
+            high = middle - 1
+    return Found(UNDERUTILIZED, best) if best is not None else None
+
+
+def interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """One of each pool in turn, each pool in its own order; pools by name."""
+    by_pool: dict[str, list[Candidate]] = {}
+    for each in candidates:
+        by_pool.setdefault(each.pool.name, []).append(each)
+    rounds = max((len(group) for group in by_pool.values()), default=0)
+    return [
+        by_pool[name][turn] for turn in range(rounds) for name in sorted(by_pool) if turn < len(by_pool[name])
+    ]
+
+
+def single_node(
+    candidates: Sequence[Candidate],
+    budgets: dict[str, int],
+    consolidate: Callable[[Sequence[Candidate]], Move | NoMove],
+    refused: Callable[[Candidate, str], None],
+) -> Found | None:
+    """The first node that can go alone, or be replaced by a cheaper one."""
+    for each in interleaved(candidates):
+        if budgets.get(each.pool.name, 0) < 1:
+            continue
+        move = consolidate([each])
+        if isinstance(move, Move):
+            return Found(UNDERUTILIZED, move)
+        refused(each, move.reason)
+    return None
+
+
+def drift(candidates: Sequence[Candidate], budgets: dict[str, int], simulator: Simulator) -> Found | None:
+    """The node that drifted first and can be replaced, whatever that costs; empty ones before others."""
+
+    def since(one: Candidate) -> tuple[bool, str, str]:
+        found = condition(one.claim.status.conditions, DRIFTED_REASON)
+        return not one.is_empty, (found.last_transition_time if found else "") or "", one.name
+
+    for each in sorted(candidates, key=since):
+        if budgets.get(each.pool.name, 0) < 1:
+            continue
+        packing = simulator.simulate([each], moves_pods_late=True)
+        if isinstance(packing, Packing) and len(packing.nodes) <= 1:
+            replacement = packing.nodes[0] if packing.nodes else None
+            return Found(DRIFTED_REASON, Move((each,), replacement, packing.placed), validated=False)
+    return None

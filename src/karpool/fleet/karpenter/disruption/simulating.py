@@ -1,0 +1,221 @@
+"""What would happen without some nodes: do their pods fit elsewhere, and is what replaces them cheaper?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.fleet.cloud import Offer
+from karpool.fleet.karpenter.disruption.candidates import Candidate
+from karpool.fleet.karpenter.market import Market
+from karpool.fleet.karpenter.marks import is_under_window
+from karpool.fleet.karpenter.provisioner import Provisioner, demand, is_currently_reschedulable
+from karpool.fleet.karpenter.shared import Shared
+from karpool.model.karpenter import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, RESERVED, SPOT
+from karpool.model.node import ZONE
+from karpool.model.requirements import Requirements, ValueSet
+from karpool.model.shape import PodShape
+from karpool.packing.new_nodes import Options, pack_new_nodes
+from karpool.packing.planned import Choice, Packing, PendingPod, PlannedNode
+from karpool.state.snapshot import Placement, Snapshot
+
+_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
+_SPOT_TYPES_MIN = 15
+_FILLER = PodShape()
+
+
+@dataclass(frozen=True)
+class Move:
+    """What to do with some nodes: delete them, or put one new node in their place."""
+
+    candidates: tuple[Candidate, ...]
+    replacement: PlannedNode | None = None
+    placed: Mapping[str, str] | None = None  # pods to existing rows
+
+    @property
+    def decision(self) -> str:
+        return "delete" if self.replacement is None else "replace"
+
+
+@dataclass(frozen=True)
+class NoMove:
+    reason: str
+
+
+class Simulator:
+    def __init__(self, shared: Shared, provisioner: Provisioner) -> None:
+        self._view = shared.view
+        self._market = shared.market
+        self._settings = shared.settings
+        self._clock = shared.context.clock
+        self._provisioner = provisioner
+
+    def simulate(self, candidates: Sequence[Candidate], *, moves_pods_late: bool = False) -> Packing | NoMove:
+        """`moves_pods_late`: for drift, where nodes inside their window may take pods."""
+        view, now = self._view, self._clock.now()
+        if any(view.is_leaving(each.claim, each.node) for each in candidates):
+            return NoMove("candidate is deleting")
+        whole = view.snapshot()
+        pods = demand(whole, view, now)
+        moved = [pod for each in candidates for pod in self._movable(whole, each, now)]
+        gone = [*view.leaving(), *(each.name for each in candidates)]
+        rest = whole.without(gone)
+        if not moves_pods_late:
+            rest = rest.minus(self._fill_windows(rest, now))
+        packing = pack_new_nodes(
+            rest,
+            [*pods, *moved],
+            self._provisioner.pools(),
+            self._market.offerings,
+            daemons=tuple(view.daemons.shapes.values()),
+            usage=view.usages(),
+            unavailable=self._market.unavailable.stock_outs(),
+            options=Options(
+                preferences=self._settings.preferences, max_options=self._settings.claim_types_max
+            ),
+        )
+        names = {pod.name for pod in moved}
+        left = [each.pod for each in packing.left if each.pod in names]
+        starting = [pod for pod, row in packing.placed.items() if pod in names and _is_starting(rest, row)]
+        if left or starting:
+            shown = ", ".join((left + starting)[:5])
+            return NoMove(f"Not all pods would schedule, {shown}")
+        return packing
+
+    def _movable(self, snapshot: Snapshot, candidate: Candidate, now: float) -> Iterable[PendingPod]:
+        row = snapshot.find(candidate.name)
+        shapes = snapshot.pods_on(row) if row is not None else {}
+        for pod in candidate.pods:
+            key = pod.metadata.key
+            if key in shapes and is_currently_reschedulable(pod, self._view, now):
+                meta = pod.metadata
+                shape = snapshot.shapes[shapes[key]]
+                yield PendingPod(key, shape, meta.creation_timestamp or "", meta.uid)
+
+    def _fill_windows(self, snapshot: Snapshot, now: float) -> Iterable[Placement]:
+        """Nodes inside their own window may not receive pods: take all their slots."""
+        for claim in self._view.claims.objects():
+            if not is_under_window(claim, self._view.pools.get(claim.pool_name), now):
+                continue
+            for node in self._view.nodes_of(claim):
+                row = snapshot.find(node.name)
+                if row is not None and snapshot.slots[row] > 0:
+                    yield Placement(row, _FILLER, int(snapshot.slots[row]))
+
+    def consolidate(self, candidates: Sequence[Candidate]) -> Move | NoMove:
+        packing = self.simulate(candidates)
+        if isinstance(packing, NoMove):
+            return packing
+        if not packing.nodes:
+            return Move(tuple(candidates), None, packing.placed)
+        if len(packing.nodes) > 1:
+            return NoMove(f"Can't remove without creating {len(packing.nodes)} candidates")
+        cheaper = self._cheaper(packing.nodes[0], candidates)
+        if isinstance(cheaper, NoMove):
+            return cheaper
+        if len(candidates) > 1:
+            cheaper = keep_cheaper_than_same_type(cheaper, candidates)
+            if isinstance(cheaper, NoMove):
+                return cheaper
+        return Move(tuple(candidates), cheaper, packing.placed)
+
+    def _cheaper(self, planned: PlannedNode, candidates: Sequence[Candidate]) -> PlannedNode | NoMove:
+        """The replacement with only those types that are cheaper in any case."""
+        current = sum(each.price for each in candidates)
+        kinds = planned.requirements.get(CAPACITY_TYPE)
+        on_spot = all(each.capacity_type == SPOT for each in candidates)
+        may_spot = kinds is None or SPOT in kinds
+        to_spot = on_spot and may_spot
+        if to_spot and not self._settings.spot_to_spot:
+            return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+        wanted = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
+        prices = {
+            choice.instance_type: worst_launch_price(self._market, choice.instance_type, wanted)
+            for choice in planned.options
+        }
+        kept = [choice for choice in planned.options if prices[choice.instance_type] < current]
+        if not self._has_min_values(wanted, kept):
+            return NoMove("Filtering by price: minValues requirement is not met")
+        if not kept:
+            return NoMove("Can't replace with a cheaper node")
+        if to_spot and len(candidates) == 1:
+            if len(kept) < _SPOT_TYPES_MIN:
+                return NoMove(
+                    f"SpotToSpotConsolidation requires {_SPOT_TYPES_MIN} cheaper instance type options "
+                    f"than the current candidate to consolidate, got {len(kept)}"
+                )
+            kept = kept[:_SPOT_TYPES_MIN]
+        either = not to_spot and may_spot and (kinds is None or ON_DEMAND in kinds)
+        if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
+            # A spot shortage must fail the launch rather than buy something dearer.
+            wanted = _pinned(wanted, SPOT)
+        return replace(planned, options=tuple(kept), requirements=wanted)
+
+    def _has_min_values(self, wanted: Requirements, kept: Sequence[Choice]) -> bool:
+        types = [self._market.catalogue.types[choice.instance_type] for choice in kept]
+        for key, values in wanted.items():
+            if values.min_values is None:
+                continue
+            labels = (each.requirements.get(key) for each in types)
+            found = {
+                value for label in labels if label is not None for value in label.values if value in values
+            }
+            if len(found) < values.min_values:
+                return False
+        return True
+
+
+def worst_launch_price(market: Market, type_: str, wanted: Requirements) -> float:
+    """The most that a launch could cost: the dearest offering of the first capacity type in stock."""
+    zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
+    out = market.unavailable.current()
+    found = [
+        each
+        for each in market.catalogue.types[type_].offerings
+        if each.available
+        and (zones is None or each.zone in zones)
+        and (kinds is None or each.capacity_type in kinds)
+        and Offer(type_, each.zone, each.capacity_type) not in out
+    ]
+    for kind in _PREFERENCE:
+        prices = [each.price_per_hour for each in found if each.capacity_type == kind]
+        if prices:
+            return max(float("inf") if price is None else price for price in prices)
+    return float("inf")
+
+
+def keep_cheaper_than_same_type(
+    planned: PlannedNode, candidates: Sequence[Candidate]
+) -> PlannedNode | NoMove:
+    """Keeping a node of the same type and deleting the others would be the better move."""
+    options = {choice.instance_type for choice in planned.options}
+    same = [each.price for each in candidates if each.type in options]
+    if not same:
+        return planned
+    most = min(same)
+    kept = [
+        choice
+        for choice in planned.options
+        if choice.price_per_hour is not None and choice.price_per_hour < most
+    ]
+    return replace(planned, options=tuple(kept)) if kept else NoMove("same type")
+
+
+def _pinned(wanted: Requirements, kind: str) -> Requirements:
+    before = wanted.get(CAPACITY_TYPE)
+    least = before.min_values if before is not None else None
+    return {**wanted, CAPACITY_TYPE: ValueSet(frozenset((kind,)), min_values=least)}
+
+
+def _has_spot(market: Market, type_: str) -> bool:
+    out = market.unavailable.current()
+    return any(
+        each.capacity_type == SPOT and each.available and Offer(type_, each.zone, SPOT) not in out
+        for each in market.catalogue.types[type_].offerings
+    )
+
+
+def _is_starting(snapshot: Snapshot, row_name: str) -> bool:
+    row = snapshot.find(row_name)
+    if row is None:
+        return False
+    labels = snapshot.nodes.labels_of(row)
+    return NODEPOOL in labels and labels.get(INITIALIZED) != "true"
