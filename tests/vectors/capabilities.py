@@ -1,5 +1,5 @@
 """Importing this registers every kind that something answers."""
 
-from tests.vectors import estimator
+from tests.vectors import estimator, estimator_plugins, estimator_wire
 
-__all__ = ["estimator"]
+__all__ = ["estimator", "estimator_plugins", "estimator_wire"]

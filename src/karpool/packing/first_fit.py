@@ -112,6 +112,10 @@ class Filling:
                 sets += _whole_sets(parts, bound - sets)
         return sets
 
+    def place(self, component: Component) -> int:
+        """Place as many of a component's replicas as find room; how many did."""
+        return sum(cursor.place(replicas) for cursor, replicas in self._parts((component,)))
+
     def placements(self) -> tuple[Placement, ...]:
         return tuple(
             Placement(row, shape, pods)

@@ -230,7 +230,6 @@ class Minus(Snapshot):
         super().__init__(base.version, base.nodes, base.shapes, base.namespaces)
         self._base = base
         self._placements = placements
-        self._shape_ids = _interned(base.shapes, placements)
         self._taken: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for each in placements:
             if each.count < 0 or not 0 <= each.node < base.n:
@@ -238,6 +237,12 @@ class Minus(Snapshot):
             self._taken[PODS][each.node] += each.count
             for resource, units in each.shape.requests:
                 self._taken[resource][each.node] += units * each.count
+
+    @cached_property
+    def _shape_ids(self) -> list[int]:
+        # Only once somebody looks at the pods: a question about room alone must not fill the table
+        # that all snapshots share.
+        return _interned(self.shapes, self._placements)
 
     @property
     def resources(self) -> Collection[str]:

@@ -1,0 +1,192 @@
+"""The flags of `karpool estimator`: all of karmada-scheduler-estimator's, and ours.
+
+Manifests written for the Go binary start this one unchanged, so every flag of it is
+accepted with its default; those that have no effect here say so in their help. What
+cannot work is refused before anything starts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from karpool.estimator import gates, node_autoscaler, node_resource, registry
+from karpool.estimator.addresses import PORT, listener
+from karpool.model.errors import Invalid
+
+Kind = Literal["text", "number", "real", "switch", "duration", "list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    short: str = ""
+    choices: tuple[str, ...] = ()
+    only_accepted: bool = False
+
+    @property
+    def full_help(self) -> str:
+        return (
+            f"{self.help} Accepted for compatibility; has no effect.".lstrip()
+            if self.only_accepted
+            else self.help
+        )
+
+
+def _ignored(name: str, kind: Kind, default: Any, help_text: str = "") -> Flag:
+    return Flag(name, kind, default, help_text, only_accepted=True)
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        "kubeconfig",
+        "text",
+        "",
+        "Kubeconfig of the member cluster. Without it and --master: the pod's own account.",
+    ),
+    Flag("master", "text", "", "Address of the member's API server, instead of the kubeconfig's."),
+    Flag("cluster-name", "text", "", "Name of the member cluster; a request for another one is refused."),
+    Flag("server-port", "number", PORT, "Port of the gRPC service, on all interfaces."),
+    Flag("grpc-auth-cert-file", "text", "", "Certificate of the server; without it and the key: plaintext."),
+    Flag("grpc-auth-key-file", "text", "", "Key of the server's certificate."),
+    Flag("grpc-client-ca-file", "text", "", "Authority that client certificates must come from."),
+    Flag(
+        "insecure-skip-grpc-client-verify",
+        "switch",
+        False,
+        "Ask clients for no certificate, although an authority is given.",
+    ),
+    Flag("kube-api-qps", "real", 20.0, "Requests per second to the member's API server."),
+    Flag("kube-api-burst", "number", 30, "Requests at once to the member's API server."),
+    _ignored("parallelism", "number", 0, "Workers per request."),
+    Flag("metrics-bind-address", "text", ":8080", "Where /metrics is served; 0 is nowhere."),
+    Flag(
+        "health-probe-bind-address",
+        "text",
+        ":10351",
+        "Where /healthz, /livez and /readyz are served; 0 is nowhere.",
+    ),
+    Flag("feature-gates", "text", "", "Name=true|false, separated by commas."),
+    _ignored("enable-pprof", "switch", False, "Profiling of the Go binary."),
+    _ignored("profiling-bind-address", "text", ":6060", "Profiling of the Go binary."),
+    _ignored("add-dir-header", "switch", False),
+    _ignored("alsologtostderr", "switch", False),
+    _ignored("alsologtostderrthreshold", "text", ""),
+    _ignored("legacy-stderr-threshold-behavior", "switch", True),
+    _ignored("log-backtrace-at", "text", ":0"),
+    _ignored("log-dir", "text", ""),
+    _ignored("log-file", "text", ""),
+    _ignored("log-file-max-size", "number", 1800),
+    _ignored("log-flush-frequency", "duration", "5s"),
+    _ignored("log-text-info-buffer-size", "text", "0"),
+    _ignored("log-text-split-stream", "switch", False),
+    Flag("logging-format", "text", "text", "Form of log lines.", choices=("text", "json")),
+    _ignored("logtostderr", "switch", True),
+    _ignored("one-output", "switch", False),
+    _ignored("skip-headers", "switch", False),
+    _ignored("skip-log-headers", "switch", False),
+    _ignored("stderrthreshold", "text", "2"),
+    Flag("v", "number", 0, "How much to log, 0 to 5.", short="v"),
+    _ignored("vmodule", "text", ""),
+    # Of karmada#7376.
+    Flag("plugins", "list", (), "Plugins to run; * is all, -Name leaves one out. Default: those of Karmada."),
+    Flag("node-capacity-providers", "list", (), "Autoscalers whose future nodes count: karpenter."),
+    # Ours.
+    Flag(
+        "autoscaler-model",
+        "text",
+        registry.LIMITS,
+        "How future nodes are counted: limits divides what pools have left.",
+        choices=(registry.LIMITS, registry.PACKING),
+    ),
+    Flag("failure-threshold", "duration", "3m", "A pool that launches nothing for so long stops counting."),
+    Flag("recovery-interval", "duration", "10m", "A pool that failed counts again after this."),
+    Flag("plugin-timeout", "duration", "1s", "How long a plugin of another package may take."),
+    Flag(
+        "max-staleness",
+        "duration",
+        "10m",
+        "Without word from the API server for so long, answer -1; 0 is never.",
+    ),
+    Flag(
+        "until-synced",
+        "text",
+        "",
+        "What is answered until every pod is counted: UNAVAILABLE, or -1 (the default with --fleet).",
+        choices=("", "unavailable", "unknown"),
+    ),
+    Flag(
+        "quota-scopes",
+        "text",
+        "any",
+        "Whether any or all selectors of a quota must match.",
+        choices=("any", "all"),
+    ),
+    Flag("unschedulable-kinds", "list", (), "Kinds that GetUnschedulableReplicas answers for. Default: all."),
+    Flag(
+        "fleet",
+        "switch",
+        False,
+        "Serve many clusters: each context of --kubeconfig, or each file if it is a folder.",
+    ),
+    Flag("grace-period", "duration", "10s", "How long calls under way may take to finish after SIGTERM."),
+    Flag("max-concurrent-requests", "number", 1000, "Calls at once; more are refused."),
+)
+BY_NAME: Mapping[str, Flag] = {flag.name: flag for flag in FLAGS}
+
+
+def defaults() -> dict[str, Any]:
+    return {flag.name: flag.default for flag in FLAGS}
+
+
+def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -> list[str]:
+    """What is wrong with a set of flags, in the words of the Go binary where it has some.
+
+    `plugins` are the known names; those of this installation by default.
+    """
+    options = defaults() | dict(given)
+    errors: list[str] = []
+    if not options["cluster-name"] and not options["fleet"]:
+        errors.append('Options.ClusterName: Invalid value: "": clusterName cannot be empty')
+    port = options["server-port"]
+    if not 0 <= port <= 65535:
+        errors.append(
+            f"Options.ServerPort: Invalid value: {port}: must be a valid port between 0 and 65535 inclusive"
+        )
+    errors += _provider_errors(options["node-capacity-providers"])
+    known = {*registry.IN_TREE, *registry.installed()} if plugins is None else {*registry.IN_TREE, *plugins}
+    checks = (
+        lambda: gates.parse(options["feature-gates"]),
+        lambda: listener("--metrics-bind-address", options["metrics-bind-address"]),
+        lambda: listener("--health-probe-bind-address", options["health-probe-bind-address"]),
+        lambda: _check_plugins(options["plugins"], options["node-capacity-providers"], known),
+    )
+    for check in checks:
+        try:
+            check()
+        except Invalid as error:
+            errors.append(str(error))
+    return errors
+
+
+def _provider_errors(providers: Sequence[str]) -> list[str]:
+    errors = [f'duplicate node capacity provider "{each}"' for each in _repeated(providers)]
+    available = sorted(registry.known_providers())
+    for each in dict.fromkeys(providers):
+        if each not in available:
+            shown = " ".join(available)
+            errors.append(f'unknown node capacity provider "{each}" (available: [{shown}])')
+    return errors
+
+
+def _check_plugins(plugins: Sequence[str], providers: Sequence[str], known: Collection[str]) -> None:
+    enabled = registry.chosen(plugins, (), known)
+    if providers and plugins and not {node_resource.NAME, node_autoscaler.NAME} & set(enabled):
+        reason = "--node-capacity-providers requires NodeResourceEstimator to be enabled in --plugins"
+        raise Invalid("--plugins", ",".join(plugins), reason)
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if names.count(name) > 1]

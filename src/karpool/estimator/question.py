@@ -1,0 +1,81 @@
+"""One request, put to one moment of one cluster.
+
+What several plugins need is worked out once, here, when the first asks: the room
+that is left after assumed workloads, what of those found no place, and what the
+nodes that exist could take. Everything is a function of the snapshot and the
+request; nothing here waits or changes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from karpool.estimator.request import AssumedWorkload, ComponentSetsRequest, EstimateRequest
+from karpool.packing.count import count
+from karpool.packing.first_fit import Component as Group
+from karpool.packing.first_fit import Filling, first_fit
+from karpool.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Deduction:
+    """`room`: the nodes with assumed workloads in place. `left`: what of each found no node."""
+
+    room: Snapshot
+    left: tuple[tuple[Group, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """`assumed` is what is to be deducted: nothing, unless overcommit protection is on.
+
+    `topology` asks for spread constraints and pod affinity to be honoured. Karmada's requests do
+    not carry any, and its answers ignore those of other pods.
+    """
+
+    request: EstimateRequest
+    snapshot: Snapshot
+    assumed: Sequence[AssumedWorkload] = ()
+    topology: bool = False
+
+    @property
+    def for_sets(self) -> bool:
+        return isinstance(self.request, ComponentSetsRequest)
+
+    @cached_property
+    def deduction(self) -> Deduction:
+        workloads = ([each.group for each in workload.components] for workload in self.assumed)
+        return deducted(self.snapshot, workloads, topology=self.topology)
+
+    @property
+    def room(self) -> Snapshot:
+        return self.deduction.room
+
+    @cached_property
+    def existing(self) -> int:
+        """How many replicas, or sets, the nodes that exist take; exact, however many."""
+        if isinstance(self.request, ComponentSetsRequest):
+            groups = [each.group for each in self.request.components]
+            return first_fit(self.room, groups, topology=self.topology).sets
+        return count(self.room, self.request.shape, topology=self.topology).total
+
+
+def deducted(
+    snapshot: Snapshot, workloads: Iterable[Sequence[Group]], *, topology: bool = False
+) -> Deduction:
+    """As if each workload were placed once, first fit, in order.
+
+    A workload that does not fit keeps what it got until the first component that failed, and
+    nothing is tried after that, as Karmada has it; the rest is `left`.
+    """
+    filling = Filling(snapshot, topology=topology)
+    left: list[tuple[Group, ...]] = []
+    placed_any = False
+    for groups in workloads:
+        for index, group in enumerate(groups):
+            placed_any = True
+            placed = filling.place(group)
+            if placed < group.replicas:
+                left.append((Group(group.shape, group.replicas - placed), *groups[index + 1 :]))
+                break
+    return Deduction(filling.snapshot() if placed_any else snapshot, tuple(left))
