@@ -212,7 +212,7 @@ class NodeLifecycle:
         with suppress(NotFound):
             # Read in full, because a taint has more fields than we know; a conflict brings the key back.
             raw = await self._client.get(NODES, node.name)
-            taints = raw["spec"].get("taints") or []
+            taints = (raw.get("spec") or {}).get("taints") or []
             kept = [
                 taint
                 for taint in taints

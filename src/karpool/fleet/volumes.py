@@ -40,6 +40,7 @@ from karpool.packing.feasible import matches_terms
 from karpool.state.nodes import node_row, table_of
 
 Object = dict[str, Any]
+_FREE = ("", "Pending", "Available")
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
 
@@ -170,7 +171,7 @@ class VolumeController:
     def _suitable(self, claim: PersistentVolumeClaim, chosen: StorageClass) -> Iterator[PersistentVolume]:
         for raw in self._volumes.objects():
             volume = convert(raw, PersistentVolume)
-            if volume.status.phase in ("", "Available") and could_bind(claim, chosen, volume):
+            if volume.status.phase in _FREE and could_bind(claim, chosen, volume):
                 yield volume
 
     def _left(self, uid: str) -> float:
@@ -223,7 +224,12 @@ class VolumeController:
     async def _bind(self, claim: PersistentVolumeClaim, volume: Object) -> None:
         """First the volume says whose it is, then the claim says what it has, then both say Bound."""
         name = volume["metadata"]["name"]
-        await self._client.patch(PVS, name, {"spec": {"claimRef": _reference(claim)}})
+        if (volume["spec"].get("claimRef") or {}).get("uid") != claim.metadata.uid:
+            # Of two claims that want the same volume, one has a conflict and looks again.
+            version = {"resourceVersion": volume["metadata"]["resourceVersion"]}
+            await self._client.patch(
+                PVS, name, {"metadata": version, "spec": {"claimRef": _reference(claim)}}
+            )
         await self._client.patch(PVS, name, {"status": {"phase": "Bound"}}, subresource="status")
         bound = {
             "metadata": {"uid": claim.metadata.uid, "annotations": {BIND_COMPLETED: "yes"}},
@@ -240,7 +246,10 @@ class VolumeController:
     async def _reconcile_volume(self, key: Key) -> None:
         volume = self._volumes.get(key)
         holder = (volume or {}).get("spec", {}).get("claimRef") or {}
-        if volume is None or not holder.get("uid") or volume.get("status", {}).get("phase") == "Released":
+        if volume is None or volume.get("status", {}).get("phase") == "Released":
+            return
+        if not holder.get("uid"):
+            await self._set_phase(key.name, volume, "Available")
             return
         try:
             claim = await self._client.get(PVCS, holder["name"], namespace=holder["namespace"])
@@ -252,9 +261,11 @@ class VolumeController:
             if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
                 await self._client.delete(PVS, key.name, uid=volume["metadata"]["uid"])
             else:
-                await self._client.patch(
-                    PVS, key.name, {"status": {"phase": "Released"}}, subresource="status"
-                )
+                await self._set_phase(key.name, volume, "Released")
+
+    async def _set_phase(self, name: str, volume: Object, phase: str) -> None:
+        if volume.get("status", {}).get("phase") != phase:
+            await self._client.patch(PVS, name, {"status": {"phase": phase}}, subresource="status")
 
     async def _reconcile_pod(self, key: Key) -> None:
         pod = self._pods.get(key)
