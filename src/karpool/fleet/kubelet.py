@@ -152,7 +152,7 @@ class Kubelet:
         if key not in self._stages:
             begun = age if stage != "register" else 0.0
             self._stages[key] = begun + delay.draw(self._context.random)
-        return max(0.0, self._stages[key] - age)
+        return _wait(self._stages[key] - age)
 
     async def _register(self, instance: Instance) -> None:
         taints = [
@@ -284,7 +284,7 @@ class Kubelet:
         key = (pod.metadata.uid, stage)
         if key not in self._due:
             self._due[key] = self._clock.monotonic() + draw()
-        return max(0.0, self._due[key] - self._clock.monotonic())
+        return _wait(self._due[key] - self._clock.monotonic())
 
     def _forget(self, pod: Pod) -> None:
         for stage in ("start", "readiness", "end", "stop"):
@@ -303,6 +303,11 @@ class Kubelet:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def _wait(seconds: float) -> float:
+    """Seconds to wait, or 0. A wall clock in floats is no finer than a quarter of a microsecond."""
+    return seconds if seconds > 1e-6 else 0.0
 
 
 def _run_seconds(pod: Pod) -> float | None:

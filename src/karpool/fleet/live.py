@@ -1,0 +1,140 @@
+"""A cluster that lives: an API server with everything that makes objects move.
+
+Scheduler, kubelets, workload controllers, quotas, a cloud and an autoscaler over one
+embedded API server, as a cluster of a fleet file describes it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.cloud import Cloud, CloudSettings
+from karpool.fleet.delays import Delay
+from karpool.fleet.embedded import EmbeddedCluster
+from karpool.fleet.fleet_file import ClusterSpec, FleetError, StaticNodes
+from karpool.fleet.karpenter import karpenter_components
+from karpool.fleet.karpenter.settings import KarpenterSettings
+from karpool.fleet.kube_scheduler import KubeSchedulerSettings, kube_scheduler
+from karpool.fleet.kubelet import KubeletSettings, kubelet
+from karpool.fleet.loading import load_objects
+from karpool.fleet.node_lifecycle import node_lifecycle
+from karpool.fleet.quota import enforce_quotas
+from karpool.fleet.workloads import workload_components
+from karpool.kube.clock import Clock
+from karpool.kube.snapshot_file import read_objects
+from karpool.model import resources
+from karpool.model.catalogue import Catalogue, InstanceType
+from karpool.model.catalogue_files import load_shipped, shipped_regions
+from karpool.model.karpenter import CAPACITY_TYPE
+from karpool.model.node import HOSTNAME, ZONE
+
+ZONES = 3  # of a region, when a cluster does not say which
+_CLOUD_DELAYS = frozenset(("launch", "terminate"))
+Object = dict[str, Any]
+
+
+class LiveCluster:
+    """One cluster, and the cloud it buys from."""
+
+    def __init__(self, spec: ClusterSpec, *, clock: Clock, seed: int = 0) -> None:
+        """Raises FleetError when the spec asks for what the catalogue does not have."""
+        self.spec = spec
+        self.embedded = EmbeddedCluster(spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER))
+        self.catalogue = catalogue_of(spec)
+        delays = spec.timing.delays()
+        self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))
+        cloud = replace(CloudSettings(), **_without(delays, delays.keys() - _CLOUD_DELAYS))
+        self.cloud = Cloud(self.catalogue, clock, self.embedded.random("cloud"), cloud)
+        self._nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
+        enforce_quotas(self.embedded.server)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["LiveCluster"]:
+        async with self.embedded as cluster:
+            for name, build in workload_components().items():
+                cluster.add(name, build)
+            scheduler = KubeSchedulerSettings(preemption=self.spec.preemption)
+            cluster.add("kube-scheduler", kube_scheduler(scheduler))
+            cluster.add("kubelet", kubelet(self.cloud, self._kubelet))
+            cluster.add("node-lifecycle", node_lifecycle(self.cloud))
+            if self.spec.autoscaler == "karpenter":
+                settings = KarpenterSettings(consolidates=self.spec.consolidation)
+                for name, build in karpenter_components(self.cloud, settings).items():
+                    cluster.add(name, build)
+            yield self
+
+    async def load(self, folder: Path) -> int:
+        """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
+        objects = [*self._nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
+        return await load_objects(self.embedded.client("loader"), objects)
+
+    def _from_files(self, folder: Path) -> list[Object]:
+        found: list[Object] = []
+        for name in self.spec.files:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise FleetError(
+                    f"cluster {self.name}: files: {name!r} is outside the folder of the fleet file"
+                )
+            found.extend(read_objects(path))
+        return found
+
+    def _static(self, nodes: StaticNodes) -> list[Object]:
+        """Nodes that nobody bought: they are ready at once, and no fault of the cloud touches them."""
+        type_ = self.catalogue.types.get(nodes.type)
+        if type_ is None:
+            raise FleetError(
+                f"cluster {self.name}: nodes: the catalogue of {self.spec.region} has no type {nodes.type!r}"
+            )
+        zones = [nodes.zone] if nodes.zone else list(self.catalogue.zones)
+        return [
+            _node(
+                f"{self.name}-{nodes.type.replace('.', '-')}-{number}",
+                type_,
+                zones[number % len(zones)],
+                nodes,
+            )
+            for number in range(nodes.count)
+        ]
+
+
+def catalogue_of(spec: ClusterSpec) -> Catalogue:
+    """The shipped catalogue of the cluster's region, in its zones; raises FleetError."""
+    if spec.region not in shipped_regions():
+        known = ", ".join(shipped_regions())
+        raise FleetError(f"cluster {spec.name}: region: {spec.region!r}: no catalogue; there are {known}")
+    whole = load_shipped(spec.region)
+    zones = spec.zones or list(whole.zones)[:ZONES]
+    if unknown := [zone for zone in zones if zone not in whole.zones]:
+        known = ", ".join(whole.zones)
+        raise FleetError(
+            f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {known}"
+        )
+    return load_shipped(spec.region, zones={zone: whole.zones[zone] for zone in zones})
+
+
+def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") -> dict[str, Any]:
+    return {name: delay for name, delay in delays.items() if name not in names}
+
+
+def _node(name: str, type_: InstanceType, zone: str, nodes: StaticNodes) -> Object:
+    decided = {key: next(iter(v.values)) for key, v in type_.requirements.items() if len(v.values) == 1}
+    labels = {**decided, ZONE: zone, CAPACITY_TYPE: nodes.capacity_type, HOSTNAME: name, **nodes.labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"providerID": f"static:///{zone}/{name}", "taints": list(nodes.taints)},
+        "status": {
+            "capacity": {each: resources.show_amount(each, n) for each, n in type_.capacity.items()},
+            "allocatable": {each: resources.show_amount(each, n) for each, n in type_.allocatable.items()},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
