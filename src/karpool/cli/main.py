@@ -20,7 +20,9 @@ from karpool.model.errors import ModelError
 # name -> (module, attribute, what it does)
 _COMMANDS = {
     "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
+    "cluster": ("karpool.cli.cluster", "cluster", "Start embedded clusters that live."),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
+    "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
     "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),

@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from karpool.fleet.clock import ScaledLoop
+
 T = TypeVar("T")
 
 
-def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once."""
+def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
+    """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once.
+
+    With a `speed`, the loop's time passes that many times as fast as real time.
+    """
 
     async def watched() -> T:
         stop = asyncio.Event()
@@ -27,7 +32,8 @@ def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
             loop.add_signal_handler(number, asked)
         return await main(stop)
 
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+    factory = _fast_loop() if speed == 1.0 else lambda: ScaledLoop(speed)
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(watched())
 
 

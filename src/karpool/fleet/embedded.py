@@ -38,6 +38,7 @@ class EmbeddedCluster:
         self._seed = seed
         self._crds = tuple(crds)
         self.faults = Faults(clock, crash=self._kill)
+        self._clients: dict[str, int] = {}  # how many each component has had
         self._stack = AsyncExitStack()
         self._supervisor: Supervisor | None = None
 
@@ -49,7 +50,9 @@ class EmbeddedCluster:
     def client(self, component: str) -> Client:
         """A client of its own for `component`, without rate limits: the server is in this process."""
         transport = self.faults.wrap(component, InProcess(self.server))
-        chance = self.random(f"{component}/chance").random
+        # Numbered, so that a component that is started again does not draw the same numbers again.
+        number = self._clients[component] = self._clients.get(component, 0) + 1
+        chance = self.random(f"{component}/{number}/chance").random
         return Client(transport, self.clock, name=self.name, qps=None, field_manager=component, chance=chance)
 
     def random(self, purpose: str) -> Random:
@@ -94,7 +97,7 @@ class EmbeddedCluster:
             client=client,
             informers=Informers(self._informers),
             events=EventRecorder(client, component),
-            random=self.random(component),
+            random=self.random(f"{component}/{self._clients[component]}"),
         )
 
     @staticmethod

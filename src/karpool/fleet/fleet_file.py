@@ -15,7 +15,7 @@ import yaml
 from karpool.fleet.delays import Delay, parse_delay
 from karpool.kube import safe_yaml
 from karpool.model import durations
-from karpool.model.errors import Invalid
+from karpool.model.errors import Invalid, ModelError
 
 API_VERSION = "karpool.dev/v1alpha1"
 SIZE_LIMIT = 4 * 2**20
@@ -25,7 +25,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `sa
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
-class FleetError(Exception):
+class FleetError(ModelError):
     """Something in a fleet file cannot be used."""
 
 
@@ -39,6 +39,19 @@ class StaticNodes(_Part, frozen=True):
     type: str
     count: int = 1
     zone: str = ""  # "": all zones in turn
+    capacity_type: str = "on-demand"
+    labels: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
+
+
+class NodeGroupSpec(_Part, frozen=True):
+    """A node group of cluster-autoscaler."""
+
+    name: str
+    type: str
+    min: int = 0
+    max: int = 10
+    zones: list[str] = []
     capacity_type: str = "on-demand"
     labels: dict[str, str] = {}
     taints: list[dict[str, str]] = []
@@ -79,6 +92,7 @@ class ClusterSpec(_Part, frozen=True):
     preemption: bool = True
     timing: Timing = Timing()
     nodes: list[StaticNodes] = []
+    node_groups: list[NodeGroupSpec] = []  # with cluster-autoscaler
     objects: list[dict[str, Any]] = []  # NodePools, workloads, anything the server knows
     files: list[str] = []  # manifests, relative to the fleet file
 
@@ -195,6 +209,8 @@ def _check_cluster(cluster: ClusterSpec, taken: set[str]) -> None:
         raise Invalid("name", cluster.name, "is taken by another cluster")
     if cluster.autoscaler not in ("karpenter", "cluster-autoscaler", "none"):
         raise Invalid("autoscaler", cluster.autoscaler, "must be karpenter, cluster-autoscaler or none")
+    if cluster.node_groups and cluster.autoscaler != "cluster-autoscaler":
+        raise Invalid("nodeGroups", len(cluster.node_groups), "need autoscaler: cluster-autoscaler")
     if not 0 <= (total := sum(nodes.count for nodes in cluster.nodes)) <= NODES_MAX:
         raise Invalid("nodes", total, f"must be at most {NODES_MAX} nodes together")
     for index, nodes in enumerate(cluster.nodes):

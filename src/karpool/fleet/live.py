@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
-from karpool.fleet.cloud import Cloud, CloudSettings
+from karpool.fleet.cloud import Cloud, CloudSettings, Offer, offer_labels
+from karpool.fleet.cluster_autoscaler.controller import cluster_autoscaler
+from karpool.fleet.cluster_autoscaler.groups import NodeGroup
 from karpool.fleet.delays import Delay
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.fleet_file import ClusterSpec, FleetError, StaticNodes
@@ -22,14 +24,17 @@ from karpool.fleet.kubelet import KubeletSettings, kubelet
 from karpool.fleet.loading import load_objects
 from karpool.fleet.node_lifecycle import node_lifecycle
 from karpool.fleet.quota import enforce_quotas
+from karpool.fleet.runtime import Build
 from karpool.fleet.workloads import workload_components
 from karpool.kube.clock import Clock
 from karpool.kube.snapshot_file import read_objects
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue_files import load_shipped, shipped_regions
-from karpool.model.karpenter import CAPACITY_TYPE
-from karpool.model.node import HOSTNAME, ZONE
+from karpool.model.errors import Invalid
+from karpool.model.meta import convert
+from karpool.model.node import HOSTNAME
+from karpool.model.taints import Taint
 
 ZONES = 3  # of a region, when a cluster does not say which
 _CLOUD_DELAYS = frozenset(("launch", "terminate"))
@@ -48,6 +53,8 @@ class LiveCluster:
         self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))
         cloud = replace(CloudSettings(), **_without(delays, delays.keys() - _CLOUD_DELAYS))
         self.cloud = Cloud(self.catalogue, clock, self.embedded.random("cloud"), cloud)
+        if spec.autoscaler == "cluster-autoscaler":
+            self._autoscaler = self._cluster_autoscaler()
         self._nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
         enforce_quotas(self.embedded.server)
 
@@ -68,6 +75,8 @@ class LiveCluster:
                 settings = KarpenterSettings(consolidates=self.spec.consolidation)
                 for name, build in karpenter_components(self.cloud, settings).items():
                     cluster.add(name, build)
+            elif self.spec.autoscaler == "cluster-autoscaler":
+                cluster.add("cluster-autoscaler", self._autoscaler)
             yield self
 
     async def load(self, folder: Path) -> int:
@@ -85,6 +94,25 @@ class LiveCluster:
                 )
             found.extend(read_objects(path))
         return found
+
+    def _cluster_autoscaler(self) -> Build:
+        groups = [
+            NodeGroup(
+                name=group.name,
+                instance_type=group.type,
+                zones=tuple(group.zones),
+                min_size=group.min,
+                max_size=group.max,
+                capacity_type=group.capacity_type,
+                labels=group.labels,
+                taints=tuple(convert(taint, Taint) for taint in group.taints),
+            )
+            for group in self.spec.node_groups
+        ]
+        try:
+            return cluster_autoscaler(self.cloud, groups)
+        except Invalid as error:
+            raise FleetError(f"cluster {self.name}: nodeGroups: {error}") from None
 
     def _static(self, nodes: StaticNodes) -> list[Object]:
         """Nodes that nobody bought: they are ready at once, and no fault of the cloud touches them."""
@@ -125,8 +153,8 @@ def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") ->
 
 
 def _node(name: str, type_: InstanceType, zone: str, nodes: StaticNodes) -> Object:
-    decided = {key: next(iter(v.values)) for key, v in type_.requirements.items() if len(v.values) == 1}
-    labels = {**decided, ZONE: zone, CAPACITY_TYPE: nodes.capacity_type, HOSTNAME: name, **nodes.labels}
+    offer = Offer(nodes.type, zone, nodes.capacity_type)
+    labels = {**offer_labels(type_, offer), HOSTNAME: name, **nodes.labels}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -17,6 +17,7 @@ import structlog
 from karpool.kube import backoff
 from karpool.kube.backoff import Backoff, Chance
 from karpool.kube.clock import Clock
+from karpool.kube.errors import Conflict
 
 K = TypeVar("K", bound=Hashable)
 
@@ -161,7 +162,9 @@ class WorkQueue(Generic[K]):
                 wanted = await reconcile(key)
             except Exception as error:
                 delay = self.add_failed(key)
-                log.warning("reconcile failed", key=str(key), reason=str(error), retry_in=round(delay, 2))
+                # A conflict is how others' writes are noticed; looking again is all there is to do.
+                say = log.debug if isinstance(error, Conflict) else log.warning
+                say("reconcile failed", key=str(key), reason=str(error), retry_in=round(delay, 2))
             else:
                 self.forget(key)
                 if wanted is not None:

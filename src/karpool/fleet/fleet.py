@@ -1,0 +1,151 @@
+"""All clusters of a fleet file, running, with Karmada over them and faults at their times."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from karpool.fleet.apiserver.bundled import KARMADA, bundled_crds
+from karpool.fleet.embedded import EmbeddedCluster
+from karpool.fleet.fleet_file import FaultSpec, FleetError, FleetFile
+from karpool.fleet.karmada import Member, join, karmada_components
+from karpool.fleet.live import LiveCluster
+from karpool.kube.clock import Clock
+from karpool.model import durations
+
+log = structlog.get_logger(__name__)
+
+End = Callable[[], object]
+
+
+class Fleet:
+    """`async with Fleet(file, clock) as fleet`; then `fleet.clusters["east"]`."""
+
+    def __init__(self, file: FleetFile, clock: Clock, *, folder: Path = Path()) -> None:
+        """Raises FleetError when a cluster asks for what there is not."""
+        self.file = file
+        self.clock = clock
+        self.clusters = {spec.name: LiveCluster(spec, clock=clock, seed=file.seed) for spec in file.clusters}
+        self.karmada: EmbeddedCluster | None = None
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._timers: list[asyncio.Task[None]] = []
+
+    @property
+    def api_servers(self) -> dict[str, EmbeddedCluster]:
+        """Every cluster with an API of its own, by name; Karmada's first."""
+        found = {self.karmada.name: self.karmada} if self.karmada else {}
+        return found | {name: cluster.embedded for name, cluster in self.clusters.items()}
+
+    async def __aenter__(self) -> "Fleet":
+        try:
+            for cluster in self.clusters.values():
+                await self._stack.enter_async_context(cluster.running())
+            if self.file.karmada is not None:
+                await self._start_karmada()
+            self._check_components()
+            for cluster in self.clusters.values():
+                await cluster.load(self._folder)
+            group = await self._stack.enter_async_context(asyncio.TaskGroup())
+            self._stack.callback(self._stop_timers)
+            self._timers = [group.create_task(self._play(fault)) for fault in self.file.faults]
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exit_: Any) -> None:
+        await self._stack.__aexit__(*exit_)
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    async def _start_karmada(self) -> None:
+        spec = self.file.karmada
+        assert spec is not None
+        members = {
+            name: Member(
+                name,
+                self.clusters[name].embedded.client,
+                provider=self.clusters[name].catalogue.provider,
+                region=self.clusters[name].spec.region,
+                zones=tuple(self.clusters[name].catalogue.zones),
+            )
+            for name in spec.members or self.clusters
+        }
+        self.karmada = EmbeddedCluster(
+            spec.name, clock=self.clock, seed=self.file.seed, crds=bundled_crds(KARMADA)
+        )
+        await self._stack.enter_async_context(self.karmada)
+        for name, build in karmada_components(members).items():
+            self.karmada.add(name, build)
+        for member in members.values():
+            await join(self.karmada.client("admin"), member)
+
+    def _check_components(self) -> None:
+        for index, fault in enumerate(self.file.faults):
+            named, known = fault.crash or fault.pause, self.api_servers[fault.cluster].components.components
+            if named and named not in known:
+                there = ", ".join(known)
+                raise FleetError(
+                    f"faults[{index}]: cluster {fault.cluster} has no component {named!r}; there are {there}"
+                )
+
+    # Faults
+
+    async def _play(self, fault: FaultSpec) -> None:
+        await self.clock.sleep(durations.seconds(fault.at))
+        log.info("fault begins", cluster=fault.cluster, fault=fault.kinds[0])
+        end = await self.inject(fault)
+        if fault.lasts is not None:
+            await self.clock.sleep(durations.seconds(fault.lasts))
+            end()
+            log.info("fault ends", cluster=fault.cluster, fault=fault.kinds[0])
+
+    async def inject(self, fault: FaultSpec) -> End:
+        """Start a fault now; what is returned ends it."""
+        if self.karmada is not None and fault.cluster == self.karmada.name:
+            return await _api_fault(self.karmada, fault)
+        cluster = self.clusters[fault.cluster]
+        cloud = cluster.cloud
+        if (out := fault.stock_out) is not None:
+            return cloud.stock_out(out.type, out.zone, out.capacity_type, left=out.left).end
+        if (zone := fault.zone_outage) is not None:
+            cloud.fail_zone(zone)
+            return lambda: cloud.restore_zone(zone)
+        if fault.interrupt_spot is not None:
+            spot = [each for each in cloud.instances.values() if each.offer.capacity_type == "spot"]
+            for instance in spot[: fault.interrupt_spot]:
+                cloud.interrupt(instance.id)
+            return _nothing
+        if fault.bad_boots is not None:
+            boot = cloud.boot_badly(fault.bad_boots, becomes_ready=False)
+            return lambda: setattr(boot, "times", 0)
+        return await _api_fault(cluster.embedded, fault)
+
+
+async def _api_fault(cluster: EmbeddedCluster, fault: FaultSpec) -> End:
+    """Faults between a component and its API server."""
+    if (errors := fault.api_errors) is not None:
+        return cluster.faults.fail(
+            errors.component,
+            status=errors.status,
+            method=errors.method,
+            path=errors.path,
+            times=errors.times,
+        ).end
+    if (crashed := fault.crash) is not None:
+        await cluster.components.crash(crashed)
+        return lambda: cluster.components.start(crashed)
+    if (paused := fault.pause) is not None:
+        cluster.faults.pause(paused)
+        return lambda: cluster.faults.resume(paused)
+    return _nothing
+
+
+def _nothing() -> None:
+    pass
