@@ -154,14 +154,14 @@ class NodeLifecycle:
         if node is None:
             return None
         wait = self._silence_left(node)
-        if wait is not None and wait <= 0 and _ready(node) != "Unknown":
+        if wait == 0 and _ready(node) != "Unknown":
             await self._mark_unknown(node)
             return None  # the event brings it back
-        if wait is not None and wait <= 0 and self._is_gone(node):
+        if wait == 0 and self._is_gone(node):
             await self._delete(node)
             return None
         await self._set_taints(node)
-        return Requeue(wait) if wait is not None and wait > 0 else None
+        return Requeue(wait) if wait else None
 
     def _silence_left(self, node: Node) -> float | None:
         """Seconds until this node counts as unreachable; None while nothing speaks for that."""
@@ -173,7 +173,7 @@ class NodeLifecycle:
             self._gone_at.pop(node.name, None)
         if node.name in self._heard:
             since.append(self._heard[node.name][1])
-        return min(since) + self._settings.grace_seconds - now if since else None
+        return _wait(min(since) + self._settings.grace_seconds - now) if since else None
 
     def _is_gone(self, node: Node) -> bool:
         bought = node.spec.provider_id.startswith(PROVIDER)
@@ -245,7 +245,7 @@ class NodeLifecycle:
         taints = self._driving_out.get(self._node_of.get(key, ""))
         if pod is None or pod.is_terminating or not taints:
             return None
-        left = self._stay_left(pod, taints)
+        left = _wait(self._stay_left(pod, taints))
         if math.isinf(left):
             return None
         if left > 0:
@@ -288,6 +288,11 @@ class NodeLifecycle:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def _wait(seconds: float) -> float:
+    """Seconds to wait, or 0: times are sums of floats, and the last bit must not be waited for."""
+    return seconds if seconds > 1e-6 else 0.0
 
 
 def _ready(node: Node) -> str:

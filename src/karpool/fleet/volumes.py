@@ -179,7 +179,8 @@ class VolumeController:
             self._ready_at[uid] = self._clock.monotonic() + self._settings.provision.draw(
                 self._context.random
             )
-        return max(0.0, self._ready_at[uid] - self._clock.monotonic())
+        left = self._ready_at[uid] - self._clock.monotonic()
+        return left if left > 1e-6 else 0.0  # times are sums of floats
 
     async def _provision(self, claim: PersistentVolumeClaim, chosen: StorageClass, node: Node | None) -> None:
         name = f"pvc-{claim.metadata.uid}"

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from karpool.kube.resource import Key
 from karpool.model.shape import PodShape
 
+# Times are sums of floats: what is due within this is due.
+_SLACK = 1e-6
 ACTIVE, WAITING, DELAYED, TAKEN = "active", "waiting", "delayed", "taken"
 
 
@@ -156,13 +158,13 @@ class SchedulingQueue:
         """Wake what has waited too long or has backed off; give back the pods that are to be told
         the message of their shelf."""
         self._ripen(now)
-        while self._parked and (self._parked[0][0] <= now or self._is_void(self._parked[0])):
+        while self._parked and (self._parked[0][0] <= now + _SLACK or self._is_void(self._parked[0])):
             _, ticket, pod = self._parked.popleft()
             if pod.ticket == ticket:
                 self._activate(pod, now)
         told = []
         for number, shelf in list(self._to_tell.items()):
-            if shelf.told_at is not None and shelf.told_at <= now:
+            if shelf.told_at is not None and shelf.told_at <= now + _SLACK:
                 del self._to_tell[number]
                 for pod in sorted(shelf.pods(), key=lambda each: each.rank):
                     if pod.message != shelf.message:
@@ -178,9 +180,9 @@ class SchedulingQueue:
         return min(times, default=None)
 
     def _ripen(self, now: float) -> None:
-        while self._backing_off and self._backing_off[0][0] <= now:
+        while self._backing_off and self._backing_off[0][0] <= now + _SLACK:
             heapq.heappush(self._active, heapq.heappop(self._backing_off)[1])
-        while self._delayed and self._delayed[0][0] <= now:
+        while self._delayed and self._delayed[0][0] <= now + _SLACK:
             _, ticket, pod = heapq.heappop(self._delayed)
             if pod.ticket == ticket:
                 self._activate(pod, 0.0)

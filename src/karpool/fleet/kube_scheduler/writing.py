@@ -25,6 +25,7 @@ from karpool.model.meta import condition
 from karpool.model.pod import Pod
 from karpool.model.volumes import SELECTED_NODE
 
+_MOMENT = 1e-6  # times are sums of floats
 _CONFLICT_SECONDS = 1.0  # until an event that we have not seen yet should have come
 
 
@@ -146,7 +147,7 @@ class Writer:
         if not open_claims:
             return None
         left = intent.since + self._settings.volume_seconds - self._clock.monotonic()
-        if left <= 0:
+        if left < _MOMENT:
             self._give_up(key)
             return None
         self._await_claims[key] = None
