@@ -129,3 +129,17 @@ def test_killed_after_any_write_it_ends_the_same() -> None:
             assert kill_at > 10
             return
     raise AssertionError("it never stops writing")
+
+
+def test_the_status_tells_how_far_it_came_although_no_more_pods_may_be_created() -> None:
+    async def story() -> Object:
+        async with living() as (cluster, admin):
+            await admin.create(STATEFULSETS, stateful(replicas=1))
+            await asyncio.sleep(0.1)
+            cluster.faults.fail("statefulset-controller", status=403, method="POST", path="/pods")
+            await admin.scale(STATEFULSETS, "web", 3, namespace="default")
+            await asyncio.sleep(60)
+            return await get(admin, STATEFULSETS, "web")
+
+    status = run_manual(story())["status"]
+    assert (status["replicas"], status["readyReplicas"], status["observedGeneration"]) == (1, 1, 2)

@@ -16,7 +16,7 @@ from karpool.fleet.workloads.history import History, forget_old, hash_of, rememb
 from karpool.fleet.workloads.pods import available_in, is_available, is_ready, new_pod
 from karpool.fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH, template_of
 from karpool.kube.decoding import Object
-from karpool.kube.errors import AlreadyExists
+from karpool.kube.errors import AlreadyExists, KubeError
 from karpool.kube.resource import PODS, PVCS, STATEFULSETS, Key
 from karpool.kube.workqueue import Requeue
 from karpool.model.pod import Pod
@@ -192,16 +192,28 @@ class StatefulSetController(Controller):
         steps = plan(
             rules_of(obj["spec"]), pods, history.update_hash, lambda pod: is_available(pod, min_ready, now)
         )
-        for pod in steps.delete:
-            await self.delete_dependent(self._pods, pod)
-            self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod {pod.name}")
-        for ordinal in steps.create:
-            await self._create(obj, history, ordinal)
+        failure = await self._carry_out(obj, history, steps)
         pods = self._numbered(obj)
         await self.write_status(obj, status_of(obj, pods, history, now))
+        if failure is not None:
+            raise failure
         await forget_old(self, obj, self._revisions, history, lambda: self._used(obj, history, pods))
         wait = available_in(pods.values(), min_ready, now)
         return Requeue(wait) if wait is not None else None
+
+    async def _carry_out(self, obj: Object, history: History, steps: Plan) -> KubeError | None:
+        """What stopped it, if anything did; the status has to say how far it came all the same."""
+        try:
+            for pod in steps.delete:
+                await self.delete_dependent(self._pods, pod)
+                self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod {pod.name}")
+            for ordinal in steps.create:
+                await self._create(obj, history, ordinal)
+        except KubeError as error:
+            if steps.create:
+                self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
+            return error
+        return None
 
     def _numbered(self, obj: Object) -> dict[int, Pod]:
         """Its pods by ordinal; a pod whose name is not of the set's making is left alone."""
