@@ -182,12 +182,12 @@ def _managed(manager: str, uid: str) -> dict[str, Any]:
 # The server process
 
 
-def pages(items: list[dict[str, Any]]) -> list[bytes]:
+def pages(items: list[dict[str, Any]], size: int = PAGE_SIZE) -> list[bytes]:
     found = []
-    for start in range(0, len(items), PAGE_SIZE):
-        more = str(start + PAGE_SIZE) if start + PAGE_SIZE < len(items) else ""
+    for start in range(0, len(items), size):
+        more = str(start + size) if start + size < len(items) else ""
         meta = {"resourceVersion": "500000", "continue": more}
-        found.append(msgspec.json.encode({"metadata": meta, "items": items[start : start + PAGE_SIZE]}))
+        found.append(msgspec.json.encode({"metadata": meta, "items": items[start : start + size]}))
     return found
 
 

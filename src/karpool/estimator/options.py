@@ -5,12 +5,14 @@ accepted with its default; those that have no effect here say so in their help. 
 cannot work is refused before anything starts.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from karpool.estimator import gates, node_autoscaler, node_resource, registry
 from karpool.estimator.addresses import PORT, listener
+from karpool.model import durations
 from karpool.model.errors import Invalid
 
 Kind = Literal["text", "number", "real", "switch", "duration", "list"]
@@ -157,18 +159,29 @@ def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -
         )
     errors += _provider_errors(options["node-capacity-providers"])
     known = {*registry.IN_TREE, *registry.installed()} if plugins is None else {*registry.IN_TREE, *plugins}
-    checks = (
+    checks: list[Callable[[], object]] = [
         lambda: gates.parse(options["feature-gates"]),
         lambda: listener("--metrics-bind-address", options["metrics-bind-address"]),
         lambda: listener("--health-probe-bind-address", options["health-probe-bind-address"]),
         lambda: _check_plugins(options["plugins"], options["node-capacity-providers"], known),
-    )
+        *(partial(_check_value, flag, options[flag.name]) for flag in FLAGS),
+    ]
     for check in checks:
         try:
             check()
         except Invalid as error:
             errors.append(str(error))
     return errors
+
+
+def _check_value(flag: Flag, value: Any) -> None:
+    name = f"--{flag.name}"
+    if flag.choices and value not in flag.choices:
+        raise Invalid(name, value, f"must be one of {', '.join(filter(None, flag.choices))}")
+    if flag.kind == "duration" and not flag.only_accepted and durations.seconds(value) < 0:
+        raise Invalid(name, value, "must not be negative")
+    if flag.kind in ("number", "real") and value < 0 and flag.name not in ("server-port", "parallelism", "v"):
+        raise Invalid(name, value, "must not be negative")
 
 
 def _provider_errors(providers: Sequence[str]) -> list[str]:

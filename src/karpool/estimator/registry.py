@@ -15,7 +15,7 @@ from karpool.estimator.framework import Plugin
 from karpool.estimator.gates import Gates
 from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.node_resource import NodeResourceEstimator
-from karpool.estimator.resource_quota import ResourceQuotaEstimator
+from karpool.estimator.resource_quota import Matching, ResourceQuotaEstimator
 from karpool.kube.clock import Clock, RealClock
 from karpool.model.errors import Invalid
 
@@ -33,6 +33,7 @@ class Settings:
     clock: Clock = field(default_factory=RealClock)
     providers: Sequence[str] = ()
     autoscaler_model: str = LIMITS
+    quota_scopes: Matching = "any"
     failure_threshold_seconds: float = limits_model.FAILURE_THRESHOLD_SECONDS
     recovery_interval_seconds: float = limits_model.RECOVERY_INTERVAL_SECONDS
 
@@ -76,7 +77,7 @@ IN_TREE: Mapping[str, Factory] = {
     node_resource.NAME: lambda settings: NodeResourceEstimator(),
     node_autoscaler.NAME: _node_autoscaler,
     resource_quota.NAME: lambda settings: ResourceQuotaEstimator(
-        enabled=settings.gates[gates.RESOURCE_QUOTA]
+        enabled=settings.gates[gates.RESOURCE_QUOTA], matching=settings.quota_scopes
     ),
 }
 BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)

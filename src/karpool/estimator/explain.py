@@ -1,0 +1,111 @@
+"""Why an estimate is what it is: the same plugins, with everything they said.
+
+The gRPC method `Explain`, `karpool capacity` and the tests render this one value.
+"""
+
+import json
+from dataclasses import dataclass
+
+from karpool.estimator.framework import Outcome
+from karpool.estimator.proto import explain_pb2 as pb
+from karpool.estimator.question import Question
+from karpool.estimator.request import (
+    ComponentSetsRequest,
+    EstimateRequest,
+    ReplicaRequirements,
+    ReplicasRequest,
+)
+from karpool.estimator.wire import Reader, saturated
+from karpool.model.errors import Invalid
+from karpool.model.shape import PodShape, shape_of
+from karpool.model.workload import pod_template
+from karpool.packing import reasons
+from karpool.packing.reasons import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`refusals`: why nodes that exist take no more than they were counted for."""
+
+    outcome: Outcome
+    refusals: tuple[Refusal, ...]
+    state_version: int
+
+
+def explanation(question: Question, outcome: Outcome) -> Explanation:
+    found: list[Refusal] = []
+    if question.snapshot.n:
+        for shape in shapes(question.request):
+            found += reasons.explain(question.room, shape)
+    return Explanation(outcome, tuple(dict.fromkeys(found)), question.snapshot.version)
+
+
+def shapes(request: EstimateRequest) -> list[PodShape]:
+    if isinstance(request, ComponentSetsRequest):
+        return list(dict.fromkeys(each.group.shape for each in request.components if each.replicas))
+    return [request.shape]
+
+
+def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:
+    """What a Pod, or the template of a workload, asks for, its topology included. Raises Invalid."""
+    try:
+        document = json.loads(manifest)
+    except (ValueError, RecursionError):
+        raise Invalid("manifest", manifest, "is not JSON") from None
+    return of_object(cluster, document)
+
+
+def of_object(cluster: str, document: object) -> ReplicasRequest:
+    pod = pod_template(document).pod
+    spec = pod.spec
+    wanted = ReplicaRequirements(shape_of(pod), pod.metadata.namespace, spec.priority_class_name)
+    return ReplicasRequest(cluster, wanted)
+
+
+def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
+    """The question inside, and whether it knows of topology. Raises Invalid or TooLarge."""
+    if message.manifest:
+        return of_manifest(message.cluster, message.manifest), True
+    reader = Reader()
+    assumed = reader.assumed(message.assumed_workloads)
+    if message.components:
+        components = reader.components(message.components, "components")
+        return ComponentSetsRequest(message.cluster, components, message.namespace, assumed), False
+    wanted = None
+    if message.HasField("replica_requirements"):
+        wanted = reader.replica_requirements(message.replica_requirements)
+    return ReplicasRequest(message.cluster, wanted, assumed), False
+
+
+def write(found: Explanation) -> pb.ExplainResponse:
+    outcome = found.outcome
+    return pb.ExplainResponse(
+        answer=saturated(outcome.answer),
+        code=outcome.code.value,
+        parts=[
+            pb.Part(
+                name=part.name,
+                amount=part.amount,
+                nodes=part.nodes,
+                instance_types=part.instance_types,
+                price_per_hour=part.price_per_hour,
+                reasons=part.reasons,
+            )
+            for part in outcome.parts
+        ],
+        plugins=[
+            pb.Verdict(
+                plugin=each.plugin,
+                role=each.role.value,
+                value=each.estimate.value,
+                code=each.estimate.code.value,
+                reasons=each.estimate.reasons,
+            )
+            for each in outcome.verdicts
+        ],
+        refusals=[
+            pb.Refusal(plugin=each.plugin, reason=each.reason, nodes=each.nodes, resolvable=each.resolvable)
+            for each in found.refusals
+        ],
+        state_version=found.state_version,
+    )

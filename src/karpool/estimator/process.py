@@ -1,0 +1,213 @@
+"""From flags to a running estimator: endpoints first, then clusters, then gRPC.
+
+The order is Karmada's, so that a probe finds /healthz while a large cluster is still
+being counted. Whatever cannot work ends the process before it answers anything.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from karpool.estimator import gates, options, registry
+from karpool.estimator.addresses import listener
+from karpool.estimator.member import Member, MemberSettings
+from karpool.estimator.metrics import Metrics
+from karpool.estimator.registry import Settings
+from karpool.estimator.running import Framework
+from karpool.estimator.server import EstimatorServer, not_ready
+from karpool.estimator.service import Service
+from karpool.estimator.tls import TlsFiles
+from karpool.kube import kubeconfig
+from karpool.kube.client import Client
+from karpool.kube.clock import Clock, RealClock
+from karpool.kube.errors import ConfigError
+from karpool.kube.health import Health, HealthServer
+from karpool.kube.http import HttpTransport
+from karpool.kube.kubeconfig import ClusterConfig
+from karpool.kube.kubeconfig_file import merge, read_file
+from karpool.model import durations
+from karpool.model.errors import ModelError
+
+log = structlog.get_logger(__name__)
+
+_FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
+
+
+class WrongOptions(ModelError):
+    """What is wrong with the flags, a line each."""
+
+
+@dataclass(frozen=True)
+class Running:
+    grpc_port: int
+    clusters: Sequence[str]
+
+
+async def run(
+    given: Mapping[str, Any],
+    stop: asyncio.Event,
+    *,
+    ready: Callable[[Running], None] = lambda running: None,
+) -> None:
+    """Serve until `stop` is set. Raises WrongOptions, ConfigError, Invalid or OSError if it cannot start."""
+    chosen = options.defaults() | dict(given)
+    if errors := options.validate(chosen):
+        raise WrongOptions("\n".join(errors))
+    members = configs(chosen)
+    async with AsyncExitStack() as stack:
+        collectors = CollectorRegistry()
+        clusters: dict[str, Member] = {}
+        health = Health()
+        health.add("readyz", "clusters", lambda: not_ready(clusters) if clusters else "not started yet")
+        for address in addresses(chosen):
+            host, port = address
+            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=collectors))
+        clock = RealClock()
+        metrics = Metrics(collectors, plugin_names(chosen))
+        for config in members:
+            client = Client(
+                HttpTransport(config, clock),
+                clock,
+                name=config.name,
+                qps=chosen["kube-api-qps"] or None,
+                burst=chosen["kube-api-burst"],
+                user_agent="karpool-estimator",
+            )
+            await stack.enter_async_context(client)
+            clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
+        await stack.enter_async_context(running(clusters))
+        service = Service(
+            clusters, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
+        )
+        server = EstimatorServer(
+            service,
+            clusters,
+            port=chosen["server-port"],
+            tls=tls_files(chosen),
+            concurrent=chosen["max-concurrent-requests"],
+            grace_seconds=durations.seconds(chosen["grace-period"]),
+        )
+        await stack.enter_async_context(server)
+        ready(Running(server.port, list(clusters)))
+        await stop.wait()
+        log.info("stopping")
+
+
+def configs(chosen: Mapping[str, Any]) -> list[ClusterConfig]:
+    """Where each cluster is, and its name. Raises ConfigError."""
+    path = Path(chosen["kubeconfig"]) if chosen["kubeconfig"] else None
+    if not chosen["fleet"]:
+        name = chosen["cluster-name"]
+        master = chosen["master"]
+        if path is None and master:
+            return [ClusterConfig(name, master.rstrip("/"))]
+        config = kubeconfig.load(path, cluster=name)
+        return [replace(config, server=master.rstrip("/")) if master else config]
+    if path is None:
+        raise ConfigError(
+            "--fleet needs --kubeconfig: a file whose contexts are the clusters, or a folder of files"
+        )
+    found = _of_folder(path) if path.is_dir() else _of_contexts(path)
+    if not found:
+        raise ConfigError(f"--fleet: {path} names no cluster")
+    return found
+
+
+def _of_folder(path: Path) -> list[ClusterConfig]:
+    # Mounted secrets hold their files a second time under names with two dots.
+    files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+    return [kubeconfig.load(each, cluster=_cluster_of(each)) for each in files]
+
+
+def _cluster_of(path: Path) -> str:
+    for ending in _FILE_ENDINGS:
+        if path.name.endswith(ending) and path.name != ending:
+            return path.name.removesuffix(ending)
+    return path.name
+
+
+def _of_contexts(path: Path) -> list[ClusterConfig]:
+    if not path.is_file():
+        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+    names = list(merge([read_file(path, "")]).contexts)
+    return [kubeconfig.load(path, context=name, cluster=name) for name in names]
+
+
+def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
+    known = {*registry.IN_TREE, *registry.installed()}
+    return registry.chosen(chosen["plugins"], chosen["node-capacity-providers"], known)
+
+
+def build_member(
+    name: str, client: Client, chosen: Mapping[str, Any], metrics: Metrics, clock: Clock
+) -> Member:
+    """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
+    switched = gates.parse(chosen["feature-gates"])
+    settings = Settings(
+        cluster=name,
+        gates=switched,
+        clock=clock,
+        providers=chosen["node-capacity-providers"],
+        autoscaler_model=chosen["autoscaler-model"],
+        quota_scopes=chosen["quota-scopes"],
+        failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),
+        recovery_interval_seconds=durations.seconds(chosen["recovery-interval"]),
+    )
+    plugins = registry.build(plugin_names(chosen), settings)
+    framework = Framework(
+        plugins.ours,
+        plugins.others,
+        timeout_seconds=durations.seconds(chosen["plugin-timeout"]),
+        observe=metrics.plugin,
+    )
+    rules = MemberSettings(
+        switched, durations.seconds(chosen["max-staleness"]), tuple(chosen["unschedulable-kinds"])
+    )
+    member = Member(name, client, plugins, framework, rules)
+    metrics.follow(member)
+    return member
+
+
+@asynccontextmanager
+async def running(members: Mapping[str, Member]) -> AsyncIterator[None]:
+    """Watch all clusters for the length of the context."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(member.run(), name=name) for name, member in members.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Where to answer probes and metrics; once, if both are to be in one place."""
+    flags = ("metrics-bind-address", "health-probe-bind-address")
+    found = [listener(f"--{flag}", chosen[flag]) for flag in flags]
+    return list(dict.fromkeys((each.host, each.port) for each in found if each is not None))
+
+
+def tls_files(chosen: Mapping[str, Any]) -> TlsFiles | None:
+    """None is plaintext: without both a certificate and its key the other TLS flags mean nothing."""
+    certificate, key = chosen["grpc-auth-cert-file"], chosen["grpc-auth-key-file"]
+    if not certificate or not key:
+        if certificate or key or chosen["grpc-client-ca-file"]:
+            log.warning(
+                "serving plaintext", reason="TLS needs --grpc-auth-cert-file and --grpc-auth-key-file"
+            )
+        return None
+    authority = chosen["grpc-client-ca-file"]
+    verify = bool(authority) and not chosen["insecure-skip-grpc-client-verify"]
+    return TlsFiles(Path(certificate), Path(key), Path(authority) if verify else None)
+
+
+def _cannot_tell_until_synced(chosen: Mapping[str, Any]) -> bool:
+    """Of many clusters, one that is still being counted must not cost a caller the others' answers."""
+    wanted = chosen["until-synced"]
+    return wanted == "unknown" or (not wanted and bool(chosen["fleet"]))

@@ -1,0 +1,225 @@
+"""The gRPC methods: read a request, ask the cluster it names, write the answer.
+
+Requests arrive as bytes and are decoded here, so that a message that cannot be
+read gets the status it deserves, and one that repeats is decoded once. Errors cost
+callers the answers of all other clusters, so whatever is not the request's own
+fault is answered with -1, "cannot tell".
+"""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from karpool.estimator import answering, explain, wire
+from karpool.estimator.answering import Refused, WrongCluster
+from karpool.estimator.framework import CANNOT_TELL, Code
+from karpool.estimator.member import Member
+from karpool.estimator.metrics import Call, Metrics
+from karpool.estimator.proto import explain_pb2, service_pb2
+from karpool.estimator.request import EstimateRequest, UnschedulableRequest
+from karpool.estimator.unschedulable import Unsupported
+from karpool.estimator.wire import Malformed, TooLarge
+from karpool.kube.clock import Clock, RealClock
+from karpool.kube.errors import KubeError, NotFound, StatusError
+from karpool.model.errors import Invalid
+
+log = structlog.get_logger(__name__)
+
+ESTIMATOR = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
+EXPLAINER = explain_pb2.DESCRIPTOR.services_by_name["Explainer"].full_name
+SLOW_SECONDS = 0.1
+_DETAILS_MAX = 1000
+_REMEMBERED = 1024  # decoded requests
+_REMEMBERED_BYTES = 8 * 1024  # of one request
+
+Context = grpc.aio.ServicerContext[Any, Any]
+R = TypeVar("R")
+
+
+class Unavailable(Exception):
+    """The cluster is not counted yet; a caller may try again."""
+
+
+class Decoder:
+    """Decoded requests by their bytes; schedulers ask the same again and again."""
+
+    def __init__(self, read: Callable[[bytes], R]) -> None:
+        self._read = read
+        self._known: dict[bytes, Any] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        found = self._known.get(data)
+        if found is None:
+            found = self._read(data)
+            if len(data) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    del self._known[next(iter(self._known))]
+                self._known[data] = found
+        return found
+
+
+class Service:
+    """`members` are the clusters served, by name. `cannot_tell_until_synced`: -1 instead of UNAVAILABLE."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        metrics: Metrics,
+        *,
+        clock: Clock | None = None,
+        cannot_tell_until_synced: bool = False,
+    ) -> None:
+        self._members = members
+        self._metrics = metrics
+        self._clock = clock or RealClock()
+        self._patient = cannot_tell_until_synced
+        self._read_replicas = Decoder(wire.read_replicas)
+        self._read_sets = Decoder(wire.read_component_sets)
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        estimator = {
+            "MaxAvailableReplicas": self.max_available_replicas,
+            "MaxAvailableComponentSets": self.max_available_component_sets,
+            "GetUnschedulableReplicas": self.get_unschedulable_replicas,
+        }
+        return [_handler(ESTIMATOR, estimator), _handler(EXPLAINER, {"Explain": self.explain})]
+
+    async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
+        return await self._estimated(
+            "MaxAvailableReplicas", self._read_replicas, wire.write_replicas, data, context
+        )
+
+    async def max_available_component_sets(self, data: bytes, context: Context) -> bytes:
+        write = wire.write_component_sets
+        return await self._estimated("MaxAvailableComponentSets", self._read_sets, write, data, context)
+
+    async def get_unschedulable_replicas(self, data: bytes, context: Context) -> bytes:
+        start = perf_counter()
+        call: Call = "GetUnschedulableReplicas"
+        try:
+            request = wire.read_unschedulable(data)
+            count = await self._unschedulable(request)
+        except Exception as error:
+            return await self._fail(call, error, perf_counter() - start, context)
+        self._metrics.answered(call, count, perf_counter() - start)
+        return wire.write_unschedulable(count)
+
+    async def explain(self, data: bytes, context: Context) -> bytes:
+        try:
+            message = wire.parse(explain_pb2.ExplainRequest, data)
+            request, topology = explain.read(message)
+            member = self._member(request.cluster)
+            if reason := member.not_ready():
+                raise Unavailable(reason)
+            question = member.question(request, topology=topology)
+            outcome = await member.framework.run(question)
+            return explain.write(explain.explanation(question, outcome)).SerializeToString()
+        except Exception as error:
+            status, _ = _status(error, sets=False)
+            return await _abort(context, status, str(error))
+
+    async def _estimated(
+        self,
+        call: Call,
+        read: Decoder,
+        write: Callable[[int], bytes],
+        data: bytes,
+        context: Context,
+    ) -> bytes:
+        start = perf_counter()
+        try:
+            answer = await self._estimate(read(data))
+        except Exception as error:
+            return await self._fail(call, error, perf_counter() - start, context)
+        seconds = perf_counter() - start
+        self._metrics.answered(call, answer, seconds)
+        if seconds > SLOW_SECONDS:
+            log.info("slow request", call=call, took_ms=round(seconds * 1000, 1), bytes=len(data))
+        return write(answer)
+
+    async def _estimate(self, request: EstimateRequest) -> int:
+        member = self._member(request.cluster)
+        if reason := member.not_ready():
+            if self._patient:
+                return CANNOT_TELL
+            raise Unavailable(reason)
+        if member.stale:
+            log.warning("cluster is stale", cluster=member.name, seconds=round(member.staleness()))
+            return CANNOT_TELL
+        question = member.question(request)
+        outcome = await member.framework.run(question)
+        if outcome.code is Code.ERROR:
+            raise answering.failure(outcome.reasons, sets=question.for_sets)
+        return outcome.answer
+
+    async def _unschedulable(self, request: UnschedulableRequest) -> int:
+        member = self._member(request.cluster)
+        reference = request.resource
+        if reference is None:
+            raise Refused("resource is nil")
+        if reason := member.not_ready():
+            raise Unavailable(reason)
+        start = perf_counter()
+        try:
+            count = await member.unschedulable(reference, request.threshold_ns, self._clock.now())
+        except NotFound as error:
+            group = reference.api_version.partition("/")[0] if "/" in reference.api_version else ""
+            kind = f"{reference.kind.lower()}s.{group}".rstrip(".")
+            self._metrics.step("error", "GetObjectFromCache", perf_counter() - start)
+            raise Refused(f'{kind} "{reference.name}" not found') from error
+        except ValueError as error:  # a name that cannot be part of a path
+            raise Refused(str(error)) from error
+        self._metrics.step("success", "GetWorkloadUnschedulablePods", perf_counter() - start)
+        return count
+
+    def _member(self, cluster: str) -> Member:
+        member = self._members.get(cluster)
+        if member is None:
+            answering.check_cluster(cluster, self._members)
+            raise AssertionError("unreachable")
+        return member
+
+    async def _fail(self, call: Call, error: Exception, seconds: float, context: Context) -> bytes:
+        status, rejection = _status(error, sets=call == "MaxAvailableComponentSets")
+        self._metrics.failed(call, seconds, rejection)
+        if isinstance(error, Invalid):
+            error = answering.failure([str(error)], sets=call == "MaxAvailableComponentSets")
+        if status is grpc.StatusCode.INTERNAL and not isinstance(error, Malformed):
+            log.error("request failed", call=call, exc_info=error)
+            return await _abort(context, status, f"{type(error).__name__}: see the estimator's log")
+        log.debug("request refused", call=call, reason=str(error), peer=context.peer())
+        return await _abort(context, status, str(error))
+
+
+def _status(error: Exception, *, sets: bool) -> tuple[grpc.StatusCode, str]:
+    """The status of a refusal, and what it is counted under."""
+    match error:
+        case Malformed():
+            return grpc.StatusCode.INTERNAL, "malformed"
+        case TooLarge():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"
+        case Unavailable():
+            return grpc.StatusCode.UNAVAILABLE, "not_synced"
+        case WrongCluster():
+            return grpc.StatusCode.UNKNOWN, "wrong_cluster"
+        case Invalid():
+            return grpc.StatusCode.UNKNOWN, "invalid"
+        case Refused() | Unsupported() | StatusError():
+            return grpc.StatusCode.UNKNOWN, ""
+        case KubeError():
+            return grpc.StatusCode.UNAVAILABLE, ""
+    return grpc.StatusCode.INTERNAL, ""
+
+
+async def _abort(context: Context, status: grpc.StatusCode, message: str) -> bytes:
+    printable = "".join(each if each.isprintable() else " " for each in message[:_DETAILS_MAX])
+    await context.abort(status, printable)
+
+
+def _handler(service: str, methods: Mapping[str, Callable[[bytes, Context], Any]]) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(
+        service, {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+    )

@@ -1,0 +1,104 @@
+"""Certificates of the gRPC server, read again when their files change.
+
+Files are looked at on each new connection, so that a renewed certificate or
+authority is used by the next handshake without a restart. A renewal that cannot
+be used (half written, key of another certificate) is reported, and the last good
+set stays in use.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from karpool.model.errors import Invalid
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """`client_ca` None: clients are not asked for a certificate."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [each for each in (self.certificate, self.key, self.client_ca) if each is not None]
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Changes whenever a file, or the link that a mounted secret is, does."""
+        found = [path.stat() for path in self._paths]
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """Raises Invalid naming the file."""
+        certificate, key = _content(self.certificate), _content(self.key)
+        _check_pair(self, certificate, key)
+        authority = None
+        if self.client_ca is not None:
+            authority = _content(self.client_ca)
+            try:
+                x509.load_pem_x509_certificates(authority)
+            except ValueError:
+                raise Invalid(
+                    "--grpc-client-ca-file", str(self.client_ca), "holds no PEM certificate"
+                ) from None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Raises Invalid when the files cannot be used now; later that is only reported."""
+    # The stubs forget that a fetcher returns None when there is nothing new.
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", _Reload(files).fetch)
+    return grpc.dynamic_ssl_server_credentials(
+        files.read(), fetch, require_client_authentication=files.client_ca is not None
+    )
+
+
+class _Reload:
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamp: object = files.stamp()
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called on every handshake; None means nothing new. Must not raise."""
+        try:
+            stamp = self._files.stamp()
+            if stamp == self._stamp:
+                return None
+            self._stamp = stamp
+            renewed = self._files.read()
+        except (Invalid, OSError) as error:
+            log.warning("renewed certificate not used", reason=str(error))
+            return None
+        log.info("certificate reloaded", certificate=str(self._files.certificate))
+        return renewed
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Invalid("certificate file", str(path), f"cannot be read: {error.strerror}") from None
+
+
+def _check_pair(files: TlsFiles, certificate: bytes, key: bytes) -> None:
+    try:
+        leaf = x509.load_pem_x509_certificates(certificate)[0]
+    except ValueError:
+        raise Invalid("--grpc-auth-cert-file", str(files.certificate), "holds no PEM certificate") from None
+    try:
+        private = load_pem_private_key(key, password=None)
+    except (ValueError, TypeError):
+        raise Invalid("--grpc-auth-key-file", str(files.key), "holds no unencrypted PEM key") from None
+    if private.public_key() != leaf.public_key():
+        reason = f"is not the key of {files.certificate}"
+        raise Invalid("--grpc-auth-key-file", str(files.key), reason)

@@ -1,0 +1,161 @@
+"""An estimator on a real port, in front of API servers in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from karpool.estimator import options, process
+from karpool.estimator.member import Member
+from karpool.estimator.metrics import Metrics
+from karpool.estimator.proto import estimator_pb2 as pb
+from karpool.estimator.proto import explain_pb2
+from karpool.estimator.server import EstimatorServer
+from karpool.estimator.service import ESTIMATOR, EXPLAINER, Service
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.resource import NAMESPACES, NODES, PODS
+from karpool.kube.transport import Transport
+
+Object = dict[str, Any]
+
+
+def node(name: str, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> Object:
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **more.pop("resources", {})}
+    return {
+        "metadata": {"name": name, "labels": more.pop("labels", {})},
+        "spec": more,
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def pod(name: str, cpu: str = "1", node: str = "", namespace: str = "default", **more: Any) -> Object:
+    meta = {"name": name, "namespace": namespace, **more.pop("metadata", {})}
+    status = more.pop("status", {"phase": "Running" if node else "Pending"})
+    container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+    spec: Object = {"containers": [container], **more}
+    if node:
+        spec["nodeName"] = node
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def requirements(cpu: str = "1", **more: Any) -> pb.ReplicaRequirements:
+    amounts = {"cpu": pb.Quantity(string=cpu).SerializeToString()}
+    return pb.ReplicaRequirements(resource_request_bytes=amounts, **more)
+
+
+def asks(cluster: str = "member1", cpu: str = "1", **more: Any) -> pb.MaxAvailableReplicasRequest:
+    return pb.MaxAvailableReplicasRequest(cluster=cluster, replica_requirements=requirements(cpu), **more)
+
+
+class World:
+    """One API server and a client of it that may do anything."""
+
+    def __init__(self) -> None:
+        self.clock = RealClock()
+        self.server = ApiServer(self.clock)
+        self.transport = InProcess(self.server)
+        self.client = Client(self.transport, self.clock, qps=None)
+
+    async def create(self, resource: Any, obj: Object) -> Object:
+        """With its status, which the API server keeps apart on creation."""
+        made = await self.client.create(resource, obj)
+        if "status" not in obj:
+            return made
+        meta = made["metadata"]
+        return await self.client.patch(
+            resource,
+            meta["name"],
+            {"status": obj["status"]},
+            namespace=meta.get("namespace"),
+            subresource="status",
+        )
+
+    async def add(self, *objects: Object) -> None:
+        for each in objects:
+            await self.create(PODS if "containers" in each["spec"] else NODES, each)
+
+    async def namespace(self, name: str) -> None:
+        await self.client.create(NAMESPACES, {"metadata": {"name": name}})
+
+
+@dataclass
+class Estimator:
+    """A running server, and calls to it."""
+
+    port: int
+    members: Mapping[str, Member]
+    registry: CollectorRegistry
+    channel: grpc.aio.Channel
+    calls: dict[str, Any] = field(default_factory=dict)
+
+    async def replicas(self, request: pb.MaxAvailableReplicasRequest) -> int:
+        data = await self.raw("MaxAvailableReplicas", request.SerializeToString())
+        return pb.MaxAvailableReplicasResponse.FromString(data).max_replicas
+
+    async def sets(self, request: pb.MaxAvailableComponentSetsRequest) -> int:
+        data = await self.raw("MaxAvailableComponentSets", request.SerializeToString())
+        return pb.MaxAvailableComponentSetsResponse.FromString(data).max_sets
+
+    async def unschedulable(self, threshold_seconds: float = 0, **resource: str) -> int:
+        request = pb.UnschedulableReplicasRequest(
+            cluster="member1",
+            resource=pb.ObjectReference(**resource),
+            unschedulable_threshold=int(threshold_seconds * 1e9),
+        )
+        data = await self.raw("GetUnschedulableReplicas", request.SerializeToString())
+        return pb.UnschedulableReplicasResponse.FromString(data).unschedulable_replicas
+
+    async def explain(self, **request: Any) -> explain_pb2.ExplainResponse:
+        message = explain_pb2.ExplainRequest(cluster="member1", **request)
+        data = await self.raw("Explain", message.SerializeToString(), EXPLAINER)
+        return explain_pb2.ExplainResponse.FromString(data)
+
+    async def raw(self, method: str, data: bytes, service: str = ESTIMATOR) -> bytes:
+        answer: bytes = await self.channel.unary_unary(f"/{service}/{method}")(data, timeout=30)
+        return answer
+
+    async def counted(self, until: Any = None) -> None:
+        """Wait until every cluster is counted, and until something is so."""
+        async with asyncio.timeout(20):
+            while any(member.not_ready() for member in self.members.values()) or (until and not until()):
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def serving(
+    transports: Mapping[str, Transport] | Transport, *, wait: bool = True, **flags: Any
+) -> AsyncIterator[Estimator]:
+    """An estimator for clusters by name, or for one that is called member1."""
+    given = transports if isinstance(transports, Mapping) else {"member1": transports}
+    chosen = options.defaults() | {"cluster-name": "member1"}
+    chosen |= {name.replace("_", "-"): value for name, value in flags.items()}
+    assert options.validate(chosen) == []
+    clock = RealClock()
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, process.plugin_names(chosen))
+    async with AsyncExitStack() as stack:
+        members = {
+            name: process.build_member(
+                name, Client(transport, clock, name=name, qps=None), chosen, metrics, clock
+            )
+            for name, transport in given.items()
+        }
+        await stack.enter_async_context(process.running(members))
+        patient = process._cannot_tell_until_synced(chosen)
+        service = Service(members, metrics, clock=clock, cannot_tell_until_synced=patient)
+        server = EstimatorServer(
+            service, members, host="127.0.0.1", tls=process.tls_files(chosen), grace_seconds=1.0
+        )
+        await stack.enter_async_context(server)
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
+        estimator = Estimator(server.port, members, registry, channel)
+        if wait:
+            await estimator.counted()
+        yield estimator
