@@ -34,15 +34,14 @@ GIB = 2**30
 ZONES = ("zone-a", "zone-b")
 
 
-def machine(
-    name: str, cpu: int, memory_gib: int, price: float, zones: tuple[str, ...] = ZONES
-) -> InstanceType:
+def machine(name: str, cpu: int, memory_gib: int, price: float, **devices: int) -> InstanceType:
     """0.1 CPU and 0.5 GiB of it are kept for the system; spot costs a third."""
     capacity = {"cpu": cpu * 1000, "memory": memory_gib * GIB, "pods": 50, "ephemeral-storage": 20 * GIB}
+    capacity |= {f"nvidia.com/{kind}": count for kind, count in devices.items()}
     allocatable = {**capacity, "cpu": cpu * 1000 - 100, "memory": memory_gib * GIB - GIB // 2}
     offerings = [
         Offering(zone, kind, price if kind == ON_DEMAND else price / 3)
-        for zone in zones
+        for zone in ZONES
         for kind in (ON_DEMAND, SPOT)
     ]
     labels = {INSTANCE_TYPE: name, ARCH: "amd64", OS: "linux"}
@@ -52,7 +51,12 @@ def machine(
 
 @cache
 def catalogue() -> Catalogue:
-    types = [machine("small", 2, 8, 0.10), machine("medium", 4, 16, 0.20), machine("large", 8, 32, 0.40)]
+    types = [
+        machine("small", 2, 8, 0.10),
+        machine("medium", 4, 16, 0.20),
+        machine("large", 8, 32, 0.40),
+        machine("accelerated", 8, 32, 3.00, gpu=1),
+    ]
     return Catalogue("test", "here", types)
 
 

@@ -82,6 +82,27 @@ def test_while_a_claim_waits_its_conditions_say_for_what() -> None:
     play(story)
 
 
+def test_a_node_is_not_initialised_before_its_devices_are_there() -> None:
+    async def story(stage: Stage) -> None:
+        stage.cloud.boot_badly(device_seconds=300)
+        await stage.pool()
+        body = pod("trainer")
+        body["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+        await stage.admin.create(PODS, body)
+        await asyncio.sleep(60)
+        (claim,) = await stage.claims()
+        assert claim.labels[INSTANCE_TYPE] == "accelerated"
+        assert status_of(claim, "Registered")[0] == "True"
+        assert status_of(claim, "Initialized") == ("Unknown", "ResourceNotRegistered")
+        await asyncio.sleep(200)
+        assert len(await stage.claims()) == 1  # what the claim promises counts until then
+        await stage.all_run(1)
+        (claim,) = await stage.claims()
+        assert status_of(claim, "Initialized")[0] == "True"
+
+    play(story)
+
+
 def test_the_claim_is_shaped_as_karpenter_shapes_it() -> None:
     async def story(stage: Stage) -> dict[str, Any]:
         await stage.pool(

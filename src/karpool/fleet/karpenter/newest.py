@@ -74,6 +74,9 @@ class Newest(Generic[T]):
         except NotFound:
             self._forget(obj)
             return None
+        except Conflict:
+            await self._read(obj.name)  # the watch may be far behind; whoever tries again needs the newest
+            raise
         return self._assume(answer)
 
     async def delete(self, obj: T) -> None:
