@@ -281,6 +281,25 @@ def test_a_member_that_leaves_is_emptied_first() -> None:
     assert binding["spec"]["clusters"] == [{"name": "east", "replicas": 4}]
 
 
+@pytest.mark.parametrize("evicts", [True, False])
+def test_a_member_is_gone_only_when_no_result_names_it_if_somebody_sees_to_that(evicts: bool) -> None:
+    async def story() -> bool:
+        settings = KarmadaSettings(taint_eviction=evicts)
+        async with fleet("east", lively=False, settings=settings) as world:
+            await world.control.components.crash("scheduler")
+            await deploy(world, 4)
+            await asyncio.sleep(2)
+            # Without a signature the taint manager does not touch it.
+            result = {"spec": {"clusters": [{"name": "east", "replicas": 4}]}}
+            await world.admin.patch(RESOURCEBINDINGS, "web-deployment", result, namespace="default")
+            await asyncio.sleep(5)
+            await unjoin(world.admin, "east")
+            await asyncio.sleep(30)
+            return await _gone(world, "east")
+
+    assert run_manual(story()) is not evicts
+
+
 def test_a_member_that_leaves_while_it_is_away_does_not_hold_the_fleet_up() -> None:
     async def story() -> tuple[bool, dict[str, int]]:
         async with fleet("east", "west", lively=False) as world:

@@ -22,8 +22,15 @@ from tests.fleet.karmada.acting import Fleet, deploy, deployment, fleet, policy
 
 COMPONENTS = tuple(karmada_components({}))
 SETTINGS = KarmadaSettings(graceful_eviction_timeout=20.0)
-# What is new in every run, or counts attempts.
-_PASSING = ("resourceVersion", "uid", "generation", "schedulerObservedGeneration", "lastScheduledTime")
+# What is new in every run, counts attempts, or (a template's observedGeneration) remembers the way.
+_PASSING = (
+    "resourceVersion",
+    "uid",
+    "generation",
+    "observedGeneration",
+    "schedulerObservedGeneration",
+    "lastScheduledTime",
+)
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
@@ -197,3 +204,40 @@ def test_errors_of_the_servers_are_survived(undisturbed: Object) -> None:
             return await state(world)
 
     assert run_manual(story()) == undisturbed
+
+
+def test_works_that_the_watch_has_not_told_of_are_not_forgotten() -> None:
+    async def story() -> tuple[list[Object], dict[str, int]]:
+        async with fleet("east", "west", lively=False) as world:
+            world.control.faults.late_events("informers", seconds=5.0, path="/works")
+            await deploy(world, 4)
+            await asyncio.sleep(2)
+            await world.admin.delete(DEPLOYMENTS, "web", namespace="default")
+            await asyncio.sleep(60)
+            return (await world.admin.list(WORKS)).items, await world.replicas()
+
+    assert run_manual(story()) == ([], {})
+
+
+def test_a_report_that_changes_faster_than_the_watch_tells_is_right_in_the_end() -> None:
+    async def story() -> list[Object]:
+        async with fleet("east", lively=False) as world:
+            await deploy(world, 2)
+            await asyncio.sleep(5)
+            late = world.control.faults.late_events("informers", seconds=3.0, path="/works")
+            there = world.at("east")
+            for ready in (1, 2, 1, 0):
+                status = {"observedGeneration": 1, "replicas": 2, "readyReplicas": ready}
+                await there.patch(
+                    DEPLOYMENTS, "web", {"status": status}, namespace="default", subresource="status"
+                )
+                await asyncio.sleep(1)
+            await asyncio.sleep(30)
+            late.end()
+            (work,) = await world.works("east")
+            (item,) = (await world.binding("web-deployment"))["status"]["aggregatedStatus"]
+            return [work["status"]["manifestStatuses"][0]["status"], item["status"]]
+
+    for told in run_manual(story()):
+        assert told["replicas"] == 2
+        assert "readyReplicas" not in told

@@ -361,6 +361,20 @@ def test_an_object_that_was_there_first_is_taken_over_only_on_request(resolution
     assert condition(binding, "FullyApplied")[0] == str(taken)
 
 
+def test_an_object_that_was_not_taken_over_outlives_the_template() -> None:
+    async def story() -> dict[str, int]:
+        async with fleet("east", lively=False) as world:
+            await world.at("east").create(DEPLOYMENTS, deployment(replicas=1))
+            await deploy(world, 2)
+            await asyncio.sleep(5)
+            await world.admin.delete(DEPLOYMENTS, "web", namespace="default")
+            await asyncio.sleep(10)
+            assert not (await world.admin.list(WORKS)).items
+            return await world.replicas()
+
+    assert run_manual(story()) == {"east": 1}
+
+
 def test_what_is_changed_or_deleted_in_a_member_is_put_right() -> None:
     async def story() -> list[dict[str, int]]:
         seen = []

@@ -56,7 +56,9 @@ def karmada_components(
     use = settings or KarmadaSettings()
     interpreter, gather = Interpreter(use.interpretations), use.gather_seconds
     components: dict[str, Build] = {
-        "cluster-controller": lambda context: ClusterController(context, use.clusters),
+        "cluster-controller": lambda context: ClusterController(
+            context, use.clusters, evicts=use.taint_eviction
+        ),
         "cluster-status-controller": lambda context: ClusterStatusController(context, members, use.status),
         "namespace-sync-controller": NamespaceSyncController,
         "resource-detector": lambda context: ResourceDetector(context, interpreter),

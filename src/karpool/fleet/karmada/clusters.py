@@ -96,10 +96,14 @@ def _pair(taint: Object) -> tuple[str, str]:
 
 
 class ClusterController:
-    def __init__(self, context: Context, settings: ClusterSettings | None = None) -> None:
+    def __init__(
+        self, context: Context, settings: ClusterSettings | None = None, *, evicts: bool = True
+    ) -> None:
+        """`evicts`: a taint manager runs, so that a cluster which leaves is no target in the end."""
         self._context = context
         self._client = context.client
         self._settings = settings or ClusterSettings()
+        self._evicts = evicts
         self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._spaces: Feed[Object] = context.informers.of(NAMESPACES)
@@ -214,13 +218,19 @@ class ClusterController:
             return LEAVE_RETRY
         except NotFound:
             pass
-        for feed in self._bindings:
-            for binding in feed.objects():
-                if any(each["name"] == name for each in binding["spec"].get("clusters") or ()):
-                    return LEAVE_RETRY
+        if self._evicts and self._is_target(name):
+            return LEAVE_RETRY
         kept = [each for each in finalizers if each != CLUSTER_FINALIZER]
         await self._patch(cluster, {"metadata": {"finalizers": kept or None}})
         return None
+
+    def _is_target(self, name: str) -> bool:
+        return any(
+            each["name"] == name
+            for feed in self._bindings
+            for binding in feed.objects()
+            for each in binding["spec"].get("clusters") or ()
+        )
 
     async def _patch(self, cluster: Object, patch: Object, *, subresource: str = "") -> Object:
         """Raises Conflict when the cluster is not as we know it: look again."""

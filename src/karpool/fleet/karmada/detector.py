@@ -9,6 +9,7 @@ import asyncio
 from typing import NamedTuple
 
 from karpool.fleet.karmada.bindings import (
+    BindingRef,
     binding_patch,
     claim_patch,
     new_binding,
@@ -55,6 +56,7 @@ class ResourceDetector:
         self._claimed: dict[tuple[str, str], dict[TemplateKey, None]] = {}
         self._claims: dict[TemplateKey, tuple[str, str]] = {}
         self._by_namespace: dict[str, dict[str, Object]] = {}
+        self._made: dict[BindingRef, Object] = {}  # bindings the watch has not told of yet
         self._own: Feed[Object] = context.informers.of(PROPAGATIONPOLICIES)
         self._wide: Feed[Object] = context.informers.of(CLUSTERPROPAGATIONPOLICIES)
         self._classes: Feed[Object] = context.informers.of(PRIORITYCLASSES)
@@ -90,6 +92,7 @@ class ResourceDetector:
             self._queue.add(key)
 
     def _on_binding(self, change: Change[Object]) -> None:
+        self._made.pop(BindingRef(*change.key), None)
         if change.type == "DELETED" and change.object is not None:
             self._queue.add(key_in(change.object["spec"]["resource"]))
 
@@ -197,12 +200,13 @@ class ResourceDetector:
     async def _bind(self, template: Object, policy: Object) -> Requeue | None:
         ref, claim = ref_for(template), claim_by(policy)
         spec = spec_for(template, policy, self._interpreter, self._schedule_priority(template, policy))
-        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        binding = self._bindings[bool(ref.namespace)].get(ref.key) or self._made.get(ref)
         if binding is None:
             try:
-                await self._client.create(
-                    ref.resource, new_binding(template, claim, spec), namespace=ref.where
-                )
+                body = new_binding(template, claim, spec)
+                made = await self._client.create(ref.resource, body, namespace=ref.where)
+                if ref.key not in self._bindings[bool(ref.namespace)]:
+                    self._made[ref] = made
                 return None
             except AlreadyExists:
                 binding = await self._client.get(ref.resource, ref.name, namespace=ref.where)
