@@ -25,6 +25,7 @@ from karpool.fleet.loading import load_objects
 from karpool.fleet.node_lifecycle import node_lifecycle
 from karpool.fleet.quota import enforce_quotas
 from karpool.fleet.runtime import Build
+from karpool.fleet.volumes import volumes
 from karpool.fleet.workloads import workload_components
 from karpool.kube.clock import Clock
 from karpool.kube.snapshot_file import read_objects
@@ -71,6 +72,7 @@ class LiveCluster:
             cluster.add("kube-scheduler", kube_scheduler(scheduler))
             cluster.add("kubelet", kubelet(self.cloud, self._kubelet))
             cluster.add("node-lifecycle", node_lifecycle(self.cloud))
+            cluster.add("volumes", volumes())
             if self.spec.autoscaler == "karpenter":
                 settings = KarpenterSettings(consolidates=self.spec.consolidation)
                 for name, build in karpenter_components(self.cloud, settings).items():

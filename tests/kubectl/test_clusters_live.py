@@ -1,0 +1,96 @@
+"""`karpool cluster start`, driven by kubectl alone: a thousand pods come and go, and a node is drained."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.kubectl, pytest.mark.timeout(240)]
+
+SPEED = "60"  # a node takes half a simulated minute to come
+
+
+class Live:
+    def __init__(self, binary: str, folder: Path) -> None:
+        self._kubectl = [binary, "--kubeconfig", str(folder / "kubeconfig")]
+        self._environment = {**os.environ, "HOME": str(folder)}
+        command = [sys.executable, "-m", "karpool.cli.main", "cluster", "start", "--speed", SPEED]
+        self.process = subprocess.Popen(
+            [*command, "--write-kubeconfig", str(folder / "kubeconfig")], stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        while "try: kubectl" not in (line := self.process.stderr.readline()):
+            assert line, "the clusters did not start"
+
+    def __call__(self, *args: str, stdin: str = "") -> str:
+        result = subprocess.run(
+            [*self._kubectl, *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, f"kubectl {' '.join(args)}: {result.stderr}"
+        return result.stdout
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        return list(json.loads(self("get", kind, "-o", "json"))["items"])
+
+    def until_none(self, kind: str) -> None:
+        deadline = time.monotonic() + 60
+        while self("get", kind, "-o", "name"):
+            assert time.monotonic() < deadline, f"there are still {kind}"
+
+
+@pytest.fixture
+def live(binary: str, tmp_path: Path) -> Iterator[Live]:
+    running = Live(binary, tmp_path)
+    yield running
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(timeout=20) == 0
+    running.process.stderr.close()  # type: ignore[union-attr]
+
+
+def test_a_thousand_pods_and_back(live: Live) -> None:
+    assert live.items("nodes") == []
+    live("create", "deployment", "web", "--image=web:1")
+    live("set", "resources", "deployment", "web", "--requests=cpu=100m,memory=64Mi")
+    live("scale", "deployment", "web", "--replicas=1000")
+    live("rollout", "status", "deployment/web", "--timeout=100s")
+
+    assert len(live.items("pods")) == 1000
+    nodes = live.items("nodes")
+    assert nodes
+    assert {claim["status"]["nodeName"] for claim in live.items("nodeclaims")} == {
+        node["metadata"]["name"] for node in nodes
+    }
+
+    live("scale", "deployment", "web", "--replicas=0")
+    live.until_none("pods")
+    live("delete", "nodeclaims", "--all", "--timeout=60s")
+    assert live.items("nodes") == []
+
+
+def test_a_drained_node_keeps_the_budget_and_a_deleted_claim_goes(live: Live) -> None:
+    live("create", "deployment", "web", "--image=web:1", "--replicas=4")
+    live("set", "resources", "deployment", "web", "--requests=cpu=1")
+    live("rollout", "status", "deployment/web", "--timeout=60s")
+    live("create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=3")
+    node = live.items("pods")[0]["spec"]["nodeName"]
+
+    live("drain", node, "--timeout=60s", "--ignore-daemonsets", "--force", "--delete-emptydir-data")
+    live("rollout", "status", "deployment/web", "--timeout=60s")
+    assert node not in {pod["spec"]["nodeName"] for pod in live.items("pods")}
+
+    (claim,) = [each for each in live.items("nodeclaims") if each["status"]["nodeName"] == node]
+    live("delete", "nodeclaim", claim["metadata"]["name"], "--timeout=60s")
+    assert node not in {each["metadata"]["name"] for each in live.items("nodes")}
