@@ -23,7 +23,6 @@ from karpool.fleet.karpenter.finalizing import (
     terminating,
     write_conditions,
 )
-from karpool.fleet.karpenter.rows import same_taint
 from karpool.fleet.karpenter.shared import Shared
 from karpool.kube.clock import parse_rfc3339
 from karpool.kube.errors import Conflict, NotFound
@@ -33,6 +32,7 @@ from karpool.model.karpenter import DISRUPTED, TERMINATION_FINALIZER, TERMINATIO
 from karpool.model.meta import condition
 from karpool.model.node import Node
 from karpool.model.pod import Pod
+from karpool.provisioning.expected import same_taint
 
 EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _CONFLICT_SECONDS = 0.05

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from karpool.fleet.karpenter.claims import wire_taint
-from karpool.fleet.karpenter.rows import is_ephemeral, same_taint
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import (
     INITIALIZED,
@@ -16,6 +15,7 @@ from karpool.model.karpenter import (
 from karpool.model.node import Node, allocatable
 from karpool.model.resources import show_amount
 from karpool.model.taints import Taint
+from karpool.provisioning.expected import is_ephemeral, same_taint
 
 DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
 

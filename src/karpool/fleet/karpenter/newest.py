@@ -82,7 +82,12 @@ class Newest(Generic[T]):
     async def delete(self, obj: T) -> None:
         try:
             await self._client.delete(self.resource, obj.name, uid=obj.metadata.uid)
-        except (NotFound, Conflict):  # gone, or another one of that name
+        except NotFound:
+            self._forget(obj)
+            return
+        except Conflict:
+            if await self.exists(obj.name, obj.metadata.uid):
+                raise  # not over yet; whoever wants it gone has to ask again
             self._forget(obj)
             return
         known = self._known.get(obj.name)

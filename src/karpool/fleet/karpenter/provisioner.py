@@ -17,7 +17,6 @@ from karpool.fleet.karpenter.announcing import FAILED_SCHEDULING_SECONDS
 from karpool.fleet.karpenter.batching import BatchWindow
 from karpool.fleet.karpenter.claims import Object, node_claim, wire_requirements
 from karpool.fleet.karpenter.conditions import READY
-from karpool.fleet.karpenter.rows import row_name
 from karpool.fleet.karpenter.shared import Shared
 from karpool.fleet.karpenter.view import View
 from karpool.kube.clock import Clock, parse_rfc3339
@@ -33,6 +32,7 @@ from karpool.model.pod import Pod
 from karpool.packing.new_nodes import Options, pack_new_nodes
 from karpool.packing.offerings import remaining
 from karpool.packing.planned import Packing, PendingPod, PlannedNode
+from karpool.provisioning.expected import row_name
 from karpool.state.snapshot import Snapshot
 
 log = structlog.get_logger(__name__)

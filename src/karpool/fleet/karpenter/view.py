@@ -1,14 +1,13 @@
 """The cluster as Karpenter sees it: nodes joined with claims, pods by node, usage by pool.
 
 Kept current by events, one change at a time. The packing kernel's `ClusterState` is
-fed with the rows of `rows`, so that nodes still coming up count as what they will be.
+fed with the rows of `provisioning.expected`, so that nodes still coming up count as what they will be.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from karpool.fleet.karpenter.newest import Newest
-from karpool.fleet.karpenter.rows import Daemons, counted_capacity, expected_row, row_name
 from karpool.fleet.runtime import Context
 from karpool.kube.informer import Change
 from karpool.kube.resource import (
@@ -40,6 +39,7 @@ from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.model.shape import shape_of
 from karpool.model.workload import pod_template
+from karpool.provisioning.expected import Daemons, counted_capacity, expected_row, row_name
 from karpool.state.cluster import ClusterState
 from karpool.state.snapshot import Snapshot
 

@@ -16,12 +16,12 @@ from karpool.fleet.karpenter.disruption.candidates import Candidate
 from karpool.fleet.karpenter.disruption.simulating import Move
 from karpool.fleet.karpenter.finalizing import claim_conditions, write_conditions
 from karpool.fleet.karpenter.provisioner import Provisioner
-from karpool.fleet.karpenter.rows import same_taint
 from karpool.fleet.karpenter.shared import Shared
 from karpool.kube.errors import Conflict, KubeError
 from karpool.kube.resource import NODECLAIMS, NODES
 from karpool.model.karpenter import DISRUPTED, NodeClaim
 from karpool.model.node import Node
+from karpool.provisioning.expected import same_taint
 
 log = structlog.get_logger(__name__)
 POLL_SECONDS = 1.0
