@@ -185,12 +185,30 @@ class Life:
 
     async def step(self) -> None:
         """Something happens, some time passes, and everything must hold."""
+        self._recover()
         for _ in range(self.random.randint(1, 3)):
             act = self.random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             with suppress(KubeError):
                 await act(self)
         await asyncio.sleep(self.random.choice((0.3, 2.0, 15.0, 60.0, 200.0)))
         self.check()
+
+    def _recover(self) -> None:
+        """What is broken does not stay so for long, or nothing else would happen."""
+        for component in self.cluster.components.components:
+            if not self.cluster.components.is_running(component):
+                self._down.setdefault(component, "crashed")
+        for component in list(self._down):
+            if self.random.random() < 0.4:
+                self._revive(component)
+        for zone in list(self._dark):
+            if self.random.random() < 0.2:
+                del self._dark[zone]
+                self.cloud.restore_zone(zone)
+                self.tell(f"zone {zone} is back")
+        if self._stock_outs and self.random.random() < 0.2:
+            self._stock_outs.pop(0).end()
+            self.tell("stock is back")
 
     def check(self) -> None:
         found = [*self.judge.violations, *after_a_step(world(self.cluster.server, self.cloud))]
@@ -302,6 +320,8 @@ class Life:
         budget = self.random.choice(
             (None, {"maxUnavailable": 1}, {"maxUnavailable": "30%"}, {"minAvailable": "50%"})
         )
+        if MAY_WAIT in labels:
+            budget = None  # pods that never come would make it block every drain
         self._workloads[kind, namespace, name] = budget is not None
         if budget is not None:
             selector = {"matchLabels": {"app": name}}
@@ -420,10 +440,6 @@ class Life:
             await self.cloud.terminate(chosen)
 
     async def stock_out(self) -> None:
-        if self._stock_outs and self.random.random() < 0.5:
-            self._stock_outs.pop().end()
-            self.tell("stock is back")
-            return
         draw = self.random
         type_, zone = draw.choice(("*", *TYPES)), draw.choice(("*", *ZONES))
         kind = draw.choice(("spot", "on-demand", "*"))
@@ -431,11 +447,7 @@ class Life:
         self.tell(f"no stock of {type_} {kind} in {zone}")
 
     async def zone_outage(self) -> None:
-        if self._dark:
-            zone = self._dark.popitem()[0]
-            self.cloud.restore_zone(zone)
-            self.tell(f"zone {zone} is back")
-        else:
+        if not self._dark:
             zone = self.random.choice(ZONES)
             self._dark[zone] = None
             self.cloud.fail_zone(zone)
@@ -453,9 +465,6 @@ class Life:
         )
 
     async def crash(self) -> None:
-        if self._down and self.random.random() < 0.7:
-            self._revive(self.random.choice(list(self._down)))
-            return
         component = self._some_component()
         if self.cluster.components.is_running(component):
             self._down[component] = "crashed"
@@ -473,6 +482,8 @@ class Life:
 
     async def pause(self) -> None:
         component = self._some_component()
+        if not self.cluster.components.is_running(component):
+            return
         self._down[component] = "paused"
         self.cluster.faults.pause(component)
         self.tell(f"{component} stands still")
