@@ -6,6 +6,7 @@ and takes the first that is in stock. Machines keep running until somebody
 terminates them, the spot market reclaims them, or their zone fails.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -213,23 +214,12 @@ class Cloud:
         return boot
 
     def interrupt(self, instance_id: str, notice_seconds: float = SPOT_NOTICE_SECONDS) -> None:
-        """Announce that a spot machine goes; `reclaim_due` takes it when the time has come."""
+        """Announce that a spot machine goes, and take it when the notice has run out."""
         instance = self.instances[instance_id]
         instance.state = "interrupted"
         instance.ends_at = self._clock.now() + notice_seconds
+        asyncio.get_running_loop().call_later(notice_seconds, self._end, instance)
         self._tell(instance)
-
-    def reclaim_due(self) -> float | None:
-        """Take the machines whose notice has run out; returns when the next one is due."""
-        due: float | None = None
-        for instance in list(self.instances.values()):
-            if instance.ends_at is None:
-                continue
-            if instance.ends_at <= self._clock.now():
-                self._end(instance)
-            elif due is None or instance.ends_at < due:
-                due = instance.ends_at
-        return due
 
     def _take(self, offer: Offer) -> bool:
         if not self.is_in_stock(offer):

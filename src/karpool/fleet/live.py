@@ -56,7 +56,7 @@ class LiveCluster:
         self.cloud = Cloud(self.catalogue, clock, self.embedded.random("cloud"), cloud)
         if spec.autoscaler == "cluster-autoscaler":
             self._autoscaler = self._cluster_autoscaler()
-        self._nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
+        self.nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
         enforce_quotas(self.embedded.server)
 
     @property
@@ -83,7 +83,7 @@ class LiveCluster:
 
     async def load(self, folder: Path) -> int:
         """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
-        objects = [*self._nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
+        objects = [*self.nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
         return await load_objects(self.embedded.client("loader"), objects)
 
     def _from_files(self, folder: Path) -> list[Object]:
