@@ -149,12 +149,7 @@ async def alive(seed: int, settings: KarpenterSettings | None = None) -> AsyncIt
         await admin.create(NAMESPACES, {"metadata": {"name": "team"}})
         await admin.create(RESOURCEQUOTAS, QUOTA)
         await admin.create(DAEMONSETS, AGENT)
-        life = Life(cluster, cloud, admin, judge, Random(seed))
-        market = asyncio.create_task(life.market())
-        try:
-            yield life
-        finally:
-            market.cancel()
+        yield Life(cluster, cloud, admin, judge, Random(seed))
 
 
 @dataclass
@@ -171,12 +166,6 @@ class Life:
     _faults: list[Fault] = field(default_factory=list)
     _down: dict[str, str] = field(default_factory=dict)  # component -> crashed or paused
     _dark: dict[str, None] = field(default_factory=dict)  # zones
-
-    async def market(self) -> None:
-        """The spot market takes machines back when their notice has run out."""
-        while True:
-            self.cloud.reclaim_due()
-            await asyncio.sleep(5)
 
     def tell(self, sentence: str) -> None:
         self.told.append(f"{self.cluster.clock.monotonic():7.1f} {sentence}")

@@ -1,0 +1,31 @@
+"""A run depends on its seed and on nothing else: not on the process, and not on how strings hash."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fleet.determinism_scenario import NODES
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(seed: int, hash_seed: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.fleet.determinism_scenario", str(seed)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_processes_that_hash_differently_agree_on_every_byte() -> None:
+    runs = [start(7, "1"), start(7, "2")]
+    digests = []
+    for run in runs:
+        out, _ = run.communicate(timeout=300)
+        assert run.returncode == 0
+        digests.append(out.splitlines()[-1].split())
+    assert int(digests[0][0]) >= NODES
+    assert digests[0] == digests[1]
