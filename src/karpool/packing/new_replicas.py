@@ -15,9 +15,9 @@ numbers is given; the difference is at most what the last machine's worth of lim
 Only for shapes whose placement does not depend on other pods. Not for concurrent use.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -151,28 +151,22 @@ class NewNodes:
                         for state in self._narrowing.reach(each.start, wants):
                             _add_way(known, each, state, ask, ports)
         settling = Settling(self._narrowing, launch)
-        return _Compiled(ways, asks[-1], self.pools, launch, settling, resources)
+        return _Compiled(ways, partial(explain, asks[-1], self.pools, launch, settling, resources))
 
 
 class _Compiled:
     """One shape: how each pool could launch for it, in the order in which that is tried."""
 
     def __init__(
-        self,
-        ways: Mapping[str, Sequence["_Way"]],
-        ask: Ask,
-        pools: Sequence[Pool],
-        launch: Sequence[Launchable],
-        settling: Settling,
-        resources: Sequence[str],
+        self, ways: Mapping[str, Sequence["_Way"]], refusals: Callable[[], tuple[PoolRefusal, ...]]
     ) -> None:
         self.ways = ways
-        self._explained = (ask, pools, launch, settling, resources)
+        self._explain = refusals
 
     @cached_property
     def _refusals(self) -> Mapping[str, tuple[PoolRefusal, ...]]:
         found: dict[str, list[PoolRefusal]] = {}
-        for refusal in explain(*self._explained):
+        for refusal in self._explain():
             found.setdefault(refusal.pool, []).append(refusal)
         return {pool: tuple(refusals) for pool, refusals in found.items()}
 
