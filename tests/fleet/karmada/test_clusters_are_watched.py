@@ -15,12 +15,23 @@ from karpool.fleet.karmada.summary import Models, Summary
 from karpool.kube.decoding import Object
 from karpool.kube.errors import NotFound
 from karpool.kube.informer import Change
-from karpool.kube.resource import CLUSTERS, CRDS, NAMESPACES, NODES, PODS, RESOURCEBINDINGS, WORKS, Key
+from karpool.kube.resource import (
+    CLUSTERS,
+    CRDS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PROPAGATIONPOLICIES,
+    RESOURCEBINDINGS,
+    WORKS,
+    Key,
+)
 from karpool.model import resources
 from karpool.model.meta import convert
 from karpool.model.node import Node
 from karpool.model.pod import Pod
-from tests.fleet.karmada.acting import Fleet, condition, deploy, fleet
+from tests.fleet.karmada.acting import Fleet, condition, deploy, deployment, fleet, policy
 from tests.fleet.karmada.test_templates_reach_members import CRD
 
 
@@ -249,6 +260,22 @@ def test_work_waits_for_a_member_to_come_back() -> None:
             return before, await world.replicas()
 
     assert run_manual(story()) == ({}, {"east": 3})
+
+
+def test_a_member_that_hangs_does_not_hold_the_others_up() -> None:
+    async def story() -> tuple[int, int]:
+        async with fleet("east", "west", lively=False) as world:
+            await asyncio.sleep(11)
+            world.clusters["west"].faults.hang("karmada")
+            kind = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
+            await world.admin.create(PROPAGATIONPOLICIES, policy(resourceSelectors=kind))
+            for number in range(30):
+                await world.admin.create(DEPLOYMENTS, deployment(f"web-{number}", 2))
+            await asyncio.sleep(2)
+            found = [(await world.at(name).list(DEPLOYMENTS)).items for name in ("east", "west")]
+            return len(found[0]), len(found[1])
+
+    assert run_manual(story()) == (30, 0)
 
 
 async def _gone(world: Fleet, name: str) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from karpool.fleet.karmada.affinity import matches_cluster
 from karpool.fleet.karmada.bindings import BindingRef, replaced
-from karpool.fleet.karmada.names import MANAGED, RETAIN_REPLICAS, binding_name, work_name
+from karpool.fleet.karmada.names import MANAGED, RETAIN_REPLICAS, binding_name, estimator_service, work_name
 from karpool.fleet.karmada.retention import has_drifted, may_write, retained
 from karpool.fleet.karmada.works import marked_manifest, new_work, plain_manifest, shares_of_completions
 from karpool.kube.decoding import Object
@@ -111,6 +111,13 @@ def test_names_are_upstreams() -> None:
     assert binding_name("ClusterRole", "system:Admin") == "system.admin-clusterrole"
     assert work_name("Deployment", "web", "a") != work_name("Deployment", "web", "b")
     assert work_name("Role", "a:B", "x").startswith("a.b-")
+
+
+def test_an_estimator_elsewhere_is_found_by_its_service() -> None:
+    service = estimator_service("east", "10.1.2.3.nip.io", 31234)
+    assert service["metadata"] == {"name": "karmada-scheduler-estimator-east", "namespace": "karmada-system"}
+    assert service["spec"]["type"] == "ExternalName"
+    assert service["spec"]["ports"] == [{"name": "grpc", "port": 10352, "targetPort": 31234}]
 
 
 def test_a_work_leads_back_to_its_binding() -> None:

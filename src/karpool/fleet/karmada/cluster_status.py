@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from karpool.fleet.karmada.members import Connection, Connections, Member
+from karpool.fleet.karmada.members import Connection, Connections, Member, start_in
 from karpool.fleet.karmada.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Object
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.karmada.summary import Models, Summary
@@ -107,7 +107,8 @@ class _Watched:
         self._nodes.add_sink(_Each(self.summary.on_node))
         definitions.add_sink(_Each(self._on_definition))
         informers: Sequence[Informer[Any]] = (self._pods, self._nodes, definitions)
-        self.tasks = [group.create_task(each.run(), name=f"{each.resource}") for each in informers]
+        started = [start_in(group, each.run(), f"{each.resource}") for each in informers]
+        self.tasks = [task for task in started if task is not None]
 
     @property
     def is_synced(self) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from karpool.fleet.karmada.members import Connection, Connections, Member, MemberInformers
+from karpool.fleet.karmada.members import Connection, Connections, Member, MemberInformers, MemberQueues
 from karpool.fleet.karmada.names import MANAGED, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE, Object
 from karpool.fleet.karmada.names import cluster_of as cluster_of_space
 from karpool.fleet.karmada.retention import has_drifted, may_write, retained
@@ -21,7 +21,7 @@ from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Re
 from karpool.kube.events import ref as event_ref
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERS, WORKS, Key, Resource
-from karpool.kube.workqueue import Requeue, WorkQueue
+from karpool.kube.workqueue import Requeue
 from karpool.model.meta import ObjectMeta, Wire
 
 APPLIED = ("Applied", "AppliedSuccessful", "Manifest has been successfully applied")
@@ -56,7 +56,7 @@ class ExecutionController:
     def __init__(self, context: Context, members: Mapping[str, Member]) -> None:
         self._context = context
         self._client = context.client
-        self._queue: WorkQueue[Key] = WorkQueue(context.clock, chance=context.random.random)
+        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
         self._connections = Connections(members)
         self._watches: MemberInformers[MemberObject] = MemberInformers(
             self._connections, MemberObject, lambda cluster, resource: _Watch(self, cluster, resource)
@@ -72,7 +72,8 @@ class ExecutionController:
         await self._context.informers.synced()
         async with asyncio.TaskGroup() as group:
             self._watches.group = group
-            await self._queue.run(looking_again(self._reconcile), workers=10)
+            self._queues.run_in(group)
+            await asyncio.Event().wait()  # members may come at any time
 
     # What wakes it
 
@@ -85,7 +86,11 @@ class ExecutionController:
         meta = change.object["metadata"]
         same = change.old is not None and meta.get("generation") == change.old["metadata"].get("generation")
         if not same or "deletionTimestamp" in meta:
-            self._queue.add(change.key)
+            self._add(change.key)
+
+    def _add(self, key: Key) -> None:
+        if cluster := cluster_of_space(key.namespace):
+            self._queues.of(cluster).add(key)
 
     def _on_cluster(self, change: Change[Object]) -> None:
         """A member that has become ready, or is about to leave, has work waiting."""
@@ -96,7 +101,7 @@ class ExecutionController:
         leaving = change.object is not None and "deletionTimestamp" in change.object["metadata"]
         if turned or leaving or change.type == "DELETED":
             for key in self._by_cluster.get(name, ()):
-                self._queue.add(key)
+                self._add(key)
 
     def on_member(self, place: _Place, change: Change[MemberObject]) -> None:
         """Somebody touched an object in a member, unless it was us."""
@@ -106,11 +111,11 @@ class ExecutionController:
         work = Key(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
         if change.type == "DELETED":
             self._written.pop(place, None)
-            self._queue.add(work)
+            self._add(work)
         elif self._written.get(place) != change.object.stamp and (
             change.old is None or change.old.stamp != change.object.stamp
         ):
-            self._queue.add(work)
+            self._add(work)
 
     # What it does
 

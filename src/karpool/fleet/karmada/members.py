@@ -6,15 +6,18 @@ so a fault aimed at that client cuts the member off.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from karpool.fleet.karmada.names import MANAGED, Object
+from karpool.kube.backoff import Chance
 from karpool.kube.client import Client
+from karpool.kube.clock import Clock
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.informer import Informer, Sink
-from karpool.kube.resource import ALL, CLUSTERS, Resource, Selection
+from karpool.kube.resource import CLUSTERS, Key, Resource, Selection
+from karpool.kube.workqueue import Reconcile, WorkQueue
 
 T = TypeVar("T")
 
@@ -156,8 +159,17 @@ class Connections:
         return self._made[name]
 
 
+def start_in(group: asyncio.TaskGroup, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
+    """A task of `group`; None when the component it belongs to is being stopped."""
+    try:
+        return group.create_task(work, name=name)
+    except RuntimeError:
+        work.close()
+        return None
+
+
 class MemberInformers(Generic[T]):
-    """What members hold of chosen kinds, watched from when each is first asked for.
+    """What members hold of ours, of chosen kinds, each watched from when it is first asked for.
 
     The tasks belong to `group`, and so end with the component.
     """
@@ -167,13 +179,10 @@ class MemberInformers(Generic[T]):
         connections: Connections,
         into: type[T],
         on_new: Callable[[str, Resource], Sink[T]],
-        *,
-        selection: Selection = OURS,
     ) -> None:
         self._connections = connections
         self._into = into
         self._on_new = on_new
-        self._selection = selection
         self._running: dict[tuple[str, Resource], tuple[Informer[T], asyncio.Task[Any]]] = {}
         self.group: asyncio.TaskGroup | None = None
 
@@ -184,9 +193,11 @@ class MemberInformers(Generic[T]):
         connection = self._connections.get(cluster)
         if connection is None or self.group is None:
             return None
-        informer = Informer(connection.client, resource, into=self._into, selection=self._selection)
+        informer = Informer(connection.client, resource, into=self._into, selection=OURS)
         informer.add_sink(self._on_new(cluster, resource))
-        task = self.group.create_task(informer.run(), name=f"{cluster} {resource}")
+        task = start_in(self.group, informer.run(), f"{cluster} {resource}")
+        if task is None:
+            return None
         self._running[(cluster, resource)] = (informer, task)
         return informer
 
@@ -196,17 +207,30 @@ class MemberInformers(Generic[T]):
             self._running.pop(key)[1].cancel()
 
 
-__all__ = [
-    "ALL",
-    "CALLER",
-    "OURS",
-    "Connection",
-    "Connections",
-    "Kinds",
-    "Member",
-    "MemberInformers",
-    "cluster_object",
-    "default_models",
-    "join",
-    "unjoin",
-]
+class MemberQueues:
+    """A queue of works for each member, so that one that hangs does not hold the others up."""
+
+    def __init__(self, clock: Clock, chance: Chance, reconcile: Reconcile[Key], *, workers: int = 4) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._reconcile = reconcile
+        self._workers = workers
+        self._queues: dict[str, WorkQueue[Key]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def of(self, cluster: str) -> WorkQueue[Key]:
+        queue = self._queues.get(cluster)
+        if queue is None:
+            queue = self._queues[cluster] = WorkQueue(self._clock, chance=self._chance)
+            self._start(cluster, queue)
+        return queue
+
+    def run_in(self, group: asyncio.TaskGroup) -> None:
+        """Work on what there is and on what comes, as part of `group`."""
+        self._group = group
+        for cluster, queue in self._queues.items():
+            self._start(cluster, queue)
+
+    def _start(self, cluster: str, queue: WorkQueue[Key]) -> None:
+        if self._group is not None:
+            start_in(self._group, queue.run(self._reconcile, workers=self._workers), cluster)

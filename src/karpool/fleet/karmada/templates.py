@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from karpool.fleet.karmada.members import Kinds
+from karpool.fleet.karmada.members import Kinds, start_in
 from karpool.fleet.karmada.names import Object
 from karpool.fleet.runtime import STRUCTS, Context, Feed
 from karpool.kube.informer import Change, Informer
@@ -65,7 +65,7 @@ class Templates:
             informer: Informer[Any] = Informer(self._context.client, resource, into=dict)
             self._held[(api_version, kind)] = informer
             informer.add_sink(sink)
-            self.group.create_task(informer.run(), name=f"templates {resource}")
+            start_in(self.group, informer.run(), f"templates {resource}")
         else:
             feed: Feed[Object] = self._context.informers.of(resource)
             self._held[(api_version, kind)] = feed

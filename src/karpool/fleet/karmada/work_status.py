@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from karpool.fleet.karmada.interpreting import Interpreter
-from karpool.fleet.karmada.members import Connections, Member, MemberInformers
+from karpool.fleet.karmada.members import Connections, Member, MemberInformers, MemberQueues
 from karpool.fleet.karmada.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.runtime import Context, Feed
@@ -17,7 +17,7 @@ from karpool.fleet.workloads.status import condition_of
 from karpool.kube.errors import NotFound
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERS, WORKS, Key, Resource
-from karpool.kube.workqueue import Requeue, WorkQueue
+from karpool.kube.workqueue import Requeue
 
 GATHER_SECONDS = 0.1
 UNSEEN_RETRY = Requeue(1.0)
@@ -55,7 +55,7 @@ class WorkStatusController:
         self._client = context.client
         self._interpreter = interpreter or Interpreter()
         self._gather = gather_seconds
-        self._queue: WorkQueue[Key] = WorkQueue(context.clock, chance=context.random.random)
+        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
         self._connections = Connections(members)
         self._watches: MemberInformers[Object] = MemberInformers(
             self._connections, dict, lambda cluster, resource: _Watch(self.on_member)
@@ -69,7 +69,8 @@ class WorkStatusController:
         await self._context.informers.synced()
         async with asyncio.TaskGroup() as group:
             self._watches.group = group
-            await self._queue.run(looking_again(self._reconcile), workers=5)
+            self._queues.run_in(group)
+            await asyncio.Event().wait()  # members may come at any time
 
     def _on_work(self, change: Change[Object]) -> None:
         if change.type == "DELETED" or change.object is None:
@@ -79,8 +80,9 @@ class WorkStatusController:
         # Our own writes come back too: what we compared with may have been older than the last one.
         old = (change.old or {}).get("status") or {}
         told = old.get("manifestStatuses") != change.object["status"].get("manifestStatuses")
-        if told or not _is_applied(change.old or {}):
-            self._queue.add(change.key)
+        cluster = cluster_of(change.key.namespace)
+        if cluster and (told or not _is_applied(change.old or {})):
+            self._queues.of(cluster).add(change.key)
 
     def _on_cluster(self, change: Change[Object]) -> None:
         if change.type == "DELETED":
@@ -90,7 +92,8 @@ class WorkStatusController:
         if change.object is not None:
             notes = change.object["metadata"].get("annotations") or {}
             work = Key(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
-            self._queue.add_after(work, self._gather)
+            if cluster := cluster_of(work.namespace):
+                self._queues.of(cluster).add_after(work, self._gather)
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         work = self._works.get(key)
