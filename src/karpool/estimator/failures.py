@@ -1,0 +1,200 @@
+"""Which pools, and which single offerings, do not deliver at present.
+
+A pool stops counting at once when a claim of it cannot be launched, when its nodes do
+not register, or after pods that it should serve have waited for the threshold without
+a new claim. An offering (type, zone, capacity type) stops counting at once when it is
+out of stock. Both count again after the recovery interval, after a success, or when
+the pool's limits or requirements change. Nothing here touches other pools.
+
+What is observed is only ever merged by taking the latest moment, so the order in which
+news arrives, and hearing it twice, change nothing: a restart that reads the same
+objects and events comes to the same verdicts. Verdicts are functions of the time that
+is passed in; moments are seconds since the epoch. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from karpool.packing.offerings import StockOut
+
+THRESHOLD_SECONDS = 180.0
+RECOVERY_SECONDS = 600.0
+NEVER = float("-inf")
+# A region sells some ten thousand offerings; beyond that the oldest are forgotten.
+_OFFERS_MAX = 20_000
+
+
+class Offer(NamedTuple):
+    instance_type: str
+    zone: str
+    capacity_type: str
+
+    def __str__(self) -> str:
+        return "/".join(each or "*" for each in self)
+
+
+class Cause(StrEnum):
+    LAUNCH = "LaunchFailed"
+    CAPACITY = "InsufficientCapacity"
+    REGISTRATION = "RegistrationFailed"
+    WAITING = "PodsWait"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a pool, or with `offer` one offering, does not count, and until when."""
+
+    cause: Cause
+    message: str
+    since: float
+    until: float
+    pool: str = ""
+    offer: Offer | None = None
+
+    def __str__(self) -> str:
+        return f"{self.cause.value}: {self.message}"
+
+
+class _Fault(NamedTuple):
+    """The latest of a kind; of two at the same moment the one whose text is larger, to be certain."""
+
+    at: float
+    message: str
+    pool: str = ""
+
+
+_NO_FAULT = _Fault(NEVER, "")
+
+
+@dataclass(slots=True)
+class _Pool:
+    fingerprint: object = None
+    changed: float = NEVER  # when its limits or requirements last did
+    succeeded: float = NEVER
+    claimed: float = NEVER  # when the last claim was made
+    faults: dict[Cause, _Fault] = field(default_factory=dict)
+    waiting: float | None = None  # since when pods wait that it should serve
+
+
+@dataclass(slots=True)
+class _Offering:
+    succeeded: float = NEVER
+    fault: _Fault = _NO_FAULT
+
+
+class Failures:
+    def __init__(
+        self,
+        *,
+        threshold_seconds: float = THRESHOLD_SECONDS,
+        recovery_seconds: float = RECOVERY_SECONDS,
+    ) -> None:
+        self._threshold = threshold_seconds
+        self._recovery = recovery_seconds
+        self._pools: dict[str, _Pool] = {}
+        self._offers: dict[Offer, _Offering] = {}
+
+    # Observing
+
+    def pool_seen(self, pool: str, fingerprint: object, now: float) -> None:
+        """`fingerprint` stands for limits and requirements: another one is a new chance."""
+        known = self._of(pool)
+        if known.fingerprint is not None and known.fingerprint != fingerprint:
+            known.changed = max(known.changed, now)
+        known.fingerprint = fingerprint
+
+    def pool_gone(self, pool: str) -> None:
+        self._pools.pop(pool, None)
+
+    def failed(self, pool: str, cause: Cause, at: float, message: str) -> None:
+        """The pool as a whole failed at a moment, which may be long past."""
+        faults = self._of(pool).faults
+        faults[cause] = max(faults.get(cause, _NO_FAULT), _Fault(at, message, pool))
+
+    def out_of_stock(self, pool: str, offers: Iterable[Offer], at: float, message: str) -> None:
+        """These offerings were refused to a claim of the pool. An empty part of one stands for any."""
+        for offer in offers:
+            known = self._offers.setdefault(offer, _Offering())
+            known.fault = max(known.fault, _Fault(at, message, pool))
+        if len(self._offers) > _OFFERS_MAX:
+            self._forget_oldest()
+
+    def claimed(self, pool: str, at: float) -> None:
+        known = self._of(pool)
+        known.claimed = max(known.claimed, at)
+
+    def succeeded(self, pool: str, offer: Offer | None, at: float) -> None:
+        """A node of the pool registered."""
+        known = self._of(pool)
+        known.succeeded = max(known.succeeded, at)
+        if offer is not None:
+            each = self._offers.setdefault(offer, _Offering())
+            each.succeeded = max(each.succeeded, at)
+
+    def waiting(self, since: Mapping[str, float]) -> None:
+        """By pool: since when the oldest pod waits that it should serve. Pools not named have none."""
+        for name, known in self._pools.items():
+            known.waiting = since.get(name)
+
+    # Verdicts
+
+    def of_pool(self, pool: str, now: float, *, waiting_since: float | None = None) -> Failure | None:
+        """Why a pool does not count now; `waiting_since` is in addition to what was observed."""
+        known = self._pools.get(pool)
+        if known is None:
+            return None
+        reset = max(known.succeeded, known.changed)
+        active = [
+            Failure(cause, fault.message, fault.at, fault.at + self._recovery, pool)
+            for cause, fault in known.faults.items()
+            if fault.at > reset and fault.at <= now < fault.at + self._recovery
+        ]
+        moments = [each for each in (known.waiting, waiting_since) if each is not None]
+        if moments and (late := self._late(known, pool, min(moments), now)) is not None:
+            active.append(late)
+        return max(active, key=lambda each: (each.until, each.cause), default=None)
+
+    def _late(self, known: _Pool, pool: str, since: float, now: float) -> Failure | None:
+        """Pods wait: so long to deliver, so long out, in turns, until something happens."""
+        start = max(since, known.claimed, known.succeeded, known.changed)
+        turn = self._threshold + self._recovery
+        if now - start < self._threshold or turn <= 0:
+            return None
+        begun = start + (now - start) // turn * turn
+        if now - begun < self._threshold:
+            return None
+        message = f"pods that it should serve have waited for {int(now - since)} s without a new claim"
+        return Failure(Cause.WAITING, message, begun + self._threshold, begun + turn, pool)
+
+    def of_offers(self, now: float) -> Iterator[Failure]:
+        for offer, known in self._offers.items():
+            fault = known.fault
+            pool = self._pools.get(fault.pool)
+            reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
+            if fault.at > reset and fault.at <= now < fault.at + self._recovery:
+                yield Failure(
+                    Cause.CAPACITY, fault.message, fault.at, fault.at + self._recovery, fault.pool, offer
+                )
+
+    def stock_outs(self, now: float) -> tuple[StockOut, ...]:
+        """What cannot be had at present, for the packing kernel; in a certain order."""
+        found = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
+        return tuple(StockOut(*(each or None for each in offer)) for offer in found)
+
+    def current(self, now: float) -> list[Failure]:
+        """Everything that does not count, pools first."""
+        pools = (self.of_pool(name, now) for name in sorted(self._pools))
+        offers = sorted(self.of_offers(now), key=lambda each: each.offer or Offer("", "", ""))
+        return [*(each for each in pools if each is not None), *offers]
+
+    # Inside
+
+    def _of(self, pool: str) -> _Pool:
+        return self._pools.setdefault(pool, _Pool())
+
+    def _forget_oldest(self) -> None:
+        by_age = sorted(self._offers, key=lambda offer: self._offers[offer].fault.at)
+        for offer in by_age[: len(by_age) - _OFFERS_MAX // 2]:
+            del self._offers[offer]

@@ -1,0 +1,154 @@
+"""Pools and offerings that do not deliver stop counting, and get another chance."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.estimator.failures import Cause, Failures, Offer
+from karpool.packing.offerings import StockOut
+
+SPOT_A = Offer("m5.large", "a", "spot")
+SPOT_B = Offer("m5.large", "b", "spot")
+POOLS = ("gpu", "cpu")
+
+moments = st.integers(0, 2000).map(float)
+news = st.one_of(
+    st.tuples(
+        st.just("failed"),
+        st.sampled_from(POOLS),
+        st.sampled_from(list(Cause)[:3]),
+        moments,
+        st.sampled_from("xy"),
+    ),
+    st.tuples(
+        st.just("out_of_stock"),
+        st.sampled_from(POOLS),
+        st.sampled_from([(SPOT_A,), (SPOT_A, SPOT_B)]),
+        moments,
+        st.sampled_from("xy"),
+    ),
+    st.tuples(st.just("claimed"), st.sampled_from(POOLS), moments),
+    st.tuples(st.just("succeeded"), st.sampled_from(POOLS), st.sampled_from([None, SPOT_A]), moments),
+)
+
+
+def told(observations, waiting=None):
+    failures = Failures()
+    for pool in POOLS:
+        failures.pool_seen(pool, "as it is", 0.0)
+    for name, *arguments in observations:
+        getattr(failures, name)(*arguments)
+    failures.waiting(waiting or {})
+    return failures
+
+
+@settings(max_examples=200)
+@given(st.lists(news, max_size=12), st.randoms(use_true_random=False), moments)
+def test_order_and_repetition_of_news_change_nothing(observations, random, now):
+    again = [*observations, *observations[: len(observations) // 2]]
+    random.shuffle(again)
+
+    assert told(observations).current(now) == told(again).current(now)
+
+
+@settings(max_examples=200)
+@given(st.lists(news, max_size=12), moments)
+def test_whatever_failed_counts_again_after_the_interval(observations, now):
+    failures = told(observations)
+
+    for failure in failures.current(now):
+        assert failure.since <= now < failure.until <= failure.since + 600.0
+    assert failures.current(2000.0 + 600.0) == []
+
+
+@settings(max_examples=100)
+@given(st.lists(news, max_size=12), moments)
+def test_the_trouble_of_one_pool_is_not_that_of_another(observations, now):
+    alone = [each for each in observations if each[1] == "gpu"]
+
+    assert told(observations).of_pool("gpu", now) == told(alone).of_pool("gpu", now)
+
+
+@settings(max_examples=100)
+@given(st.lists(news, max_size=12), moments, moments)
+def test_a_success_ends_every_failure_before_it(observations, at, later):
+    failures = told([*observations, ("succeeded", "gpu", SPOT_A, at)])
+    found = [
+        each for each in failures.current(at + later) if each.pool == "gpu" and each.offer in (None, SPOT_A)
+    ]
+
+    assert all(each.since > at for each in found)
+
+
+@settings(max_examples=200)
+@given(moments, st.floats(0, 5000))
+def test_pods_that_wait_take_a_pool_out_in_turns(since, age):
+    failures = told([], {"gpu": since})
+    failure = failures.of_pool("gpu", since + age)
+
+    assert (failure is not None) == (age % 780.0 >= 180.0)
+    assert failures.of_pool("cpu", since + age) is None
+
+
+def test_three_minutes_of_waiting_without_a_claim():
+    failures = told([], {"gpu": 1000.0})
+
+    assert failures.of_pool("gpu", 1179.0) is None
+    failure = failures.of_pool("gpu", 1180.0)
+    assert failure is not None
+    assert (failure.cause, failure.since, failure.until) == (Cause.WAITING, 1180.0, 1780.0)
+    assert failures.of_pool("gpu", 1780.0) is None
+
+
+def test_a_new_claim_is_a_sign_of_life():
+    assert told([("claimed", "gpu", 1100.0)], {"gpu": 1000.0}).of_pool("gpu", 1200.0) is None
+
+
+def test_pods_that_no_longer_wait_are_no_reason():
+    failures = told([], {"gpu": 0.0})
+    assert failures.of_pool("gpu", 200.0) is not None
+
+    failures.waiting({})
+
+    assert failures.of_pool("gpu", 200.0) is None
+
+
+def test_other_limits_or_requirements_are_another_chance():
+    failures = told(
+        [("failed", "gpu", Cause.LAUNCH, 100.0, "quota"), ("out_of_stock", "gpu", [SPOT_A], 100.0, "none")]
+    )
+    assert len(failures.current(150.0)) == 2
+
+    failures.pool_seen("gpu", "as it is", 200.0)
+    assert len(failures.current(210.0)) == 2
+    failures.pool_seen("gpu", "larger", 200.0)
+
+    assert failures.current(210.0) == []
+
+
+def test_an_offering_out_of_stock_leaves_the_pool_counting():
+    failures = told([("out_of_stock", "gpu", [SPOT_A, Offer("", "b", "")], 100.0, "none left")])
+
+    assert failures.of_pool("gpu", 110.0) is None
+    assert failures.stock_outs(110.0) == (StockOut(None, "b", None), StockOut("m5.large", "a", "spot"))
+    assert failures.stock_outs(700.0) == ()
+
+
+def test_what_lies_in_the_future_is_not_believed_yet():
+    """Clocks differ; a claim that fails tomorrow has not failed."""
+    assert told([("failed", "gpu", Cause.LAUNCH, 900.0, "x")]).of_pool("gpu", 100.0) is None
+
+
+def test_a_pool_that_is_gone_is_forgotten():
+    failures = told([("failed", "gpu", Cause.LAUNCH, 100.0, "x")])
+    failures.pool_gone("gpu")
+
+    assert failures.current(101.0) == []
+
+
+def test_offerings_do_not_pile_up():
+    failures = Failures()
+    for number in range(30_000):
+        failures.out_of_stock("gpu", [Offer(f"t{number}", "a", "spot")], float(number), "none")
+
+    assert len(failures._offers) <= 20_000
+    assert Offer("t29999", "a", "spot") in failures._offers
