@@ -1,7 +1,7 @@
 """An estimator on a real port, in front of API servers in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +81,29 @@ class World:
         for each in objects:
             await self.create(PODS if "containers" in each["spec"] else NODES, each)
 
+    async def workload(self, resource: Any, name: str, owner: Object | None = None, **spec: Any) -> Object:
+        """Create something that owns pods; what to write into its pods' ownerReferences."""
+        template = {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+        if resource.group == "apps":
+            spec = {"selector": {"matchLabels": {"app": name}}, "template": template, **spec}
+        elif resource.group == "batch":
+            template["spec"]["restartPolicy"] = "Never"
+            spec = {"template": template, **spec}
+        meta: Object = {"name": name, "namespace": "default", "labels": {"app": name}}
+        if owner:
+            meta["ownerReferences"] = [owner]
+        made = await self.client.create(resource, {"metadata": meta, "spec": spec})
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": name,
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+
     async def namespace(self, name: str) -> None:
         await self.client.create(NAMESPACES, {"metadata": {"name": name}})
 
@@ -121,11 +144,15 @@ class Estimator:
         answer: bytes = await self.channel.unary_unary(f"/{service}/{method}")(data, timeout=30)
         return answer
 
-    async def counted(self, until: Any = None) -> None:
+    async def counted(self, until: Callable[[], bool] = lambda: True) -> None:
         """Wait until every cluster is counted, and until something is so."""
-        async with asyncio.timeout(20):
-            while any(member.not_ready() for member in self.members.values()) or (until and not until()):
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not any(member.not_ready() for member in self.members.values()) and until())
+
+
+async def eventually(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - what is waited for is a state, not an event
+            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager

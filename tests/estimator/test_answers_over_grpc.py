@@ -77,9 +77,8 @@ async def test_a_malformed_quantity_is_an_estimation_error(world):
             await estimator.replicas(asks(cpu="oops"))
 
     assert refused.value.code() is grpc.StatusCode.UNKNOWN
-    assert refused.value.details().startswith(
-        "failed to estimate replicas: estimate replica plugins fails with [replicaRequirements.resourceRequest.cpu"
-    )
+    start = "failed to estimate replicas: estimate replica plugins fails with ["
+    assert refused.value.details().startswith(f"{start}replicaRequirements.resourceRequest.cpu")
 
 
 async def test_what_is_no_message_is_an_internal_error(world):

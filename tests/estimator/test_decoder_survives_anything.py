@@ -1,5 +1,6 @@
 """Hostile bytes: the right status, in bounded time, and the next caller is not affected."""
 
+from contextlib import suppress
 from random import Random
 
 import grpc
@@ -86,19 +87,15 @@ def mutated(random: Random) -> bytes:
 @settings(max_examples=300)
 @given(st.binary(max_size=400), st.sampled_from(READERS))
 def test_any_bytes_are_read_or_refused(data, read):
-    try:
+    with suppress(*REFUSALS):
         read(data)
-    except REFUSALS:
-        pass
 
 
 @settings(max_examples=300)
 @given(st.randoms(use_true_random=False), st.sampled_from(READERS))
 def test_any_damage_is_read_or_refused(random, read):
-    try:
+    with suppress(*REFUSALS):
         read(mutated(random))
-    except REFUSALS:
-        pass
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from karpool.model.shape import PodShape
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A request for 500m CPU in namespace "web", on nodes with a=3 in zone us-west, tolerating key1=value1:NoSchedule.
+# A request for 500m CPU in namespace "web", on nodes with a=3 in zone us-west, tolerating one taint.
 AFFINITY = "0a150a130a047a6f6e651202496e1a0775732d77657374"
 TOLERATION = "0a046b6579311205457175616c1a0676616c756531220a4e6f5363686564756c65"
 SELECTOR = "12060a0161120133"
@@ -125,7 +125,7 @@ def test_an_empty_quantity_is_an_error_and_an_absent_one_is_zero():
     empty = field(2, field(5, field(1, "637075") + field(2, "0a00")))
     absent = field(2, field(5, field(1, "637075") + field(2, "")))
 
-    with pytest.raises(Invalid, match="replicaRequirements.resourceRequest.cpu"):
+    with pytest.raises(Invalid, match=r"replicaRequirements\.resourceRequest\.cpu"):
         wire.read_replicas(bytes.fromhex(empty))
     assert wire.read_replicas(bytes.fromhex(absent)).shape.requests == ()
 

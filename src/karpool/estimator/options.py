@@ -178,8 +178,13 @@ def _check_value(flag: Flag, value: Any) -> None:
     name = f"--{flag.name}"
     if flag.choices and value not in flag.choices:
         raise Invalid(name, value, f"must be one of {', '.join(filter(None, flag.choices))}")
-    if flag.kind == "duration" and not flag.only_accepted and durations.seconds(value) < 0:
-        raise Invalid(name, value, "must not be negative")
+    if flag.kind == "duration" and not flag.only_accepted:
+        try:
+            seconds = durations.seconds(value)
+        except Invalid as error:
+            raise error.at(name) from None
+        if seconds < 0:
+            raise Invalid(name, value, "must not be negative")
     if flag.kind in ("number", "real") and value < 0 and flag.name not in ("server-port", "parallelism", "v"):
         raise Invalid(name, value, "must not be negative")
 

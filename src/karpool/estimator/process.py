@@ -1,7 +1,8 @@
-"""From flags to a running estimator: endpoints first, then clusters, then gRPC.
+"""From flags to a running estimator: probes first, then gRPC, then the clusters.
 
-The order is Karmada's, so that a probe finds /healthz while a large cluster is still
-being counted. Whatever cannot work ends the process before it answers anything.
+A probe finds /healthz while a large cluster is still being counted, and a caller finds
+a server that says UNAVAILABLE. Whatever cannot work ends the process before it
+answers anything.
 """
 
 import asyncio
@@ -81,7 +82,6 @@ async def run(
             )
             await stack.enter_async_context(client)
             clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
-        await stack.enter_async_context(running(clusters))
         service = Service(
             clusters, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
         )
@@ -94,6 +94,7 @@ async def run(
             grace_seconds=durations.seconds(chosen["grace-period"]),
         )
         await stack.enter_async_context(server)
+        await stack.enter_async_context(running(clusters))
         ready(Running(server.port, list(clusters)))
         await stop.wait()
         log.info("stopping")

@@ -66,7 +66,7 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 class _Reload:
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._stamp: object = files.stamp()
+        self._stamp: object = None  # so the first handshake reads once more: nothing is missed in between
 
     def fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """Called on every handshake; None means nothing new. Must not raise."""
