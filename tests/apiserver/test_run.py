@@ -1,6 +1,7 @@
 """The whole server as a person starts it: HTTPS, a token, a kubeconfig, data that stays."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from karpool.fleet.apiserver.run import Running, run_apiserver
+from karpool.kube.errors import ConfigError
 from tests.apiserver.serving import CONFIG_MAPS, config_map
 
 
@@ -77,3 +79,18 @@ async def test_a_port_that_is_taken_is_an_error_and_frees_the_data(tmp_path: Pat
             with pytest.raises(OSError, match="in use"):
                 async with running(port=server.port, data_dir=tmp_path / "data"):
                     pass
+
+
+async def test_an_address_that_cannot_be_had_is_named() -> None:
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1: .*; choose another port or address"):
+        async with running(host="192.0.2.1"):
+            pass
+
+
+async def test_a_device_is_not_replaced_by_a_kubeconfig(tmp_path: Path) -> None:
+    pipe = tmp_path / "kubeconfig"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        async with running(kubeconfig=pipe):
+            pass
+    assert pipe.is_fifo()

@@ -1,6 +1,7 @@
 """The command line: exit codes, help without loading everything, results on stdout, the rest on stderr."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_top_shows_people_a_table_and_the_pod_that_waits(manifest: Path, capsys:
 
     out = capsys.readouterr().out
     assert out.splitlines()[0].split()[:3] == ["NAME", "POOL", "TYPE"]
-    assert "7 nodes, 1 pods pending, $" in out
+    assert "7 nodes, 1 pod pending, $" in out
 
 
 def test_an_unknown_price_is_said_and_not_guessed(tmp_path: Path, capsys: Capture) -> None:
@@ -138,12 +139,61 @@ def test_a_bad_object_is_reported_and_the_rest_is_shown(manifest: Path, capsys: 
     assert "skipped: Node odd: status.allocatable.cpu: 'lots'" in captured.err
 
 
-def test_a_reader_that_leaves_is_no_error(manifest: Path) -> None:
-    command = f"{sys.executable} -m karpool.cli.main top --snapshot {manifest} | head -1"
+@pytest.mark.parametrize("nodes", [1, 5000], ids=["before the end", "in the middle"])
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path, nodes: int) -> None:
+    items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{each}"}} for each in range(nodes)]
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    command = f"{sys.executable} -m karpool.cli.main top --snapshot {path} | head -1"
     script = f"set -o pipefail; {command}"
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
 
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_document_that_is_no_object_is_reported_and_the_rest_is_shown(
+    manifest: Path, capsys: Capture
+) -> None:
+    with manifest.open("a") as file:
+        file.write("---\n- 1\n- 2\n")
+
+    assert run(["top", "--snapshot", str(manifest)], "karpool") == 0
+
+    captured = capsys.readouterr()
+    assert "7 nodes" in captured.out
+    assert captured.err.startswith("skipped: document ") and "has no kind" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(b"", "holds no token", id="nothing"),
+        pytest.param(b"two words", "holds no token", id="two words"),
+        pytest.param(b"first\nsecond", "holds no token", id="two lines"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read as text", id="binary"),
+    ],
+)
+def test_a_token_that_no_client_could_send_is_refused(
+    tmp_path: Path, capsys: Capture, content: bytes, words: str
+) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    kubeconfig = tmp_path / "kubeconfig"
+
+    arguments = ["apiserver", "--write-kubeconfig", str(kubeconfig), "--token-file", str(path)]
+    assert run(arguments, "karpool") == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: token file {path}: ") and words in error
+    assert not kubeconfig.exists()
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    assert run(["top", "--snapshot", str(path)], "karpool") == 1
+    assert "is not a regular file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -8,6 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.example import example_fleet
+from karpool.fleet.loading import load_objects
+from karpool.kube.client import Client
+from karpool.kube.http import HttpTransport
+from karpool.kube.kubeconfig import load
+from karpool.kube.resource import CONFIGMAPS
+from karpool.model.catalogue_files import load_shipped
+
 KARPOOL = [sys.executable, "-m", "karpool.cli.main"]
 
 
@@ -23,7 +32,7 @@ def test_up_without_a_terminal_shows_the_fleet_and_ends(tmp_path: Path) -> None:
     )
 
     assert result.returncode == 0, result.stderr
-    assert "7 nodes, 1 pods pending" in result.stdout
+    assert "7 nodes, 1 pod pending" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -57,7 +66,11 @@ async def test_a_snapshot_of_a_served_cluster_answers_like_the_cluster(tmp_path:
     server = await start_apiserver(tmp_path)
     try:
         saved, kubeconfig = str(tmp_path / "saved.gz"), str(tmp_path / "kubeconfig")
-        assert await karpool("snapshot", "--kubeconfig", kubeconfig, "-o", saved) != (1, "")
+        async with Client(HttpTransport(load(tmp_path / "kubeconfig"))) as client:
+            fleet = [*bundled_crds(KARPENTER), *example_fleet(load_shipped("us-east-1"))]
+            await load_objects(client, fleet)
+        status, said = await karpool("snapshot", "--kubeconfig", kubeconfig, "-o", saved)
+        assert (status, said.split(":")[0]) == (0, saved)
         live = await karpool("top", "--kubeconfig", kubeconfig, "-o", "json")
         file = await karpool("top", "--snapshot", saved, "-o", "json")
     finally:
@@ -65,26 +78,38 @@ async def test_a_snapshot_of_a_served_cluster_answers_like_the_cluster(tmp_path:
         assert await server.wait() == 0
 
     assert live == file
-    assert json.loads(live[1])["items"] == []
+    assert len(json.loads(live[1])["items"]) == 7
 
 
 async def test_a_data_dir_keeps_token_and_objects_over_kill_9(tmp_path: Path) -> None:
-    from karpool.kube import kubeconfig
-    from karpool.kube.client import Client
-    from karpool.kube.http import HttpTransport
-    from karpool.kube.resource import CONFIGMAPS
-
     data = ["--data-dir", str(tmp_path / "data")]
     server = await start_apiserver(tmp_path, *data)
-    async with Client(HttpTransport(kubeconfig.load(tmp_path / "kubeconfig"))) as client:
+    async with Client(HttpTransport(load(tmp_path / "kubeconfig"))) as client:
         await client.create(CONFIGMAPS, {"metadata": {"name": "kept", "namespace": "default"}})
         server.kill()
         await server.wait()
 
     server = await start_apiserver(tmp_path, *data)
-    async with Client(HttpTransport(kubeconfig.load(tmp_path / "kubeconfig"))) as client:
+    async with Client(HttpTransport(load(tmp_path / "kubeconfig"))) as client:
         found = await client.get(CONFIGMAPS, "kept", namespace="default")
     server.send_signal(signal.SIGINT)
 
     assert await server.wait() == 0
     assert found["metadata"]["name"] == "kept"
+
+
+async def test_a_second_server_on_the_same_data_is_told_who_has_it(tmp_path: Path) -> None:
+    first = await start_apiserver(tmp_path, "--data-dir", str(tmp_path / "data"))
+    arguments = ["--write-kubeconfig", str(tmp_path / "other"), "--data-dir", str(tmp_path / "data")]
+    second = await asyncio.create_subprocess_exec(
+        *KARPOOL, "apiserver", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await second.communicate()
+    first.send_signal(signal.SIGTERM)
+
+    assert await first.wait() == 0
+    assert second.returncode == 1
+    assert said.decode().splitlines() == [
+        f"error: data directory {tmp_path / 'data'} is in use by process {first.pid};"
+        " stop it, or use another directory"
+    ]

@@ -1,3 +1,5 @@
+from math import inf
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -28,6 +30,26 @@ def test_a_long_list_comes_in_pages_of_500():
         return pages, [dict(request.query)["limit"] for request in server.requests]
 
     assert virtually(scenario()) == ([500, 500, 201], ["500"] * 3)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, {30.0, 60.0}), (7.0, {7.0}), (inf, {60.0})])
+def test_the_limit_of_a_request_holds_for_lists_too(asked, given):
+    async def scenario():
+        server = crowded(1)
+        limits = set()
+        original = server.request
+
+        async def noting(request, *, timeout=None):
+            limits.add(timeout)
+            return await original(request, timeout=timeout)
+
+        server.request = noting
+        client = client_of(server, timeout=asked)
+        await client.list(PODS)
+        await client.get(PODS, "p00000", namespace="default")
+        return limits
+
+    assert virtually(scenario()) == given
 
 
 def test_selectors_and_namespace_are_sent_with_every_page():

@@ -1,6 +1,7 @@
 """Snapshots: complete or absent, readable or refused with a reason, and never telling."""
 
 import gzip
+import os
 import stat
 
 import msgspec
@@ -114,7 +115,16 @@ def test_kinds_that_are_missing_or_forbidden_are_noted(tmp_path):
     assert "does not have it" in noted["nodepools.karpenter.sh"]
     assert noted["persistentvolumes"] == "forbidden: cannot list persistentvolumes"
     assert "conversion webhook" in noted["jobs.batch"]
-    assert "does not have it" in noted["configmaps"]
+    assert "does not have it" in noted["configmaps/cluster-autoscaler-status"]
+
+
+def test_a_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(SnapshotError, match="is not a regular file; choose another place with -o"):
+        take(small_cluster(), tmp_path / "pipe")
+
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_cluster_that_forbids_everything_is_an_error(tmp_path):
@@ -340,10 +350,10 @@ def test_items_of_a_typed_list_are_given_their_kind(tmp_path):
     ("text", "words"),
     [
         pytest.param("", "is empty", id="empty"),
-        pytest.param("hello", "without kind or apiVersion", id="prose"),
+        pytest.param("hello", "no document with kind and apiVersion", id="prose"),
         pytest.param("a: [", "line", id="broken YAML"),
         pytest.param("{" * 100_000, "nested", id="deep"),
-        pytest.param("kind: Pod", "without kind or apiVersion", id="no apiVersion"),
+        pytest.param("kind: Pod", "no document with kind and apiVersion", id="no apiVersion"),
     ],
 )
 def test_what_is_no_manifest_is_refused_with_a_reason(tmp_path, text, words):

@@ -7,7 +7,7 @@ import click
 
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
-from karpool.fleet.apiserver.run import Running, run_apiserver
+from karpool.fleet.apiserver.run import Running, read_token, run_apiserver
 
 
 @click.command(epilog="Example: karpool apiserver --write-kubeconfig kube.yaml --data-dir ./data")
@@ -50,9 +50,7 @@ def apiserver(
     It listens on loopback with TLS and a bearer token, all of it in the kubeconfig that it writes.
     """
 
-    token = token_file.read_text().strip() if token_file else None
-    if token_file and not token:
-        raise click.UsageError(f"--token-file {token_file} is empty")
+    token = read_token(token_file) if token_file else None
 
     def ready(running: Running) -> None:
         note(f"listening on {running.url}")

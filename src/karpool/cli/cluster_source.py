@@ -6,11 +6,13 @@ Either way the result is the same `ClusterState`, so that a command cannot tell.
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from karpool.cli.options import ClusterOptions
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
+from karpool.kube.decoding import BadObject, Report, log_bad_objects
 from karpool.kube.http import HttpTransport
 from karpool.kube.resource import NAMESPACES, NODES, PODS, Resource
 from karpool.kube.snapshot_file import read_objects
@@ -18,36 +20,38 @@ from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.state.cluster import ClusterState, Namespace
 
-DEFAULT_TIMEOUT_SECONDS = 30.0
 _LISTED: tuple[tuple[Resource, type[Any]], ...] = ((NAMESPACES, Namespace), (NODES, Node), (PODS, Pod))
 
 
 @dataclass(frozen=True)
 class Loaded:
     state: ClusterState
+    undecodable: Sequence[BadObject] = ()
 
     @property
     def problems(self) -> Sequence[str]:
-        return [str(problem) for problem in self.state.problems]
+        """Every object that was left out, and why."""
+        return [str(problem) for problem in (*self.undecodable, *self.state.problems)]
 
 
 @asynccontextmanager
-async def connect(options: ClusterOptions) -> AsyncIterator[Client]:
+async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> AsyncIterator[Client]:
     config = kubeconfig.load(options.kubeconfig, context=options.context or "")
-    timeout = options.request_timeout_seconds
-    client = Client(HttpTransport(config), name=config.name, timeout=timeout or DEFAULT_TIMEOUT_SECONDS)
+    timeout = inf if options.request_timeout_seconds == 0 else options.request_timeout_seconds
+    client = Client(HttpTransport(config), name=config.name, timeout=timeout, report=report)
     async with client:
         yield client
 
 
 async def load_cluster(options: ClusterOptions) -> Loaded:
     state = ClusterState()
+    bad: list[BadObject] = []
     if options.snapshot is not None:
-        state.load(read_objects(options.snapshot))
-        return Loaded(state)
-    async with connect(options) as client:
-        await fill(state, client)
-    return Loaded(state)
+        state.load(read_objects(options.snapshot, report=bad.extend))
+    else:
+        async with connect(options, bad.extend) as client:
+            await fill(state, client)
+    return Loaded(state, bad)
 
 
 async def fill(state: ClusterState, client: Client) -> None:

@@ -29,6 +29,7 @@ def configure(verbosity: int, *, as_json: bool | None = None) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[min(verbosity, len(_LEVELS) - 1)]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        # Asked for each line: whoever redirects stderr later gets the lines as well.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )

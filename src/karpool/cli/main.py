@@ -30,8 +30,18 @@ _COMMANDS = {
 }
 
 
+class ReaderLeft(Exception):
+    """Whoever read our output has seen enough."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names and purposes before it has loaded them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click itself would end with 1
+            raise ReaderLeft from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -55,7 +65,9 @@ class LazyGroup(click.Group):
     epilog="Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of 'does not fit'.",
 )
 @click.version_option(__version__, "--version", prog_name="karpool", message="%(prog)s %(version)s")
-@click.option("-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="How much to log, 0 to 5.")
+@click.option(
+    "-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="How much to log: 1 decisions, 4 all."
+)
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Default: text in a terminal, else json."
 )
@@ -81,9 +93,9 @@ def run(arguments: Sequence[str], program: str) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`karpool top | head`): nothing is wrong, and nothing more can be said.
-        # What is still buffered would raise again at exit.
+    except ReaderLeft:
+        # `karpool top | head`: nothing is wrong, and nothing more can be said. What is still buffered
+        # would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

@@ -33,6 +33,10 @@ def machine(kind: str, content: dict[str, Any], form: str) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def note(text: str) -> None:
     """Something for the person, not for the pipe."""
     click.echo(text, err=True)

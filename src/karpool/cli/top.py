@@ -10,7 +10,7 @@ import click
 
 from karpool.cli.cluster_source import Loaded, load_cluster
 from karpool.cli.options import ClusterOptions, cluster_options, output_option
-from karpool.cli.output import columns, machine, note
+from karpool.cli.output import columns, counted, machine, note
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue
 from karpool.model.catalogue_files import load_shipped, shipped_regions
@@ -135,7 +135,8 @@ def render(loaded: Loaded, what: str, output: str) -> str:
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
     shown = table(entries, pools=what == "pools", wide=output == "wide")
-    return f"{shown}\n\n{snapshot.n} nodes, {len(snapshot.pending)} pods pending, {cost}"
+    pending = counted(len(snapshot.pending), "pod")
+    return f"{shown}\n\n{counted(snapshot.n, 'node')}, {pending} pending, {cost}"
 
 
 def _catalogues(snapshot: Snapshot) -> dict[str, Catalogue]:

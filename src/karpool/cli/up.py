@@ -81,7 +81,7 @@ async def _load_example(options: ClusterOptions) -> int:
 def _say_how_to_go_on(kubeconfig: Path, *, stays: bool) -> None:
     if stays:
         note(f"\nIn another terminal:\n  export KUBECONFIG={kubeconfig}")
-        note("  kubectl get nodes -o wide\n  kubectl get pods -A\n  kubectl drain general-3")
+        note("  kubectl get nodes -o wide\n  kubectl get pods -A\n  kubectl cordon general-3")
         note("  karpool top pools\nCtrl-C ends it.")
     else:
         note("\nRun `make up` (or `karpool up`) in a terminal and it stays, with a kubeconfig for kubectl.")

@@ -176,6 +176,10 @@ def _objects(workload: _Workload, nodes: list[str]) -> Iterator[Object]:
         yield _pod(workload, spec, next(number), None)
 
 
+def _running(container: str) -> Object:
+    return {"name": container, "ready": True, "restartCount": 0, "state": {"running": {}}}
+
+
 def _pod(workload: _Workload, spec: Object, number: int, node: str | None) -> Object:
     running = [
         {"type": kind, "status": "True"}
@@ -201,10 +205,6 @@ def _pod(workload: _Workload, spec: Object, number: int, node: str | None) -> Ob
         "status": {
             "phase": "Running" if node else "Pending",
             "conditions": running if node else waiting,
-            **(
-                {"containerStatuses": [{"name": workload.name, "ready": True, "restartCount": 0}]}
-                if node
-                else {}
-            ),
+            **({"containerStatuses": [_running(workload.name)]} if node else {}),
         },
     }

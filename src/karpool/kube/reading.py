@@ -24,12 +24,13 @@ T = TypeVar("T")
 # 500 is what client-go's pager uses. One big page decodes no faster and takes
 # 639 MiB instead of 274 for 50,000 pods.
 PAGE_SIZE = 500
+TIMEOUT = 30.0
 LIST_TIMEOUT = 60.0
 EXPIRED_LIST_TRIES = 3
 
 
 class Reader:
-    """One API server. `name` is the cluster's, for messages."""
+    """One API server. `name` is the cluster's, for messages; `timeout` limits each request, lists too."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Reader:
         qps: float | None = 50.0,
         burst: int = 100,
         retry: Retry = DEFAULT_RETRY,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         user_agent: str = USER_AGENT,
         field_manager: str = "karpool",
         chance: Chance = backoff.chance,
@@ -51,13 +52,14 @@ class Reader:
         self.clock = clock or RealClock()
         self.chance = chance
         self.report = report
+        self._list_timeout = timeout or LIST_TIMEOUT
         self._field_manager = field_manager  # under which the writing half owns what it sets
         self.rest = Rest(
             transport,
             self.clock,
             limiter=TokenBucket(qps, burst, self.clock) if qps else None,
             retry=retry,
-            timeout=timeout,
+            timeout=timeout or TIMEOUT,
             user_agent=user_agent,
             chance=chance,
             observe=observe,
@@ -133,7 +135,7 @@ class Reader:
                 query.append(("limit", str(page_size)))
             if token:
                 query.append(("continue", token))
-            answer = await self.rest.call("GET", path, query=query, timeout=LIST_TIMEOUT)
+            answer = await self.rest.call("GET", path, query=query, timeout=self._list_timeout)
             try:
                 page = decoding.decode_page(answer.body, into, resource)
             except Undecodable as error:

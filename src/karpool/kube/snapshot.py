@@ -37,6 +37,9 @@ class Wanted:
     selection: Selection = ALL
     name: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.resource}/{self.name}" if self.name else str(self.resource)
+
 
 # Works are left out on purpose: they embed whole manifests, Secrets included.
 WANTED: tuple[Wanted, ...] = (
@@ -112,7 +115,7 @@ async def take_snapshot(
                 count = await _copy(client, each, writer)
             except (Denied, NotFound, StatusError) as error:
                 last_error = error
-                summary.skipped.append(Skipped(str(each.resource), _why(error)))
+                summary.skipped.append(Skipped(str(each), _why(error)))
                 continue
             resource = str(each.resource)
             summary.counts[resource] = summary.counts.get(resource, 0) + count
@@ -153,7 +156,7 @@ def _line(resource: Resource, obj: Object) -> Object:
 
 def _why(error: StatusError) -> str:
     if isinstance(error, NotFound):
-        return "not there: this server does not have it"
+        return "this cluster does not have it"
     if isinstance(error, Denied):
         return f"forbidden: {error.message or error}"
     return str(error)
@@ -181,6 +184,8 @@ class _Writer:
 @contextmanager
 def _written(path: Path) -> Iterator[_Writer]:
     """A file that is there, complete and durable, or not at all. Only the owner may read it."""
+    if path.exists() and not path.is_file():
+        raise SnapshotError(f"{path}: is not a regular file; choose another place with -o")
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:

@@ -71,6 +71,8 @@ class ObjectFile:
         self.path = path
         self.footer: Footer | None = None
         self._report = report
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it is read twice, which a pipe cannot
+            self._fail("is not a regular file; save it to one first")
         self._compressed = self._begins(b"\x1f\x8b")
         self.header = self._read_header()
 
@@ -160,23 +162,32 @@ class ObjectFile:
         data = self._whole()
         if not data.strip():
             self._fail("is empty; expected a snapshot or manifests")
+        good = 0
+        for number, document in enumerate(self._documents(data), 1):
+            kind = _kind_of(document)
+            if kind.kind and kind.api_version:
+                good += 1
+                yield from self._unpacked(document, kind)
+            else:
+                self._report([BadObject("document", str(number), "has no kind or no apiVersion")])
+        if not good:
+            self._fail("holds no document with kind and apiVersion; expected Kubernetes objects")
+
+    def _documents(self, data: bytes) -> Iterator[bytes]:
         if data.lstrip()[:1] == b"{" and (documents := _json_documents(data)) is not None:
-            for document in documents:
-                yield from self._unpacked(document)
+            yield from documents
             return
         try:
             for document in safe_yaml.load_documents(data):
-                yield from self._unpacked(msgspec.json.encode(document))
+                yield msgspec.json.encode(document)
         except safe_yaml.Unusable as error:
             self._fail(f"{error}; expected a snapshot or manifests in YAML or JSON")
         except msgspec.MsgspecError as error:
             self._fail(f"holds a value that JSON cannot: {error}")
 
-    def _unpacked(self, document: bytes) -> Iterator[bytes | msgspec.Raw]:
+    def _unpacked(self, document: bytes, kind: _Kind) -> Iterator[bytes | msgspec.Raw]:
         """The object itself, or what a List holds; items of typed lists are given their kind."""
-        kind = _kind_of(document)
-        if not kind.kind or not kind.api_version:
-            self._fail("holds a document without kind or apiVersion; expected Kubernetes objects")
+        assert kind.kind is not None
         if not kind.kind.endswith("List"):
             yield document
             return

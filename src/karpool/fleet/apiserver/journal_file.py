@@ -23,6 +23,8 @@ from pathlib import Path
 
 import structlog
 
+from karpool.kube.errors import KubeError
+
 log = structlog.get_logger(__name__)
 
 VERSION = 1
@@ -35,7 +37,7 @@ _RECORD = struct.Struct("<I")
 _SNAPSHOT_FRAME_BYTES = 4 * 1024 * 1024
 
 
-class JournalError(Exception):
+class JournalError(KubeError):
     """The journal cannot be used, or no longer; says which file, why, and what to do."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from karpool.fleet.apiserver.private_files import write_private
+from karpool.fleet.apiserver.private_files import check_replaceable, write_private
 from karpool.kube.errors import ConfigError
 from karpool.kube.kubeconfig_file import SIZE_LIMIT
 from karpool.kube.safe_yaml import Unusable, load_documents
@@ -85,6 +85,7 @@ def _cluster(entry: ClusterEntry) -> dict[str, Any]:
 
 def _may_replace(path: Path) -> bool:
     """Whether nothing would be lost: no file, an empty one, or one with our clusters only."""
+    check_replaceable(path)  # to open a pipe would be to wait for its other end
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)

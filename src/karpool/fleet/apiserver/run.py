@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from karpool.fleet.apiserver import tls as certificates
-from karpool.fleet.apiserver.http import serve
+from karpool.fleet.apiserver.http import Listening, serve
 from karpool.fleet.apiserver.journal import Journal
 from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
 from karpool.fleet.apiserver.private_files import write_private
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.clock import Clock, RealClock
+from karpool.kube.errors import ConfigError
 
 CONTEXT = "karpool"
 _TOKEN_FILE = "token"  # noqa: S105 - the name of a file
@@ -53,12 +54,13 @@ async def run_apiserver(
     the port cannot be had, ConfigError or JournalError when a file cannot be used.
     """
     clock = RealClock()
-    secret = token or _kept_token(data_dir)
-    context, authority = _certificate(host, data_dir, clock) if tls else (None, b"")
+    # First, since it locks the directory: a second server must not touch the files of the first.
     journal = Journal(data_dir) if data_dir is not None else None
     server = ApiServer(clock, journal=journal, track_fields=True)
     try:
-        listening = await serve(server, host=host, port=port, tls=context, token=secret)
+        secret = token or _kept_token(data_dir)
+        context, authority = _certificate(host, data_dir, clock) if tls else (None, b"")
+        listening = await _listen(server, host, port, context, secret)
     except BaseException:
         await server.close()
         raise
@@ -73,14 +75,35 @@ async def run_apiserver(
         await listening.close()
 
 
+def read_token(path: Path) -> str:
+    """The bearer token in a file; raises ConfigError when no client could send it."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"token file {path}: cannot be read as text; name a file with one token") from None
+    if not token or not token.isprintable() or " " in token:
+        raise ConfigError(f"token file {path}: holds no token: one word without spaces is expected")
+    return token
+
+
+async def _listen(
+    server: ApiServer, host: str, port: int, context: ssl.SSLContext | None, secret: str
+) -> Listening:
+    try:
+        return await serve(server, host=host, port=port, tls=context, token=secret)
+    except OSError as error:
+        reason = (error.strerror or str(error)).rpartition(": ")[2].lower()
+        where = f"port {port} of {host}" if port else host
+        raise OSError(f"cannot listen on {where}: {reason}; choose another port or address") from error
+
+
 def _kept_token(data_dir: Path | None) -> str:
     """The token of a data directory, made on first use; a fresh one without a directory."""
     if data_dir is None:
         return secrets.token_urlsafe(32)
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = data_dir / _TOKEN_FILE
-    if path.exists() and (kept := path.read_text().strip()):
-        return kept
+    if path.exists():
+        return read_token(path)
     made = secrets.token_urlsafe(32)
     write_private(path, made.encode())
     return made
