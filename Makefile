@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
+LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test check format bench vectors lock clean
+.PHONY: help setup setup-dev up test check format bench soak vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ format: setup-dev ## format the code
 
 bench: setup-dev ## run the benchmarks: a table, and JSON in bench/results/
 	@$(BIN)/python -m bench $(BENCH)
+
+soak: setup-dev ## random lives of embedded clusters, long: make soak [LIVES=50]
+	@KARPOOL_SOAK=$(LIVES) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fleet/test_random_runs_keep_the_invariants.py
 
 vectors: setup-dev ## run golden vectors: make vectors VECTORS=DIR [KINDS=a,b]
 	@test -n "$(VECTORS)" || { echo 'usage: make vectors VECTORS=DIR [KINDS=a,b]' >&2; exit 2; }
