@@ -1,12 +1,11 @@
 """The same claims through both transports: our client believes our server, and the other way round."""
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing
 
 import pytest
 
 from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
@@ -14,7 +13,7 @@ from karpool.kube.errors import AlreadyExists, Conflict, Denied, Gone, NotFound,
 from karpool.kube.events import EventRecorder, ref
 from karpool.kube.http import HttpTransport
 from karpool.kube.informer import Informer
-from karpool.kube.kubeconfig import ClusterConfig, Source, User
+from karpool.kube.kubeconfig import ClusterConfig, User
 from karpool.kube.lease import LeaseElector
 from karpool.kube.resource import (
     CONFIGMAPS,
@@ -33,33 +32,10 @@ from karpool.kube.snapshot import read_objects, take_snapshot
 from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.state.cluster import ClusterState
-from tests.kube.loopback import AUTHORITY, server_context
-
-TOKEN = "integration-token"
+from tests.kube.both_transports import BOTH, TOKEN, in_process, running
 
 
-@asynccontextmanager
-async def over_https(server):
-    tls = server_context(AUTHORITY.issue("server", hosts=["127.0.0.1"]))
-    listening = await serve(server, tls=tls, token=TOKEN)
-    config = ClusterConfig("test", listening.url, ca=Source(data=AUTHORITY.pem), user=User(token=TOKEN))
-    transport = HttpTransport(config, env={})
-    try:
-        yield transport
-    finally:
-        await transport.close()
-        await listening.close()
-
-
-@asynccontextmanager
-async def in_process(server):
-    try:
-        yield InProcess(server)
-    finally:
-        await server.close()
-
-
-@pytest.fixture(params=[in_process, over_https], ids=["in process", "https"])
+@pytest.fixture(params=BOTH.values(), ids=BOTH)
 async def client(request):
     async with request.param(ApiServer(RealClock())) as transport:
         yield Client(transport, name="test", qps=None, retry=NEVER)
@@ -82,19 +58,6 @@ def node(name):
 
 def config_map(name, **data):
     return {"metadata": {"name": name, "namespace": "default"}, "data": data}
-
-
-@asynccontextmanager
-async def running(*coroutines):
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def until(condition):
