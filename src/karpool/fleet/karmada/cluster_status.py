@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from karpool.fleet.karmada.members import Connection, Connections, Member, start_in
+from karpool.fleet.karmada.members import Connection, Connections, Member, MemberQueues, start_in
 from karpool.fleet.karmada.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Object
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.karmada.summary import Models, Summary
@@ -22,7 +22,7 @@ from karpool.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CLUSTERS, CRDS, LEASES, NODES, PODS, Key
 from karpool.kube.rest import NEVER
-from karpool.kube.workqueue import Requeue, WorkQueue
+from karpool.kube.workqueue import Requeue
 from karpool.model.meta import ObjectMeta, Wire
 from karpool.model.node import Node
 from karpool.model.pod import Pod
@@ -46,6 +46,7 @@ class Ready(NamedTuple):
 WELL = Ready("True", "ClusterReady", "cluster is healthy and ready to accept workloads")
 UNWELL = Ready("False", "ClusterNotReady", "cluster is reachable but health endpoint responded without ok")
 UNREACHED = Ready("False", "ClusterNotReachable", "cluster is not reachable")
+COMPLETE = Ready("True", "Complete", "collected complete APIEnablements from the cluster")
 
 
 class Threshold:
@@ -98,6 +99,7 @@ class _Watched:
         self.summary = Summary()
         self.threshold = Threshold(settings)
         self.models: Any = None  # those the summary was last asked with
+        self.version = ""
         self.enablements: list[Object] | None = None
         client = connection.client
         self._pods = Informer(client, PODS, into=Pod, keep=False)
@@ -116,6 +118,12 @@ class _Watched:
 
     def _on_definition(self, change: Change[_Definition]) -> None:
         self.enablements = None  # what is served may be another now
+
+    async def learn(self) -> None:
+        """What the member is and serves, if that is not known or may have changed; raises KubeError."""
+        if self.enablements is None:
+            self.version = await self.connection.client.server_version()
+            self.enablements = await api_enablements(self.connection)
 
     def resources(self, models: Sequence[Object]) -> Object:
         if models != self.models:
@@ -147,7 +155,9 @@ class ClusterStatusController:
         self._settings = settings or StatusSettings()
         self._connections = Connections(members)
         self._watched: dict[str, _Watched] = {}
-        self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+        self._queues = MemberQueues(
+            context.clock, context.random.random, looking_again(self._reconcile), workers=1
+        )
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._clusters.on_change(self._on_cluster)
         self._group: asyncio.TaskGroup | None = None
@@ -156,7 +166,8 @@ class ClusterStatusController:
         await self._context.informers.synced()
         async with asyncio.TaskGroup() as group:
             self._group = group
-            await self._queue.run(looking_again(self._reconcile), workers=10)
+            self._queues.run_in(group)
+            await asyncio.Event().wait()  # members may come at any time
 
     def _on_cluster(self, change: Change[Object]) -> None:
         name = change.key.name
@@ -165,14 +176,14 @@ class ClusterStatusController:
         new, old = change.object, change.old
         marks = [each and each["metadata"].get("finalizers") for each in (new, old)]
         if old is None or marks[0] != marks[1] or new is None or new.get("spec") != old.get("spec"):
-            self._queue.add(name)
+            self._queues.of(name).add(change.key)
 
-    async def _reconcile(self, name: str) -> Requeue | None:
-        cluster = self._clusters.get(Key("", name))
+    async def _reconcile(self, key: Key) -> Requeue | None:
+        cluster = self._clusters.get(key)
         # The finalizer says that the cluster controller has made room for it.
         if cluster is None or CLUSTER_FINALIZER not in (cluster["metadata"].get("finalizers") or ()):
             return None
-        status = await self._observe(name, cluster)
+        status = await self._observe(key.name, cluster)
         if status is not None:
             await self._write(cluster, status)
         return Requeue(self._settings.period)
@@ -192,18 +203,19 @@ class ClusterStatusController:
                 return None
             await self._renew(name)
         ready = watched.threshold.adjusted(observed, condition_of(held, "Ready"), now)
+        if observed is not WELL:
+            watched.enablements = None  # it may come back as another version
         if observed is not WELL or ready.status != "True":
             return {"conditions": self._conditions(held, {"Ready": ready})}
         try:
-            version = await connection.client.server_version()
-            complete = await self._enablements(watched)
+            await watched.learn()
         except KubeError:
             return {"conditions": self._conditions(held, {"Ready": ready})}
-        status: Object = {"kubernetesVersion": version, "apiEnablements": watched.enablements}
+        status: Object = {"kubernetesVersion": watched.version, "apiEnablements": watched.enablements}
         if watched.is_synced:
             status["nodeSummary"] = watched.summary.nodes()
             status["resourceSummary"] = watched.resources(cluster["spec"].get("resourceModels") or ())
-        status["conditions"] = self._conditions(held, {"CompleteAPIEnablements": complete, "Ready": ready})
+        status["conditions"] = self._conditions(held, {"CompleteAPIEnablements": COMPLETE, "Ready": ready})
         return status
 
     def _watch(self, name: str, connection: Connection) -> _Watched:
@@ -221,11 +233,6 @@ class ClusterStatusController:
         except KubeError:
             return UNREACHED
         return WELL
-
-    async def _enablements(self, watched: _Watched) -> Ready:
-        if watched.enablements is None:
-            watched.enablements = await api_enablements(watched.connection)
-        return Ready("True", "Complete", "collected complete APIEnablements from the cluster")
 
     def _conditions(self, held: list[Object], wanted: Mapping[str, Ready]) -> list[Object]:
         now = rfc3339(self._context.clock.now())

@@ -208,7 +208,7 @@ class MemberInformers(Generic[T]):
 
 
 class MemberQueues:
-    """A queue of works for each member, so that one that hangs does not hold the others up."""
+    """A queue for each member, so that one that hangs does not hold the others up."""
 
     def __init__(self, clock: Clock, chance: Chance, reconcile: Reconcile[Key], *, workers: int = 4) -> None:
         self._clock = clock
