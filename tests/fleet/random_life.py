@@ -22,6 +22,7 @@ from karpool.fleet.kubelet import kubelet
 from karpool.fleet.node_lifecycle import node_lifecycle
 from karpool.fleet.quota import enforce_quotas
 from karpool.fleet.runtime import Build
+from karpool.fleet.volumes import volumes
 from karpool.fleet.workloads import workload_components
 from karpool.kube.client import Client
 from karpool.kube.errors import KubeError
@@ -37,6 +38,7 @@ from karpool.kube.resource import (
     PODS,
     RESOURCEQUOTAS,
     STATEFULSETS,
+    STORAGECLASSES,
     Resource,
 )
 from karpool.model.catalogue import Catalogue, InstanceType, Offering
@@ -106,6 +108,19 @@ QUOTA = {
     "metadata": {"name": "team", "namespace": "team"},
     "spec": {"hard": {"pods": "10", "requests.cpu": "6"}},
 }
+DISKS = {
+    "metadata": {"name": "disks"},
+    "provisioner": "embedded.karpool.dev/disks",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+CLAIM = {
+    "metadata": {"name": "data"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "disks",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
 AGENT: Object = {
     "metadata": {"name": "agent", "namespace": "kube-system"},
     "spec": {
@@ -139,6 +154,7 @@ async def alive(seed: int, settings: KarpenterSettings | None = None) -> AsyncIt
             "kube-scheduler": kube_scheduler(),
             "kubelet": kubelet(cloud),
             "node-lifecycle": node_lifecycle(cloud),
+            "volumes": volumes(),
             **karpenter_components(cloud, settings),
         }
         for name, build in builds.items():
@@ -149,6 +165,7 @@ async def alive(seed: int, settings: KarpenterSettings | None = None) -> AsyncIt
         await admin.create(NAMESPACES, {"metadata": {"name": "team"}})
         await admin.create(RESOURCEQUOTAS, QUOTA)
         await admin.create(DAEMONSETS, AGENT)
+        await admin.create(STORAGECLASSES, DISKS)
         yield Life(cluster, cloud, admin, judge, Random(seed))
 
 
@@ -290,9 +307,11 @@ class Life:
         if namespace == "team":
             labels[MAY_WAIT] = "quota"
         replicas = self.random.randint(2, 9)
-        extra = (
-            {"podManagementPolicy": "Parallel"} if kind is STATEFULSETS and self.random.random() < 0.5 else {}
-        )
+        extra: Object = {}
+        if kind is STATEFULSETS:
+            extra["podManagementPolicy"] = self.random.choice(("OrderedReady", "Parallel"))
+            if self.random.random() < 0.5:
+                extra["volumeClaimTemplates"] = [CLAIM]
         await self.admin.create(
             kind,
             {
@@ -443,8 +462,12 @@ class Life:
             self.tell(f"zone {zone} fails")
 
     async def bad_boot(self) -> None:
-        self.cloud.boot_badly(registers=False)
-        self.tell("the next machine will never register")
+        if self.random.random() < 0.5:
+            self.cloud.boot_badly(registers=False)
+            self.tell("the next machine will never register")
+        else:
+            self.cloud.boot_badly(device_seconds=400)
+            self.tell("the next machine will offer its devices late")
 
     # The control plane
 
@@ -484,6 +507,17 @@ class Life:
         self._faults.append(self.cluster.faults.fail(component, status=status, method=method, times=times))
         self.tell(f"{component} gets {times} times {status}")
 
+    async def hang(self) -> None:
+        component = self._some_component()
+        self._faults.append(self.cluster.faults.hang(component, times=self.random.randint(1, 3)))
+        self.tell(f"{component} waits for answers")
+
+    async def jump(self) -> None:
+        clock, seconds = self.cluster.clock, self.random.choice((-20.0, 40.0))
+        assert isinstance(clock, LoopClock)
+        clock.jump(seconds)
+        self.tell(f"the clock jumps by {seconds} s")
+
     async def late_events(self) -> None:
         path, seconds = (
             self.random.choice(("pods", "nodes", "nodeclaims", "")),
@@ -521,11 +555,13 @@ ACTIONS: Mapping[Act, int] = {
     Life.lose_machine: 2,
     Life.stock_out: 3,
     Life.zone_outage: 2,
-    Life.bad_boot: 1,
+    Life.bad_boot: 2,
     Life.crash: 8,
     Life.crash_at_write: 5,
     Life.pause: 2,
     Life.api_errors: 5,
+    Life.hang: 2,
+    Life.jump: 1,
     Life.late_events: 4,
     Life.repeated_events: 2,
     Life.cut_watches: 3,

@@ -10,17 +10,20 @@ import os
 import pytest
 
 from karpool.fleet.clock import run_manual
+from karpool.fleet.karpenter import KarpenterSettings
 from tests.fleet.invariants import when_quiet, workloads_are_complete, world
 from tests.fleet.random_life import MAY_WAIT, Life, alive
 
 QUIET_SECONDS = 3600.0
 SOAK = int(os.environ.get("KARPOOL_SOAK", "0"))
 FIRST = int(os.environ.get("KARPOOL_SOAK_FROM", "0"))
+SEEDS = range(FIRST, FIRST + SOAK) if SOAK else (1, 2, 4)
+STEPS = 120 if SOAK else 25
 
 
 def live(seed: int, steps: int) -> Life:
     async def main() -> Life:
-        async with alive(seed) as life:
+        async with alive(seed, KarpenterSettings(consolidates=seed % 2 == 1)) as life:
             for _ in range(steps):
                 await life.step()
             await life.heal()
@@ -34,15 +37,7 @@ def live(seed: int, steps: int) -> Life:
     return run_manual(main())
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_a_short_life(seed: int) -> None:
-    life = live(seed, 25)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_must_hold_holds(seed: int) -> None:
+    life = live(seed, STEPS)
     assert life.judge.bindings > 0
-
-
-@pytest.mark.skipif(
-    not SOAK, reason="takes long; set KARPOOL_SOAK to the number of lives, as `make soak` does"
-)
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SOAK))
-def test_a_long_life(seed: int) -> None:
-    live(seed, 120)
