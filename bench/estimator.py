@@ -242,6 +242,7 @@ async def together(port: int, clients: int, seconds: float) -> dict[str, Any]:
     ordered = sorted(took)
     return {
         "rate": len(took) / seconds,
+        "requests": next(numbers),
         "p50": statistics.median(took),
         "p99": ordered[int(len(ordered) * 0.99)],
         "errors": errors,
@@ -307,6 +308,12 @@ def memory_mib(pid: int) -> float:
     return int(found[1]) / 1024
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time so far: what a busy machine does not change."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def load(port: int, clients: int, seconds: float = SECONDS) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.estimator", "load", str(port), str(clients), str(seconds)]
     found: dict[str, Any] = json.loads(
@@ -349,9 +356,12 @@ def benchmarks() -> Iterator[Result]:
                 found = load(port, clients)
                 yield from _loaded(f"{clients} clients", found, 1500.0, None)
             change(url, 100.0)
+            before = cpu_seconds(pid)
             found = load(port, 32)
+            used = (cpu_seconds(pid) - before) / found["requests"] * 1e3
             yield from _loaded("32 clients, 100 pod changes/s", found, 1000.0, 30.0)
             change(url, 0.0)
+            yield result("estimator: CPU time per request of that", "ms", [used], None)
             yield result("estimator: memory under load", "MiB", [memory_mib(pid)], 400.0)
 
 

@@ -6,6 +6,7 @@ answers anything.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from karpool.estimator.member import Member, MemberSettings
 from karpool.estimator.metrics import Metrics
 from karpool.estimator.registry import Settings
 from karpool.estimator.running import Framework
-from karpool.estimator.server import EstimatorServer, not_ready
+from karpool.estimator.server import POLL_SECONDS, EstimatorServer, not_ready
 from karpool.estimator.service import Service
 from karpool.estimator.tls import TlsFiles
 from karpool.kube import kubeconfig
@@ -94,7 +95,7 @@ async def run(
             grace_seconds=durations.seconds(chosen["grace-period"]),
         )
         await stack.enter_async_context(server)
-        await stack.enter_async_context(running(clusters))
+        await stack.enter_async_context(running(clusters, counted=_freeze))
         ready(Running(server.port, list(clusters)))
         await stop.wait()
         log.info("stopping")
@@ -176,15 +177,31 @@ def build_member(
 
 
 @asynccontextmanager
-async def running(members: Mapping[str, Member]) -> AsyncIterator[None]:
-    """Watch all clusters for the length of the context."""
+async def running(
+    members: Mapping[str, Member], *, counted: Callable[[], None] | None = None
+) -> AsyncIterator[None]:
+    """Watch all clusters for the length of the context; `counted` is called once all are."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(member.run(), name=name) for name, member in members.items()]
+        if counted is not None:
+            tasks.append(group.create_task(_call_when_counted(members, counted)))
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
+
+
+async def _call_when_counted(members: Mapping[str, Member], counted: Callable[[], None]) -> None:
+    while not_ready(members):  # noqa: ASYNC110 - a state of many informers, not an event of one
+        await asyncio.sleep(POLL_SECONDS)
+    counted()
+
+
+def _freeze() -> None:
+    """Spare what was counted from garbage collection: looking through 5,000 nodes' worth takes 20 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:

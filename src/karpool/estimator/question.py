@@ -44,6 +44,8 @@ class Question:
 
     @cached_property
     def deduction(self) -> Deduction:
+        if not self.assumed:
+            return Deduction(self.snapshot)
         workloads = ([each.group for each in workload.components] for workload in self.assumed)
         return deducted(self.snapshot, workloads, topology=self.topology)
 
@@ -70,12 +72,10 @@ def deducted(
     """
     filling = Filling(snapshot, topology=topology)
     left: list[tuple[Group, ...]] = []
-    placed_any = False
     for groups in workloads:
         for index, group in enumerate(groups):
-            placed_any = True
             placed = filling.place(group)
             if placed < group.replicas:
                 left.append((Group(group.shape, group.replicas - placed), *groups[index + 1 :]))
                 break
-    return Deduction(filling.snapshot() if placed_any else snapshot, tuple(left))
+    return Deduction(filling.snapshot(), tuple(left))

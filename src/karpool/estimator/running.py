@@ -6,7 +6,7 @@ estimate has the code Unknown. Only `Invalid`, from one of ours, is about the re
 itself, and becomes an Error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +22,7 @@ from karpool.estimator.framework import (
     Outcome,
     Plugin,
     Point,
+    Role,
     Verdict,
     answers_without_nodes,
     merged,
@@ -54,7 +55,9 @@ class Framework:
         observe: Observe = _unobserved,
     ) -> None:
         self.plugins = (*trusted, *others)
-        self._trusted, self._others = tuple(trusted), tuple(others)
+        # Looked up once: asking a plugin what it can do takes as long as asking it.
+        self._trusted = {point: list(_asked(trusted, point)) for point in Point}
+        self._others = {point: list(_asked(others, point)) for point in Point}
         self._guards: dict[str, Guard[Question, Any]] = {each.name: Guard(each.name) for each in others}
         self._timeout = timeout_seconds
         self._observe = observe
@@ -66,10 +69,9 @@ class Framework:
         point = Point.COMPONENTS if question.for_sets else Point.REPLICAS
         start = perf_counter()
         verdicts = self._ask_trusted(question, point)
-        for plugin in self._others:
-            if function := _function(plugin, point):
-                estimate = await self._guarded(plugin, function, question, point)
-                verdicts.append(Verdict(plugin.name, role_of(plugin), estimate))
+        for plugin, role, function in self._others[point]:
+            estimate = await self._guarded(plugin, function, question, point)
+            verdicts.append(Verdict(plugin, role, estimate))
         self._observe(point, "", perf_counter() - start)
         return merged(verdicts, point)
 
@@ -82,10 +84,7 @@ class Framework:
 
     def _ask_trusted(self, question: Question, point: Point) -> list[Verdict]:
         verdicts: list[Verdict] = []
-        for plugin in self._trusted:
-            function = _function(plugin, point)
-            if function is None:
-                continue
+        for plugin, role, function in self._trusted[point]:
             start = perf_counter()
             try:
                 estimate = function(question)
@@ -93,42 +92,47 @@ class Framework:
                 estimate = Estimate(0, Code.ERROR, (str(error),))
             except Exception as error:  # a bug of ours must not silence the other clusters
                 estimate = _failed(plugin, error)
-            self._observe(point, plugin.name, perf_counter() - start)
-            verdicts.append(Verdict(plugin.name, role_of(plugin), estimate))
+            self._observe(point, plugin, perf_counter() - start)
+            verdicts.append(Verdict(plugin, role, estimate))
         return verdicts
 
     async def _guarded(
-        self, plugin: Plugin, function: "_Function", question: Question, point: Point
+        self, plugin: str, function: "_Function", question: Question, point: Point
     ) -> Estimate:
         start = perf_counter()
         try:
-            found: Any = await self._guards[plugin.name].call(function, question, seconds=self._timeout)
+            found: Any = await self._guards[plugin].call(function, question, seconds=self._timeout)
         except Stuck as error:
-            log.warning("plugin gave no answer", plugin=plugin.name, reason=str(error))
+            log.warning("plugin gave no answer", plugin=plugin, reason=str(error))
             found = Estimate(CANNOT_TELL, Code.UNKNOWN, (str(error),))
         except Exception as error:
             found = _failed(plugin, error)
-        self._observe(point, plugin.name, perf_counter() - start)
+        self._observe(point, plugin, perf_counter() - start)
         return _checked(plugin, found)
 
 
 _Function = Callable[[Question], Estimate]
 
 
-def _function(plugin: Plugin, point: Point) -> _Function | None:
-    if point is Point.COMPONENTS:
-        return plugin.estimate_components if isinstance(plugin, EstimatesComponents) else None
-    return plugin.estimate if isinstance(plugin, EstimatesReplicas) else None
+_Asked = tuple[str, Role, _Function]  # name, role, and what to call
 
 
-def _failed(plugin: Plugin, error: Exception) -> Estimate:
-    log.error("plugin raised", plugin=plugin.name, exc_info=error)
-    return Estimate(CANNOT_TELL, Code.UNKNOWN, (f"{plugin.name} raised {type(error).__name__}",))
+def _asked(plugins: Iterable[Plugin], point: Point) -> Iterator[_Asked]:
+    for plugin in plugins:
+        if point is Point.REPLICAS and isinstance(plugin, EstimatesReplicas):
+            yield plugin.name, role_of(plugin), plugin.estimate
+        elif point is Point.COMPONENTS and isinstance(plugin, EstimatesComponents):
+            yield plugin.name, role_of(plugin), plugin.estimate_components
 
 
-def _checked(plugin: Plugin, found: Any) -> Estimate:
+def _failed(plugin: str, error: Exception) -> Estimate:
+    log.error("plugin raised", plugin=plugin, exc_info=error)
+    return Estimate(CANNOT_TELL, Code.UNKNOWN, (f"{plugin} raised {type(error).__name__}",))
+
+
+def _checked(plugin: str, found: Any) -> Estimate:
     if not isinstance(found, Estimate) or not isinstance(found.value, int) or found.code not in tuple(Code):
-        log.error("plugin returned something else than an estimate", plugin=plugin.name)
-        reason = f"{plugin.name} returned {type(found).__name__}, not an estimate"
+        log.error("plugin returned something else than an estimate", plugin=plugin)
+        reason = f"{plugin} returned {type(found).__name__}, not an estimate"
         return Estimate(CANNOT_TELL, Code.UNKNOWN, (reason,))
     return found

@@ -1,0 +1,270 @@
+"""Karpenter's claims and their nodes: what each pool uses, and what is still coming up.
+
+Large clusters have thousands of claims that are simply there; of those only what counts
+against limits is kept. What claims say about failures is passed on.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from karpool.estimator.failures import Cause, Failures
+from karpool.estimator.market import Market
+from karpool.estimator.stock_events import StockEvents, listed_values, moment, offer_of
+from karpool.kube.clock import Clock
+from karpool.kube.resource import Key
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
+from karpool.model.meta import Condition, condition
+from karpool.model.node import INSTANCE_TYPE, Node
+from karpool.model.resources import NODES as NODE_COUNT
+from karpool.model.resources import Resources, add
+from karpool.provisioning.expected import counted_capacity
+
+log = structlog.get_logger(__name__)
+
+# Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
+_GIVEN_UP_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFact:
+    """`claim` is kept until its node is initialised, and again while it is going."""
+
+    pool: str
+    provider_id: str
+    going: bool
+    registered: bool
+    launched: bool
+    created: float
+    claim: NodeClaim | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """A node of some pool, or of some claim. `node` is kept while it is not initialised."""
+
+    provider_id: str
+    pool: str
+    going: bool
+    capacity: Resources | None  # None: not initialised, the claim's counts
+    node: Node | None
+
+
+class ClaimsAndNodes:
+    """`version` rises with every change."""
+
+    def __init__(self, market: Market, failures: Failures, events: StockEvents, clock: Clock) -> None:
+        self.version = 0
+        self.market = market
+        self.failures = failures
+        self.claims: dict[str, ClaimFact] = {}
+        self.nodes: dict[str, NodeFact] = {}
+        self._events = events
+        self._clock = clock
+        self._node_of: dict[str, str] = {}  # provider id to node
+        self._claim_of: dict[str, str] = {}
+        self._unsettled: dict[str, None] = {}  # claims without a finished node, or going
+        self._going: dict[str, None] = {}  # nodes
+        self._usage: dict[str, Resources] = {}
+        self._counted: dict[str, tuple[str, Resources]] = {}
+
+    # Reading
+
+    def usage(self) -> Mapping[str, Resources]:
+        """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
+        return self._usage
+
+    def coming(self) -> Iterator[tuple[NodeClaim, Node | None]]:
+        """Claims whose node is not there yet, or not ready for use."""
+        for claim in self._unsettled:
+            fact = self.claims[claim]
+            if fact.claim is None or fact.going:
+                continue
+            name = self._node_of.get(fact.provider_id) if fact.provider_id else None
+            node = self.nodes.get(name) if name is not None else None
+            if node is None:
+                yield fact.claim, None
+            elif node.node is not None and not node.going:
+                yield fact.claim, node.node
+
+    def going(self) -> list[str]:
+        """Nodes that are on their way out."""
+        found = list(self._going)
+        leaving = (fact.provider_id for fact in map(self.claims.__getitem__, self._unsettled) if fact.going)
+        found += (name for name in map(self._node_of.get, leaving) if name is not None)
+        return list(dict.fromkeys(found))
+
+    # Hearing
+
+    def put_claim(self, key: Key, claim: NodeClaim) -> None:
+        self.version += 1
+        before = self.claims.get(claim.name)
+        if claim.provider_id:
+            self._claim_of[claim.provider_id] = claim.name
+            self.market.learn(claim)
+        created = moment(claim.metadata.creation_timestamp)
+        settled = claim.is_initialized and not claim.is_deleting
+        fact = ClaimFact(
+            claim.pool_name,
+            claim.provider_id,
+            claim.is_deleting,
+            claim.is_registered,
+            claim.is_launched,
+            created if created is not None else self._clock.now(),
+            None if settled else claim,
+        )
+        self.claims[claim.name] = fact
+        _mark(self._unsettled, claim.name, fact.claim is not None)
+        if not claim.is_registered:
+            self._events.remember(claim)
+        self._observe(claim, fact, before)
+        self._count_claim(claim.name, claim)
+
+    def drop_claim(self, key: Key) -> None:
+        fact = self.claims.pop(key.name, None)
+        if fact is None:
+            return
+        self.version += 1
+        self._claim_of.pop(fact.provider_id, None)
+        self._unsettled.pop(key.name, None)
+        self._count(f"c/{key.name}", "", {})
+        self._given_up(key.name, fact, fact)
+        node = self._node_of.get(fact.provider_id)
+        if node is not None:
+            self._count_node(node)
+
+    def _observe(self, claim: NodeClaim, fact: ClaimFact, before: ClaimFact | None) -> None:
+        """What a claim says about its pool."""
+        if not fact.pool:
+            return
+        self.failures.claimed(fact.pool, fact.created)
+        registered = condition(claim.status.conditions, "Registered")
+        if registered is not None and registered.status == "True":
+            self.failures.succeeded(fact.pool, offer_of(claim), self._at(registered))
+        launched = condition(claim.status.conditions, "Launched")
+        if launched is not None and launched.status != "True" and _says_why(launched):
+            message = f"{claim.name}: {launched.message}"
+            self.failures.failed(fact.pool, Cause.LAUNCH, self._at(launched), message)
+        if fact.going and before is not None and not before.going:
+            self._given_up(claim.name, before, fact)
+
+    def _given_up(self, name: str, before: ClaimFact, now: ClaimFact) -> None:
+        """A claim that goes after minutes without a node was given up by Karpenter."""
+        age = self._clock.now() - before.created
+        if before.going or before.registered or not before.pool or age < _GIVEN_UP_SECONDS:
+            return
+        cause = Cause.REGISTRATION if now.launched else Cause.LAUNCH
+        message = f"{name} was given up after {int(age)} s without a node"
+        self.failures.failed(before.pool, cause, self._clock.now(), message)
+
+    def put_node(self, key: Key, node: Node) -> None:
+        self.market.learn(node)
+        provider_id = node.spec.provider_id
+        pool = node.labels.get(NODEPOOL, "")
+        before = self.nodes.get(node.name)
+        initialized = node.labels.get(INITIALIZED) == "true"
+        starting = not initialized and (bool(pool) or UNREGISTERED in (node.spec.taints or ()))
+        fact = NodeFact(
+            provider_id,
+            pool,
+            node.metadata.deletion_timestamp is not None,
+            self._capacity(None, node) if initialized and pool else None,
+            node if starting else None,
+        )
+        if fact == before:
+            return
+        self.version += 1
+        self.nodes[node.name] = fact
+        _mark(self._going, node.name, fact.going)
+        if provider_id:
+            self._node_of[provider_id] = node.name
+        self._count_node(node.name)
+
+    def drop_node(self, key: Key) -> None:
+        fact = self.nodes.pop(key.name, None)
+        if fact is None:
+            return
+        self.version += 1
+        self._going.pop(key.name, None)
+        if self._node_of.get(fact.provider_id) == key.name:
+            del self._node_of[fact.provider_id]
+        self._count(f"n/{key.name}", "", {})
+
+    # Usage
+
+    def _count_claim(self, name: str, claim: NodeClaim) -> None:
+        fact = self.claims[name]
+        node = self._node_of.get(fact.provider_id) if fact.provider_id else None
+        if fact.going:
+            self._count(f"c/{name}", "", {})
+        else:
+            amounts = self._capacity(claim, None) if claim.provider_id else self.unlaunched(claim)[1]
+            self._count(f"c/{name}", fact.pool, {**amounts, NODE_COUNT: 1})
+        if node is not None:
+            self._count_node(node)
+
+    def _count_node(self, name: str) -> None:
+        """A node that has a claim counts as that; once it is initialised, with what it shows."""
+        fact = self.nodes[name]
+        claim = self.claims.get(self._claim_of.get(fact.provider_id, ""))
+        if claim is None:
+            going = fact.going or fact.capacity is None
+            amounts: Resources = {} if going else {**(fact.capacity or {}), NODE_COUNT: 1}
+            self._count(f"n/{name}", "" if going else fact.pool, amounts)
+            return
+        self._count(f"n/{name}", "", {})
+        if fact.going:
+            self._count(f"c/{self._claim_of[fact.provider_id]}", "", {})
+        elif fact.capacity is not None and not claim.going:
+            self._count(f"c/{self._claim_of[fact.provider_id]}", claim.pool, {**fact.capacity, NODE_COUNT: 1})
+
+    def unlaunched(self, claim: NodeClaim) -> tuple[Resources, Resources]:
+        """What a claim that has no machine yet will hold at least, and take from limits at most."""
+        names = listed_values(claim, INSTANCE_TYPE)
+        types = [self.market.catalogue.types[each] for each in names if each in self.market.catalogue.types]
+        try:
+            least = most = requested(claim)
+        except Invalid:
+            least = most = {}
+        if types:
+            keys = {name for each in types for name in each.allocatable}
+            least = {name: min(each.allocatable.get(name, 0) for each in types) for name in keys}
+            keys = {name for each in types for name in each.capacity}
+            most = {name: max(each.capacity.get(name, 0) for each in types) for name in keys}
+        return least, most
+
+    @staticmethod
+    def _capacity(claim: NodeClaim | None, node: Node | None) -> Resources:
+        try:
+            return counted_capacity(claim, node)
+        except Invalid as error:
+            log.info("capacity not understood", object=(node or claim), reason=str(error))
+            return {}
+
+    def _count(self, key: str, pool: str, amounts: Resources) -> None:
+        before = self._counted.get(key)
+        if before == (pool, amounts) or (before is None and not pool):
+            return
+        if before is not None:
+            add(self._usage[before[0]], {name: -units for name, units in before[1].items()})
+            del self._counted[key]
+        if pool:
+            self._counted[key] = pool, amounts
+            add(self._usage.setdefault(pool, {}), amounts)
+
+    def _at(self, found: Condition) -> float:
+        at = moment(found.last_transition_time)
+        return self._clock.now() if at is None else at
+
+
+def _mark(names: dict[str, None], name: str, there: bool) -> None:
+    if there:
+        names[name] = None
+    else:
+        names.pop(name, None)
+
+
+def _says_why(launched: Condition) -> bool:
+    return bool(launched.message) and launched.reason not in (None, "", "AwaitingReconciliation", "Launched")

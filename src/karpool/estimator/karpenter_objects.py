@@ -1,0 +1,213 @@
+"""Karpenter's objects as the cluster shows them, kept current by informers.
+
+Pools compiled, daemons, node classes, the pods that wait for a node; claims and nodes are
+in `claims_and_nodes`, events in `stock_events`. `version` changes with everything that
+could change an answer. An object that cannot be understood is left out, and a pool that
+is left out says why.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from karpool.estimator.claims_and_nodes import ClaimsAndNodes
+from karpool.estimator.failures import Cause, Failures
+from karpool.estimator.framework import Watched
+from karpool.estimator.market import Market
+from karpool.estimator.pods import waiting_since
+from karpool.estimator.stock_events import OUT_OF_STOCK, Event, StockEvents, moment
+from karpool.kube.clock import Clock
+from karpool.kube.informer import Change
+from karpool.kube.resource import (
+    DAEMONSETS,
+    EC2NODECLASSES,
+    EVENTS,
+    NODECLAIMS,
+    NODEPOOLS,
+    NODES,
+    PODS,
+    Key,
+    Selection,
+)
+from karpool.model.disruption import is_provisionable
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import NodeClaim, NodePool, Pool, pool_of
+from karpool.model.meta import Wire, WireObject, condition
+from karpool.model.node import ZONE, Node
+from karpool.model.pod import Pod
+from karpool.model.requirements import ValueSet, combined
+from karpool.model.shape import shape_of
+from karpool.model.workload import pod_template
+from karpool.provisioning.expected import Daemons
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+# The selection of the estimator's own watch of pods, so that both share one informer.
+LIVE_PODS = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+STOCK_EVENTS = Selection(field_selector=f"reason={OUT_OF_STOCK}")
+
+
+class Subnet(Wire, frozen=True):
+    zone: str = ""
+
+
+class NodeClassStatus(Wire, frozen=True):
+    subnets: list[Subnet] | None = None
+
+
+class NodeClass(WireObject, frozen=True):
+    status: NodeClassStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    since: float
+
+
+class _Sink(Generic[T]):
+    def __init__(self, put: Callable[[Key, T], None], drop: Callable[[Key], None]) -> None:
+        self._put, self._drop = put, drop
+
+    def apply(self, changes: Sequence[Change[T]], /) -> None:
+        for change in changes:
+            if change.type == "DELETED" or change.object is None:
+                self._drop(change.key)
+            else:
+                self._put(change.key, change.object)
+
+
+class KarpenterObjects:
+    def __init__(self, market: Market, failures: Failures, clock: Clock) -> None:
+        self.market = market
+        self.failures = failures
+        self.daemons = Daemons()
+        self.problems: dict[str, str] = {}  # of pools that cannot be understood
+        self.waiting: dict[str, Waiting] = {}  # by `namespace/name`
+        self.events = StockEvents(failures)
+        self.machines = ClaimsAndNodes(market, failures, self.events, clock)
+        self._clock = clock
+        self._changes = 0
+        self._offered = 0  # changes of what could be launched
+        self._pools: dict[str, Pool] = {}
+        self._zones: dict[str, frozenset[str]] = {}  # by node class
+
+    @cached_property
+    def watches(self) -> Sequence[Watched[Any]]:
+        machines = self.machines
+        return (
+            Watched(NODEPOOLS, NodePool, _Sink(self.put_pool, self._drop_pool), optional=True),
+            Watched(EC2NODECLASSES, NodeClass, _Sink(self.put_class, self._drop_class), optional=True),
+            Watched(NODECLAIMS, NodeClaim, _Sink(machines.put_claim, machines.drop_claim), optional=True),
+            Watched(NODES, Node, _Sink(machines.put_node, machines.drop_node)),
+            Watched(DAEMONSETS, dict, _Sink(self.put_daemon_set, self._drop_daemon_set), optional=True),
+            Watched(PODS, Pod, _Sink(self.put_pod, self._drop_pod), LIVE_PODS),
+            Watched(EVENTS, Event, _Sink(self.events.put, lambda key: None), STOCK_EVENTS, optional=True),
+        )
+
+    # Reading
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self._changes, self.machines.version
+
+    @property
+    def offered_version(self) -> tuple[int, tuple[int, int]]:
+        """Changes with pools, daemons and the catalogue."""
+        return self._offered, self.market.version
+
+    @property
+    def has_pools(self) -> bool:
+        return bool(self._pools or self.problems)
+
+    def pools(self) -> list[Pool]:
+        """Each with the zones in which its node class has subnets, where that is known."""
+        return [self._in_its_zones(pool) for pool in self._pools.values()]
+
+    def _in_its_zones(self, pool: Pool) -> Pool:
+        zones = self._zones.get(pool.node_class_ref.name)
+        if not zones:
+            return pool
+        return replace(pool, requirements=combined(pool.requirements, {ZONE: ValueSet(zones)}))
+
+    # Pools and node classes
+
+    def put_pool(self, key: Key, pool: NodePool) -> None:
+        self._pool_changed()
+        name = pool.name
+        self.market.see_pool(pool)
+        try:
+            compiled = pool_of(pool)
+        except Invalid as error:
+            self._pools.pop(name, None)
+            self.problems[name] = str(error)
+            return
+        self.problems.pop(name, None)
+        self._pools[name] = compiled
+        print_ = (
+            frozenset(compiled.limits.items()),
+            frozenset(compiled.requirements.items()),
+            compiled.taints,
+        )
+        self.failures.pool_seen(name, print_, self._clock.now())
+        healthy = condition(pool.status.conditions, "NodeRegistrationHealthy") if pool.status else None
+        if healthy is not None and healthy.status == "False":
+            message = healthy.message or "its nodes do not register"
+            since = moment(healthy.last_transition_time)
+            at = self._clock.now() if since is None else since
+            self.failures.failed(name, Cause.REGISTRATION, at, message)
+
+    def _drop_pool(self, key: Key) -> None:
+        self._pool_changed()
+        self._pools.pop(key.name, None)
+        self.problems.pop(key.name, None)
+        self.failures.pool_gone(key.name)
+
+    def put_class(self, key: Key, found: NodeClass) -> None:
+        subnets = (found.status.subnets if found.status else None) or ()
+        zones = frozenset(each.zone for each in subnets if each.zone)
+        self.market.see_zones(sorted(zones))
+        if self._zones.get(key.name) != zones:
+            self._zones[key.name] = zones
+            self._pool_changed()
+
+    def _drop_class(self, key: Key) -> None:
+        if self._zones.pop(key.name, None):
+            self._pool_changed()
+
+    def _pool_changed(self) -> None:
+        self._changes += 1
+        self._offered += 1
+
+    # Pods and daemons
+
+    def put_pod(self, key: Key, pod: Pod) -> None:
+        name = str(key)
+        if is_provisionable(pod) and not pod.is_terminal and not pod.is_terminating:
+            since = waiting_since(pod.status.conditions)
+            found = Waiting(since if since is not None and since > 0 else self._clock.now())
+            if self.waiting.get(name) != found:
+                self.waiting[name] = found
+                self._changes += 1
+        elif self.waiting.pop(name, None) is not None:
+            self._changes += 1
+
+    def _drop_pod(self, key: Key) -> None:
+        if self.waiting.pop(str(key), None) is not None:
+            self._changes += 1
+
+    def put_daemon_set(self, key: Key, raw: dict[str, Any]) -> None:
+        try:
+            shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
+        except Invalid as error:
+            log.info("daemon set not understood", daemon_set=str(key), reason=str(error))
+            return
+        if self.daemons.put(key, shape):
+            self._pool_changed()
+
+    def _drop_daemon_set(self, key: Key) -> None:
+        if self.daemons.remove(key):
+            self._pool_changed()

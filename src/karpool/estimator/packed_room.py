@@ -1,0 +1,158 @@
+"""Answers that need pods to be packed one by one: topology, and sets of components.
+
+What the kernel places is what Karpenter would place, so a number found here is one that
+was reached. The work is bounded: at most `PODS_MAX` pods beyond those that existing
+nodes take are tried, and an answer never exceeds what was tried.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from karpool.estimator.coming_room import Moment
+from karpool.estimator.framework import Part
+from karpool.estimator.question import Question
+from karpool.model.karpenter import Pool
+from karpool.model.resources import NODES, PODS
+from karpool.model.shape import PodShape
+from karpool.packing.count import MANY, exact_sum, fits
+from karpool.packing.first_fit import Component as Group
+from karpool.packing.new_nodes import pack_new_nodes
+from karpool.packing.new_replicas import Usage
+from karpool.packing.offerings import Offerings, StockOut
+from karpool.packing.planned import Packing, PendingPod
+from karpool.state.snapshot import Snapshot
+
+PODS_MAX = 300
+# Existing nodes that hold more replicas than this are not filled one by one first.
+EXISTING_MAX = 3000
+SHOWN_TYPES = 5
+SHOWN_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything the kernel needs to know."""
+
+    provider: str
+    moment: Moment
+    offerings: Offerings
+    daemons: Sequence[PodShape]
+    stock_outs: Sequence[StockOut]
+    nodes_max: int
+
+    def pack(self, pods: Sequence[PendingPod], on: Snapshot) -> Packing:
+        moment = self.moment
+        counting = [pool for pool in moment.new.pools if pool.name not in moment.failed]
+        return pack_new_nodes(
+            on,
+            pods,
+            [_capped(pool, moment.usage, self.nodes_max) for pool in counting],
+            self.offerings,
+            daemons=self.daemons,
+            usage=moment.usage,
+            unavailable=self.stock_outs,
+        )
+
+
+def in_flight(provider: str, pool: str) -> str:
+    return f"{provider}/{pool}/in-flight"
+
+
+def packed(stage: Stage, question: Question, shape: PodShape, wanted: int | None) -> list[Part]:
+    """Existing nodes, nodes coming up and new nodes together, because topology sees them together."""
+    moment, existing = stage.moment, question.existing
+    most = existing + PODS_MAX
+    pods = most if wanted is None else min(wanted, most)
+    whole = question.room.without([each.twin for each in moment.coming if each.twin])
+    packing = stage.pack(_many(shape, pods), _joined(whole, moment))
+    rows = {each.row.name: in_flight(stage.provider, each.pool) for each in moment.coming}
+    amounts: dict[str, int] = {}
+    for node in packing.placed.values():
+        if node in rows:
+            amounts[rows[node]] = amounts.get(rows[node], 0) + 1
+    parts = [Part(name, amount) for name, amount in amounts.items()]
+    parts += _new_parts(stage, packing)
+    placed = len(packing.placed) + sum(len(node.pods) for node in packing.nodes)
+    return _cut(parts, min(existing, pods) + sum(part.amount for part in parts) - placed)
+
+
+def _cut(parts: Sequence[Part], beyond: int) -> list[Part]:
+    """Existing nodes were counted without the others; together they may hold fewer."""
+    left: list[Part] = []
+    for part in reversed(parts):
+        less = min(max(beyond, 0), part.amount)
+        left.append(replace(part, amount=part.amount - less))
+        beyond -= less
+    return left[::-1]
+
+
+def packed_sets(stage: Stage, groups: Sequence[Group]) -> int:
+    """Complete sets: as many as no component forbids on its own, or the most that were packed."""
+    moment = stage.moment
+    high = max(1, PODS_MAX // sum(group.replicas for group in groups))
+    for group in groups:
+        alone = moment.new.potential(group.shape, moment.usage, nodes_max=stage.nodes_max, skip=moment.failed)
+        coming = exact_sum(np.minimum(fits(moment.rows, group.shape), MANY))
+        high = min(high, (sum(each.replicas for each in alone) + coming) // group.replicas)
+    low, tried = 0, high
+    while low < high:
+        pods = [
+            pod
+            for number, group in enumerate(groups)
+            for pod in _many(group.shape, group.replicas * tried, f"{number}-")
+        ]
+        if stage.pack(pods, moment.rows).left:
+            high = tried - 1
+        else:
+            low = tried
+        tried = (low + high + 1) // 2
+    return low
+
+
+def _many(shape: PodShape, pods: int, prefix: str = "") -> list[PendingPod]:
+    return [PendingPod(f"{prefix}{number}", shape, uid=f"{prefix}{number:08}") for number in range(pods)]
+
+
+def _capped(pool: Pool, usage: Usage, nodes_max: int) -> Pool:
+    most = usage.get(pool.name, {}).get(NODES, 0) + nodes_max
+    return replace(pool, limits={**pool.limits, NODES: min(pool.limits.get(NODES, most), most)})
+
+
+def _joined(on: Snapshot, moment: Moment) -> Snapshot:
+    """The cluster's nodes and those that are coming, with what is left of these."""
+    rows = moment.rows
+    free = {name: rows.free(name) for name in rows.resources}
+    return on.plus(
+        replace(
+            each.row,
+            allocatable={
+                **{name: int(column[index]) for name, column in free.items()},
+                PODS: int(rows.slots[index]),
+            },
+        )
+        for index, each in enumerate(moment.coming)
+    )
+
+
+def _new_parts(stage: Stage, packing: Packing) -> list[Part]:
+    refusals: dict[str, list[str]] = {}
+    for refusal in packing.left[0].reasons if packing.left else ():
+        refusals.setdefault(refusal.pool, []).append(refusal.message)
+    parts: list[Part] = []
+    for pool in stage.moment.new.pools:
+        if pool.name not in stage.moment.failed:
+            only = Packing(tuple(node for node in packing.nodes if node.pool == pool.name))
+            types = dict.fromkeys(node.chosen.instance_type for node in only.nodes)
+            parts.append(
+                Part(
+                    f"{stage.provider}/{pool.name}",
+                    sum(len(node.pods) for node in only.nodes),
+                    nodes=len(only.nodes),
+                    instance_types=tuple(types)[:SHOWN_TYPES],
+                    price_per_hour=only.price_per_hour if only.nodes else None,
+                    reasons=tuple(refusals.get(pool.name, ())[:SHOWN_REASONS]),
+                )
+            )
+    return parts

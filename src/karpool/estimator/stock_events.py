@@ -1,0 +1,114 @@
+"""What Karpenter's events say about stock, and which offerings they are about.
+
+An event names a claim that is usually gone by the time anybody looks. What claims asked
+for is therefore remembered for a while. After a restart that memory is empty: then the
+event is about the pool that the claim is named after, as a whole.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from itertools import product
+
+from karpool.estimator.failures import Cause, Failures, Offer
+from karpool.kube.clock import parse_rfc3339
+from karpool.kube.resource import Key
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
+from karpool.model.meta import Wire, WireObject
+from karpool.model.node import INSTANCE_TYPE, ZONE
+
+OUT_OF_STOCK = "InsufficientCapacityError"
+_CLAIMS_REMEMBERED = 1000
+_EVENTS_MAX = 5000
+# Events and claims come over different watches; a claim may be a moment behind its event.
+_PATIENCE_SECONDS = 10.0
+
+
+class InvolvedObject(Wire, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Event(WireObject, frozen=True):
+    involved_object: InvolvedObject = InvolvedObject()
+    reason: str = ""
+    message: str = ""
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+    @property
+    def at(self) -> float | None:
+        moments = (self.last_timestamp, self.event_time, self.first_timestamp)
+        found = map(moment, (*moments, self.metadata.creation_timestamp))
+        return next((at for at in found if at is not None), None)
+
+
+class StockEvents:
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
+        self._waiting: OrderedDict[str, Event] = OrderedDict()  # by claim, the latest of each
+        self._claims: OrderedDict[str, tuple[str, tuple[Offer, ...]]] = OrderedDict()
+
+    def put(self, key: Key, event: Event) -> None:
+        if event.reason == OUT_OF_STOCK and event.involved_object.kind == "NodeClaim":
+            self._waiting[event.involved_object.name] = event
+            while len(self._waiting) > _EVENTS_MAX:
+                self._waiting.popitem(last=False)
+
+    def remember(self, claim: NodeClaim) -> None:
+        if claim.pool_name and claim.name not in self._claims:
+            self._claims[claim.name] = claim.pool_name, tuple(offers_of(claim))
+            while len(self._claims) > _CLAIMS_REMEMBERED:
+                self._claims.popitem(last=False)
+
+    def understand(self, now: float, pools: Collection[str]) -> None:
+        """Turn events into failures, as soon as their claim is known or will not be any more."""
+        for name, event in list(self._waiting.items()):
+            at = now if event.at is None else event.at
+            pool, offers = self._claims.get(name, ("", ()))
+            if not pool and now - at < _PATIENCE_SECONDS:
+                continue
+            del self._waiting[name]
+            pool = pool or _pool_named(name, pools)
+            if pool and offers:
+                self._failures.out_of_stock(pool, offers, at, event.message)
+            elif pool:
+                self._failures.failed(pool, Cause.CAPACITY, at, event.message)
+
+
+def _pool_named(claim: str, pools: Collection[str]) -> str:
+    """Karpenter names claims after their pool."""
+    return max((name for name in pools if claim.startswith(f"{name}-")), key=len, default="")
+
+
+def offer_of(claim: NodeClaim) -> Offer | None:
+    labels = claim.labels
+    offer = Offer(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
+    return offer if all(offer) else None
+
+
+def offers_of(claim: NodeClaim) -> Iterator[Offer]:
+    """What a launch of the claim would have tried; without a zone in the claim, any zone."""
+    kinds = listed_values(claim, CAPACITY_TYPE)
+    if SPOT in kinds:
+        kinds = [SPOT]  # others are tried only when there is no spot left to try
+    places = product(listed_values(claim, INSTANCE_TYPE), listed_values(claim, ZONE) or [""], kinds or [""])
+    return (Offer(*place) for place in places)
+
+
+def listed_values(claim: NodeClaim, key: str) -> list[str]:
+    """The values that a claim's requirement lists; none when it lists none."""
+    try:
+        wanted = requirements_of(claim.spec.requirements or (), "spec.requirements").get(key)
+    except Invalid:
+        return []
+    return [] if wanted is None or wanted.complement else sorted(wanted.values)
+
+
+def moment(text: str | None) -> float | None:
+    """Seconds since the epoch; None when that is not a time."""
+    try:
+        return parse_rfc3339(text) if text else None
+    except ValueError:
+        return None
