@@ -6,7 +6,6 @@ KarpoolExit
 """
 
 FAILURE = 1
-USAGE = 2
 NO = 3
 INTERRUPTED = 130
 

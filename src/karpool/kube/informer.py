@@ -124,11 +124,6 @@ class Informer(Generic[T]):
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
-    @property
-    def last_contact(self) -> float | None:
-        """When the server was last heard of, on the monotonic clock."""
-        return self._last_contact
-
     def staleness(self) -> float:
         """Seconds since the server was last heard of; infinite before that."""
         if self._last_contact is None:

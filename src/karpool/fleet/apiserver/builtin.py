@@ -17,9 +17,9 @@ import msgspec
 from karpool.fleet.apiserver.builtin_defaults import DEFAULTS, FILLS, VALUES
 from karpool.fleet.apiserver.builtin_descriptions import DESCRIPTIONS
 from karpool.fleet.apiserver.builtin_kinds import REVIEWS, ROWS, Row
-from karpool.fleet.apiserver.structural import StructuralSchema
+from karpool.fleet.apiserver.structural import CompiledLater, StructuralSchema
 from karpool.fleet.apiserver.structure import Node, read_schema
-from karpool.fleet.apiserver.types import FieldError, Object, ResourceType, ScalePaths
+from karpool.fleet.apiserver.types import ResourceType, ScalePaths
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _REFERENCE = "#/components/schemas/"
@@ -41,27 +41,13 @@ class _Data(msgspec.Struct):
     definitions: dict[str, dict[str, Any]]
 
 
-class BuiltinSchema:
-    """A schema that is compiled when it is first asked something."""
-
+class BuiltinSchema(CompiledLater):
     def __init__(self, group: str, version: str, kind: str) -> None:
         self.gvk = (group, version, kind)
 
     @property
     def _compiled(self) -> StructuralSchema:
         return _structural(*self.gvk)
-
-    def prune(self, obj: Object) -> list[str]:
-        return self._compiled.prune(obj)
-
-    def default(self, obj: Object) -> None:
-        self._compiled.default(obj)
-
-    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        return self._compiled.validate(obj, old)
-
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        return self._compiled.list_map_keys(path)
 
     def node_at(self, path: Sequence[str]) -> Node | None:
         return self._compiled.node_at(path)

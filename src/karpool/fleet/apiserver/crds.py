@@ -7,7 +7,7 @@ client waits for. Objects are stored as written and converted between versions b
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from karpool.fleet.apiserver import builtin
 from karpool.fleet.apiserver.crd_schemas import schema_errors
 from karpool.fleet.apiserver.discovery import version_order
 from karpool.fleet.apiserver.json_paths import BadPath, compile_path
-from karpool.fleet.apiserver.structural import StructuralSchema, unsupported_rules
+from karpool.fleet.apiserver.structural import CompiledLater, StructuralSchema, unsupported_rules
 from karpool.fleet.apiserver.structure import Node, read_schema
 from karpool.fleet.apiserver.types import Column, FieldError, Object, ResourceType, ScalePaths
 from karpool.kube.clock import rfc3339
@@ -29,7 +29,7 @@ RULES = "RulesEvaluated"  # a condition of our own, present and False when some 
 _MESSAGE_MAX = 4096
 
 
-class CustomSchema:
+class CustomSchema(CompiledLater):
     """The schema of one version of a custom resource; compiled on first use."""
 
     def __init__(self, openapi: Mapping[str, Any]) -> None:
@@ -38,18 +38,6 @@ class CustomSchema:
     @cached_property
     def _compiled(self) -> StructuralSchema:
         return StructuralSchema(resource_node(self._schema), lambda: self._schema)
-
-    def prune(self, obj: Object) -> list[str]:
-        return self._compiled.prune(obj)
-
-    def default(self, obj: Object) -> None:
-        self._compiled.default(obj)
-
-    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        return self._compiled.validate(obj, old)
-
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        return self._compiled.list_map_keys(path)
 
     def openapi(self) -> Mapping[str, Any]:
         return self._schema

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from karpool.fleet.apiserver.structure import UNSET, Node
-from karpool.fleet.apiserver.types import Object
 
 Fill = Callable[[Any], None]
 
@@ -96,10 +95,3 @@ def _maker(default: Any) -> Callable[[], Any]:
     if isinstance(default, dict | list):
         return lambda: copy.deepcopy(default)
     return lambda: default
-
-
-def fill_object(node: Node, value: Object) -> None:
-    """Complete one value without keeping the compiled function."""
-    fill = compile_defaults(node)
-    if fill is not None:
-        fill(value)

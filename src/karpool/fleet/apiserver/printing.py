@@ -55,23 +55,28 @@ def age_of(obj: Object, now: float) -> str:
 
 def selector(value: Any) -> str:
     """A label selector, or a plain map of labels, on one line."""
-    if not isinstance(value, dict):
-        return NONE
-    if "matchLabels" not in value and "matchExpressions" not in value:
-        return labels(value)
-    terms = [f"{key}={item}" for key, item in sorted((value.get("matchLabels") or {}).items())]
-    for expression in value.get("matchExpressions") or ():
-        key, values = expression.get("key", ""), ",".join(expression.get("values") or ())
+    return selector_text(value) or NONE
+
+
+def selector_text(selector: Any) -> str:
+    """The query form of a label selector, or of the plain map a ReplicationController has."""
+    if not isinstance(selector, dict):
+        return ""
+    structured = "matchLabels" in selector or "matchExpressions" in selector
+    labels = (selector.get("matchLabels") or {}) if structured else selector
+    terms = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for expression in selector.get("matchExpressions") or () if structured else ():
+        key, values = expression.get("key"), ",".join(expression.get("values") or ())
         match expression.get("operator"):
             case "In":
                 terms.append(f"{key} in ({values})")
             case "NotIn":
                 terms.append(f"{key} notin ({values})")
             case "Exists":
-                terms.append(key)
+                terms.append(f"{key}")
             case "DoesNotExist":
                 terms.append(f"!{key}")
-    return ",".join(terms) or NONE
+    return ",".join(terms)
 
 
 def labels(value: Any) -> str:

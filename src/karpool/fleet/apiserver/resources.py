@@ -51,6 +51,3 @@ class Registry:
     def all(self) -> list[ResourceType]:
         """Every served version, grouped by resource in order of registration."""
         return [resource for versions in self._served.values() for resource in versions]
-
-    def serves_group_version(self, group: str, version: str) -> bool:
-        return any(key[0] == group and key[1] == version for key in self._by_path)

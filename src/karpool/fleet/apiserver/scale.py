@@ -8,6 +8,7 @@ from typing import Any
 
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.metadata import metadata_of
+from karpool.fleet.apiserver.printing import selector_text
 from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import bad_request, conflict, invalid
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType, ScalePaths
@@ -85,24 +86,3 @@ def _selector(resource: ResourceType, obj: Object, paths: ScalePaths) -> str:
         text = _get(obj, paths.selector) if paths.selector else ""
         return text if isinstance(text, str) else ""
     return selector_text(_get(obj, ".spec.selector"))
-
-
-def selector_text(selector: Any) -> str:
-    """The query form of a label selector, or of the plain map a ReplicationController has."""
-    if not isinstance(selector, dict):
-        return ""
-    structured = "matchLabels" in selector or "matchExpressions" in selector
-    labels = (selector.get("matchLabels") or {}) if structured else selector
-    terms = [f"{key}={value}" for key, value in sorted(labels.items())]
-    for expression in selector.get("matchExpressions") or () if structured else ():
-        key, values = expression.get("key"), ",".join(expression.get("values") or ())
-        match expression.get("operator"):
-            case "In":
-                terms.append(f"{key} in ({values})")
-            case "NotIn":
-                terms.append(f"{key} notin ({values})")
-            case "Exists":
-                terms.append(f"{key}")
-            case "DoesNotExist":
-                terms.append(f"!{key}")
-    return ",".join(terms)

@@ -74,6 +74,26 @@ class StructuralSchema:
         return self._openapi()
 
 
+class CompiledLater:
+    """A schema that is compiled when it is first asked something."""
+
+    @property
+    def _compiled(self) -> StructuralSchema:
+        raise NotImplementedError
+
+    def prune(self, obj: Object) -> list[str]:
+        return self._compiled.prune(obj)
+
+    def default(self, obj: Object) -> None:
+        self._compiled.default(obj)
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
+        return self._compiled.validate(obj, old)
+
+    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
+        return self._compiled.list_map_keys(path)
+
+
 def compile_schema(schema: Mapping[str, Any]) -> StructuralSchema:
     """A schema of plain values, without the implied fields of a resource; raises BadSchema."""
     return StructuralSchema(read_schema(schema), lambda: schema)
