@@ -100,15 +100,24 @@ class NewNodes:
         self._shapes: dict[PodShape, _Compiled] = {}
 
     def potential(
-        self, shape: PodShape, usage: Usage, *, nodes_max: int, wanted: int | None = None
+        self,
+        shape: PodShape,
+        usage: Usage,
+        *,
+        nodes_max: int,
+        wanted: int | None = None,
+        skip: Collection[str] = (),
     ) -> list[Potential]:
         """By pool, in the order in which Karpenter asks them; each launches at most `nodes_max` nodes.
 
         `usage` is capacity in use as for `pack_new_nodes`. With `wanted`, no more than that in all.
+        Pools to `skip` are left out.
         """
         compiled = self._compiled(shape)
         found: list[Potential] = []
         for pool in self.pools:
+            if pool.name in skip:
+                continue
             ways = compiled.ways.get(pool.name)
             if not ways:
                 found.append(Potential(pool.name, 0, refusals=compiled.refusals_of(pool.name)))
@@ -120,9 +129,10 @@ class NewNodes:
             found.append(potential)
         return found
 
-    def suits(self, shape: PodShape, pool: str) -> bool:
-        """Whether the pool could launch a node for one such pod, limits apart."""
-        return bool(self._compiled(shape).ways.get(pool))
+    def launches(self, shape: PodShape, pool: Pool, used: Mapping[str, int]) -> bool:
+        """Whether the pool could launch a node for one such pod now."""
+        ways = self._compiled(shape).ways.get(pool.name)
+        return ways is not None and _Filling(pool, used, 1).fill(ways, 1).replicas > 0
 
     def _compiled(self, shape: PodShape) -> "_Compiled":
         known = self._shapes.get(shape)
