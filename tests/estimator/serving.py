@@ -178,7 +178,12 @@ async def serving(
         patient = process._cannot_tell_until_synced(chosen)
         service = Service(members, metrics, clock=clock, cannot_tell_until_synced=patient)
         server = EstimatorServer(
-            service, members, host="127.0.0.1", tls=process.tls_files(chosen), grace_seconds=1.0
+            service,
+            members,
+            host="127.0.0.1",
+            tls=process.tls_files(chosen),
+            concurrent=chosen["max-concurrent-requests"],
+            grace_seconds=10.0,
         )
         await stack.enter_async_context(server)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))

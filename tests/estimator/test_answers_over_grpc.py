@@ -13,7 +13,7 @@ from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.estimator.service import ESTIMATOR, EXPLAINER
 from karpool.estimator.wire import MESSAGE_BYTES_MAX
 from karpool.kube.resource import NODES, PODS
-from tests.estimator.serving import World, asks, node, pod, requirements, serving
+from tests.estimator.serving import World, asks, eventually, node, pod, requirements, serving
 
 
 @pytest.fixture
@@ -95,6 +95,49 @@ async def test_too_much_is_refused_before_it_is_read(world):
             await estimator.raw("MaxAvailableReplicas", bytes(MESSAGE_BYTES_MAX + 1))
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert await estimator.replicas(asks()) == 5
+
+
+async def test_more_calls_at_once_than_allowed_are_refused(world, monkeypatch):
+    async with serving(world.transport, max_concurrent_requests=2) as estimator:
+        framework = estimator.members["member1"].framework
+        run, under_way, go = framework.run, [], asyncio.Event()
+
+        async def waiting(question):
+            under_way.append(question)
+            await go.wait()
+            return await run(question)
+
+        monkeypatch.setattr(framework, "run", waiting)
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(estimator.replicas(asks())) for _ in range(2)]
+            await eventually(lambda: len(under_way) == 2)
+            with pytest.raises(grpc.RpcError) as refused:
+                await estimator.replicas(asks())
+            go.set()
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert [call.result() for call in calls] == [5, 5]
+
+
+async def test_a_call_under_way_finishes_when_the_server_stops(world, monkeypatch):
+    entered, go = asyncio.Event(), asyncio.Event()
+    async with serving(world.transport) as estimator:
+        framework = estimator.members["member1"].framework
+        run = framework.run
+
+        async def waiting(question):
+            entered.set()
+            await go.wait()
+            return await run(question)
+
+        monkeypatch.setattr(framework, "run", waiting)
+        port = estimator.port
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        call = channel.unary_unary(f"/{ESTIMATOR}/MaxAvailableReplicas")(asks().SerializeToString())
+        await entered.wait()
+        asyncio.get_running_loop().call_later(0.05, go.set)
+    assert await call == bytes.fromhex("0805")
+    await channel.close()
 
 
 async def test_an_unknown_method_is_unimplemented(world):

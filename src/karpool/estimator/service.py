@@ -32,8 +32,8 @@ ESTIMATOR = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
 EXPLAINER = explain_pb2.DESCRIPTOR.services_by_name["Explainer"].full_name
 SLOW_SECONDS = 0.1
 _DETAILS_MAX = 1000
-_REMEMBERED = 1024  # decoded requests
-_REMEMBERED_BYTES = 8 * 1024  # of one request
+_REMEMBERED = 512  # decoded requests
+_REMEMBERED_BYTES = 4 * 1024  # of one request
 
 Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
@@ -118,8 +118,7 @@ class Service:
             outcome = await member.framework.run(question)
             return explain.write(explain.explanation(question, outcome)).SerializeToString()
         except Exception as error:
-            status, _ = _status(error, sets=False)
-            return await _abort(context, status, str(error))
+            return await self._refuse("Explain", error, context)
 
     async def _estimated(
         self,
@@ -151,6 +150,7 @@ class Service:
             return CANNOT_TELL
         question = member.question(request)
         outcome = await member.framework.run(question)
+        log.debug("estimated", cluster=member.name, answer=outcome.answer, code=outcome.code.value)
         if outcome.code is Code.ERROR:
             raise answering.failure(outcome.reasons, sets=question.for_sets)
         return outcome.answer
@@ -183,18 +183,22 @@ class Service:
         return member
 
     async def _fail(self, call: Call, error: Exception, seconds: float, context: Context) -> bytes:
-        status, rejection = _status(error, sets=call == "MaxAvailableComponentSets")
-        self._metrics.failed(call, seconds, rejection)
+        self._metrics.failed(call, seconds, _status(error)[1])
         if isinstance(error, Invalid):
             error = answering.failure([str(error)], sets=call == "MaxAvailableComponentSets")
+        return await self._refuse(call, error, context)
+
+    async def _refuse(self, call: str, error: Exception, context: Context) -> bytes:
+        status, _ = _status(error)
+        message = str(error)
         if status is grpc.StatusCode.INTERNAL and not isinstance(error, Malformed):
             log.error("request failed", call=call, exc_info=error)
-            return await _abort(context, status, f"{type(error).__name__}: see the estimator's log")
-        log.debug("request refused", call=call, reason=str(error), peer=context.peer())
-        return await _abort(context, status, str(error))
+            message = f"{type(error).__name__}: see the estimator's log"
+        log.debug("request refused", call=call, reason=message, peer=context.peer())
+        return await _abort(context, status, message)
 
 
-def _status(error: Exception, *, sets: bool) -> tuple[grpc.StatusCode, str]:
+def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
     """The status of a refusal, and what it is counted under."""
     match error:
         case Malformed():
