@@ -391,6 +391,7 @@ async def main():
     async def compact():
         while True:
             await journal.compact(list(state))
+            await asyncio.sleep(0.005)
     async with asyncio.TaskGroup() as group:
         for writer in range(4):
             group.create_task(write(writer))
@@ -406,8 +407,10 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, acknowledged: int
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        promised = [process.stdout.readline().strip() for _ in range(acknowledged)]
-        process.send_signal(signal.SIGKILL)
+        try:
+            promised = [process.stdout.readline().strip() for _ in range(acknowledged)]
+        finally:
+            process.send_signal(signal.SIGKILL)
         promised += process.stdout.read().split("\n")[:-1]
 
     found = {record.decode() for record in contents(tmp_path)}
