@@ -119,6 +119,8 @@ def _bound_expansion(document: Any) -> None:
         known = sizes.get(identity)
         if known is None:
             open_nodes.add(identity)
+            if isinstance(node, dict) and not all(isinstance(key, str | int | float) for key in node):
+                raise Unusable("holds a key that is not text or a number")
             children = node.values() if isinstance(node, dict) else node
             known = sizes[identity] = 1 + sum(map(size, children))
             open_nodes.discard(identity)
