@@ -150,7 +150,6 @@ class Service:
             return CANNOT_TELL
         question = member.question(request)
         outcome = await member.framework.run(question)
-        log.debug("estimated", cluster=member.name, answer=outcome.answer, code=outcome.code.value)
         if outcome.code is Code.ERROR:
             raise answering.failure(outcome.reasons, sets=question.for_sets)
         return outcome.answer
