@@ -384,3 +384,12 @@ def test_any_bytes_are_objects_or_an_error(tmp_path_factory, data):
     except SnapshotError:
         return
     assert all(isinstance(obj, dict) for obj in objects)
+
+
+@pytest.mark.parametrize("text", ["?", "? [a]\n: b", "a: {null: 1}"])
+def test_a_key_that_json_cannot_have_is_refused(tmp_path, text):
+    path = tmp_path / "keys.yaml"
+    path.write_text(text)
+
+    with pytest.raises(SnapshotError):
+        list(read_objects(path))
