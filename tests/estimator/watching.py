@@ -14,6 +14,7 @@ from karpool.estimator.registry import Plugins
 from karpool.estimator.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
 from karpool.estimator.running import Framework
 from karpool.fleet.live import LiveCluster, catalogue_of
+from tests.fleet.living import until
 
 Provider = Any
 _NAMES = {"gpu": "nvidia.com/gpu"}
@@ -60,9 +61,11 @@ async def asking(cluster: LiveCluster, provider: Provider = None) -> AsyncIterat
     member = Member(cluster.name, client, plugins, Framework(plugins.ours))
     task = asyncio.create_task(member.run())
     try:
-        async with asyncio.timeout(60):
-            while member.not_ready():
-                await asyncio.sleep(0.1)
+
+        async def counted() -> bool:
+            return not member.not_ready()
+
+        assert await until(counted, within=60)
         yield Asking(cluster, member, provider)
     finally:
         task.cancel()

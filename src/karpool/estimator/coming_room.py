@@ -30,11 +30,16 @@ from karpool.state.snapshot import Snapshot, snapshot_of
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """One row. `twin` is the node that the cluster shows already, if any."""
+    """One row. `twin` is the node that the cluster shows already, if any.
+
+    One that is not `launched` may still fail: it serves pods that wait for it, and is promised to
+    nobody else.
+    """
 
     row: NodeRow
     pool: str
     twin: str = ""
+    launched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,8 @@ def coming_rows(objects: KarpenterObjects, snapshot: Snapshot) -> list[Coming]:
         if at is not None:
             row = replace(row, allocatable=_left(row.allocatable, snapshot, at))
         present = _present(objects.daemons, snapshot, at) if at is not None else ()
-        found.append(Coming(objects.daemons.less(row, present), claim.pool_name, twin))
+        launched = bool(claim.provider_id) or node is not None
+        found.append(Coming(objects.daemons.less(row, present), claim.pool_name, twin, launched))
     return found
 
 

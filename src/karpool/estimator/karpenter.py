@@ -6,8 +6,8 @@ instance types that pool and pod both allow, daemon overhead, stock, and what is
 the limits, charged by capacity. A pool without limits counts up to `nodes_max` nodes. A
 pool or an offering that fails to deliver does not count for a while.
 
-For pods without topology this is a closed form (`packing.new_replicas`). With topology,
-and for sets of components, pods are really packed, up to a bounded number of them.
+For pods without topology, and for sets of components, this is a closed form
+(`packing.new_replicas`). With topology pods are really packed, a bounded number of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ from karpool.estimator.packed_room import (
     Stage,
     in_flight,
     packed,
-    packed_sets,
+    sets_that_fit,
 )
 from karpool.estimator.question import Question
 from karpool.estimator.request import ComponentSetsRequest
@@ -117,7 +117,7 @@ class KarpenterCapacity:
         ]
         if not groups:
             return no_opinion("no component has replicas")
-        sets = packed_sets(self._stage(moment), groups)
+        sets = sets_that_fit(self._stage(moment), groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         return Estimate(sets, parts=(Part(self.name, sets, reasons=reasons),), reasons=self._remarks())
 
@@ -149,7 +149,9 @@ class KarpenterCapacity:
         taking = self._taking(new, rows_snapshot(coming), objects.machines.usage())
         failed = settle(taking, new.pools, demands(objects, snapshot, now), self.failures, now)
         self._tell(now)
-        return Moment(new, coming, taking.rows, taking.usage, failed)
+        launched = [each for each in coming if each.launched]
+        rows = taking.rows.without([each.row.name for each in coming if not each.launched])
+        return Moment(new, launched, rows, taking.usage, failed)
 
     def _compiled(self, pools: Sequence[Pool], now: float) -> NewNodes:
         stock = self.failures.stock_outs(now)

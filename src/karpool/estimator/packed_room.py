@@ -8,16 +8,14 @@ nodes take are tried, and an answer never exceeds what was tried.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from karpool.estimator.coming_room import Moment
 from karpool.estimator.framework import Part
 from karpool.estimator.question import Question
 from karpool.model.karpenter import Pool
-from karpool.model.resources import NODES, PODS
+from karpool.model.resources import CPU, MEMORY, NODES, PODS, Resources, add
 from karpool.model.shape import PodShape
-from karpool.packing.count import MANY, exact_sum, fits
 from karpool.packing.first_fit import Component as Group
+from karpool.packing.first_fit import Filling
 from karpool.packing.new_nodes import pack_new_nodes
 from karpool.packing.new_replicas import Usage
 from karpool.packing.offerings import Offerings, StockOut
@@ -27,6 +25,7 @@ from karpool.state.snapshot import Snapshot
 PODS_MAX = 300
 # Existing nodes that hold more replicas than this are not filled one by one first.
 EXISTING_MAX = 3000
+SETS_MAX = 100_000
 SHOWN_TYPES = 5
 SHOWN_REASONS = 3
 
@@ -88,27 +87,61 @@ def _cut(parts: Sequence[Part], beyond: int) -> list[Part]:
     return left[::-1]
 
 
-def packed_sets(stage: Stage, groups: Sequence[Group]) -> int:
-    """Complete sets: as many as no component forbids on its own, or the most that were packed."""
-    moment = stage.moment
-    high = max(1, PODS_MAX // sum(group.replicas for group in groups))
-    for group in groups:
-        alone = moment.new.potential(group.shape, moment.usage, nodes_max=stage.nodes_max, skip=moment.failed)
-        coming = exact_sum(np.minimum(fits(moment.rows, group.shape), MANY))
-        high = min(high, (sum(each.replicas for each in alone) + coming) // group.replicas)
-    low, tried = 0, high
+def sets_that_fit(stage: Stage, groups: Sequence[Group]) -> int:
+    """Complete sets, each component on nodes of its own.
+
+    A scheduler may mix components on nodes in other ways than Karpenter planned them, so room that
+    only a certain mixture would use is not promised. Where that is few enough pods, packing them has
+    the last word.
+    """
+    ordered = sorted(groups, key=_largest_first)
+    low, high, step = 0, 1, 1
+    while high <= SETS_MAX and _hold(stage, ordered, high):
+        low, step = high, step * 2
+        high = low + step
+    high = min(high - 1, SETS_MAX)
     while low < high:
-        pods = [
-            pod
-            for number, group in enumerate(groups)
-            for pod in _many(group.shape, group.replicas * tried, f"{number}-")
-        ]
-        if stage.pack(pods, moment.rows).left:
-            high = tried - 1
+        middle = (low + high + 1) // 2
+        if _hold(stage, ordered, middle):
+            low = middle
         else:
-            low = tried
-        tried = (low + high + 1) // 2
+            high = middle - 1
+    size = sum(group.replicas for group in ordered)
+    while low and low * size <= PODS_MAX and stage.pack(_all(ordered, low), stage.moment.rows).left:
+        low -= 1
     return low
+
+
+def _hold(stage: Stage, groups: Sequence[Group], sets: int) -> bool:
+    moment = stage.moment
+    coming = Filling(moment.rows, topology=False)
+    usage: dict[str, Resources] = {pool: dict(used) for pool, used in moment.usage.items()}
+    for group in groups:
+        wanted = group.replicas * sets
+        rest = wanted - coming.place(Group(group.shape, wanted))
+        if not rest:
+            continue
+        for each in moment.new.potential(
+            group.shape, usage, nodes_max=stage.nodes_max, wanted=rest, skip=moment.failed
+        ):
+            rest -= each.replicas
+            add(usage.setdefault(each.pool, {}), each.charged or {})
+        if rest:
+            return False
+    return True
+
+
+def _largest_first(group: Group) -> tuple[int, int]:
+    asked = dict(group.shape.requests)
+    return -asked.get(CPU, 0), -asked.get(MEMORY, 0)
+
+
+def _all(groups: Sequence[Group], sets: int) -> list[PendingPod]:
+    return [
+        pod
+        for number, group in enumerate(groups)
+        for pod in _many(group.shape, group.replicas * sets, f"{number}-")
+    ]
 
 
 def _many(shape: PodShape, pods: int, prefix: str = "") -> list[PendingPod]:

@@ -132,7 +132,7 @@ class NewNodes:
     def launches(self, shape: PodShape, pool: Pool, used: Mapping[str, int]) -> bool:
         """Whether the pool could launch a node for one such pod now."""
         ways = self._compiled(shape).ways.get(pool.name)
-        return ways is not None and _Filling(pool, used, 1).fill(ways, 1).replicas > 0
+        return bool(ways and _Filling(pool, used, 1).fill(ways, 1).replicas)
 
     def _compiled(self, shape: PodShape) -> "_Compiled":
         known = self._shapes.get(shape)
