@@ -76,6 +76,11 @@ class ClaimsAndNodes:
         """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
         return self._usage
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether any node is coming or going."""
+        return bool(self._unsettled or self._going)
+
     def coming(self) -> Iterator[tuple[NodeClaim, Node | None]]:
         """Claims whose node is not there yet, or not ready for use."""
         for claim in self._unsettled:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from karpool.estimator.failures import Failure, Failures
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.stock_events import listed_values
+from karpool.estimator.waiting import Demand, is_tied
 from karpool.kube.resource import Key
 from karpool.model.catalogue import Catalogue
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import NodeClaim, Pool
 from karpool.model.node import Node
 from karpool.model.requirements import canonical_key
-from karpool.model.resources import CPU, MEMORY, NODES, PODS, Resources, add
+from karpool.model.resources import NODES, PODS, Resources, add
 from karpool.model.shape import PodShape
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling
@@ -42,15 +43,6 @@ class Coming:
     launched: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Pods of one shape that need a node, and since when the first of them does."""
-
-    shape: PodShape
-    pods: int
-    since: float
-
-
 @dataclass(frozen=True)
 class Moment:
     """`rows` and `usage` are what those who wait have left. `failed` are pools that do not count."""
@@ -60,15 +52,6 @@ class Moment:
     rows: Snapshot
     usage: Usage
     failed: Mapping[str, Failure]
-
-
-def plain(shape: PodShape) -> PodShape:
-    """Without what depends on other pods."""
-    if not (shape.has_topology or shape.preferred_affinity or shape.preferred_anti_affinity):
-        return shape
-    return replace(
-        shape, spreads=(), affinity=(), anti_affinity=(), preferred_affinity=(), preferred_anti_affinity=()
-    )
 
 
 # What is coming up
@@ -87,9 +70,9 @@ def coming_rows(objects: KarpenterObjects, snapshot: Snapshot) -> list[Coming]:
         at = snapshot.find(twin) if twin else None
         if at is not None:
             row = replace(row, allocatable=_left(row.allocatable, snapshot, at))
-        present = _present(objects.daemons, snapshot, at) if at is not None else ()
+        present = _present(objects.pods.daemons, snapshot, at) if at is not None else ()
         launched = bool(claim.provider_id) or node is not None
-        found.append(Coming(objects.daemons.less(row, present), claim.pool_name, twin, launched))
+        found.append(Coming(objects.pods.daemons.less(row, present), claim.pool_name, twin, launched))
     return found
 
 
@@ -118,43 +101,8 @@ def _left(promised: Mapping[str, int], snapshot: Snapshot, at: int) -> Resources
 def _present(daemons: Daemons, snapshot: Snapshot, at: int) -> set[Key]:
     """Daemons that run there already: their pods are tied to the node by its name."""
     shapes = [snapshot.shapes[number] for number in snapshot.pods_on(at).values()]
-    tied = {(each.namespace, each.requests) for each in shapes if _is_tied(each)}
+    tied = {(each.namespace, each.requests) for each in shapes if is_tied(each)}
     return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
-
-
-def _is_tied(shape: PodShape) -> bool:
-    return any(term.fields for term in shape.node_terms or ())
-
-
-# Who wants it
-
-
-def demands(objects: KarpenterObjects, snapshot: Snapshot, now: float) -> list[Demand]:
-    """Pods that wait and pods of nodes that are going, in the order in which Karpenter places them."""
-    pods: dict[PodShape, int] = {}
-    since: dict[PodShape, float] = {}
-
-    def want(number: int, at: float) -> None:
-        shape = plain(snapshot.shapes[number])
-        pods[shape] = pods.get(shape, 0) + 1
-        since[shape] = min(since.get(shape, at), at)
-
-    for key, waiting in objects.waiting.items():
-        number = snapshot.pending.get(key)
-        if number is not None:
-            want(number, waiting.since)
-    for name in objects.machines.going():
-        at = snapshot.find(name)
-        for number in snapshot.pods_on(at).values() if at is not None else ():
-            if not _is_tied(snapshot.shapes[number]):
-                want(number, now)
-    found = [Demand(shape, count, since[shape]) for shape, count in pods.items()]
-    return sorted(found, key=_largest_first)
-
-
-def _largest_first(demand: Demand) -> tuple[int, int]:
-    asked = dict(demand.shape.requests)
-    return -asked.get(CPU, 0), -asked.get(MEMORY, 0)
 
 
 class Taking:

@@ -22,8 +22,6 @@ from karpool.estimator.coming_room import (
     Moment,
     Taking,
     coming_rows,
-    demands,
-    plain,
     rows_snapshot,
     settle,
 )
@@ -42,6 +40,7 @@ from karpool.estimator.packed_room import (
 )
 from karpool.estimator.question import Question
 from karpool.estimator.request import ComponentSetsRequest
+from karpool.estimator.waiting import plain
 from karpool.kube.clock import Clock
 from karpool.model.karpenter import Pool
 from karpool.model.shape import PodShape
@@ -130,7 +129,9 @@ class KarpenterCapacity:
     def moment(self, snapshot: Snapshot) -> Moment:
         now = self._clock.now()
         objects = self.objects
-        busy = objects.waiting or any(True for _ in objects.machines.coming()) or objects.machines.going()
+        busy = (
+            objects.pods.waiting or any(True for _ in objects.machines.coming()) or objects.machines.going()
+        )
         key = objects.version, objects.offered_version, snapshot.version if busy else None
         if self._moment is not None:
             known, at, moment = self._moment
@@ -147,7 +148,13 @@ class KarpenterCapacity:
         new = self._compiled(pools, now)
         coming = coming_rows(objects, snapshot)
         taking = self._taking(new, rows_snapshot(coming), objects.machines.usage())
-        failed = settle(taking, new.pools, demands(objects, snapshot, now), self.failures, now)
+        failed = settle(
+            taking,
+            new.pools,
+            objects.pods.demands(snapshot, objects.machines.going(), now),
+            self.failures,
+            now,
+        )
         self._tell(now)
         launched = [each for each in coming if each.launched]
         rows = taking.rows.without([each.row.name for each in coming if not each.launched])
@@ -157,7 +164,7 @@ class KarpenterCapacity:
         stock = self.failures.stock_outs(now)
         key = self.objects.offered_version, stock
         if self._new is None or self._new[0] != key:
-            daemons = tuple(self.objects.daemons.shapes.values())
+            daemons = tuple(self.objects.pods.daemons.shapes.values())
             new = NewNodes(pools, self.market.offerings, daemons=daemons, unavailable=stock)
             self._new = key, new
         return self._new[1]
@@ -166,7 +173,7 @@ class KarpenterCapacity:
         return Taking(new, rows, usage, self.market.catalogue, nodes_max=self._nodes_max)
 
     def _stage(self, moment: Moment) -> Stage:
-        daemons = tuple(self.objects.daemons.shapes.values())
+        daemons = tuple(self.objects.pods.daemons.shapes.values())
         stock = self.failures.stock_outs(self._clock.now())
         return Stage(self.name, moment, self.market.offerings, daemons, stock, self._nodes_max)
 

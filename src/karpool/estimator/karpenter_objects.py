@@ -6,10 +6,10 @@ could change an answer. An object that cannot be understood is left out, and a p
 is left out says why.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -17,10 +17,9 @@ from karpool.estimator.claims_and_nodes import ClaimsAndNodes
 from karpool.estimator.failures import Cause, Failures
 from karpool.estimator.framework import Watched
 from karpool.estimator.market import Market
-from karpool.estimator.pods import waiting_since
 from karpool.estimator.stock_events import OUT_OF_STOCK, Event, StockEvents, moment
+from karpool.estimator.waiting import LIVE_PODS, ObjectSink, WaitingForNodes
 from karpool.kube.clock import Clock
-from karpool.kube.informer import Change
 from karpool.kube.resource import (
     DAEMONSETS,
     EC2NODECLASSES,
@@ -32,22 +31,16 @@ from karpool.kube.resource import (
     Key,
     Selection,
 )
-from karpool.model.disruption import is_provisionable
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import NodeClaim, NodePool, Pool, pool_of
 from karpool.model.meta import Wire, WireObject, condition
 from karpool.model.node import ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.requirements import ValueSet, combined
-from karpool.model.shape import shape_of
-from karpool.model.workload import pod_template
-from karpool.provisioning.expected import Daemons
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-# The selection of the estimator's own watch of pods, so that both share one informer.
-LIVE_PODS = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 STOCK_EVENTS = Selection(field_selector=f"reason={OUT_OF_STOCK}")
 
 
@@ -63,30 +56,12 @@ class NodeClass(WireObject, frozen=True):
     status: NodeClassStatus | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    since: float
-
-
-class _Sink(Generic[T]):
-    def __init__(self, put: Callable[[Key, T], None], drop: Callable[[Key], None]) -> None:
-        self._put, self._drop = put, drop
-
-    def apply(self, changes: Sequence[Change[T]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED" or change.object is None:
-                self._drop(change.key)
-            else:
-                self._put(change.key, change.object)
-
-
 class KarpenterObjects:
     def __init__(self, market: Market, failures: Failures, clock: Clock) -> None:
         self.market = market
         self.failures = failures
-        self.daemons = Daemons()
+        self.pods = WaitingForNodes(clock)
         self.problems: dict[str, str] = {}  # of pools that cannot be understood
-        self.waiting: dict[str, Waiting] = {}  # by `namespace/name`
         self.events = StockEvents(failures)
         self.machines = ClaimsAndNodes(market, failures, self.events, clock)
         self._clock = clock
@@ -97,27 +72,33 @@ class KarpenterObjects:
 
     @cached_property
     def watches(self) -> Sequence[Watched[Any]]:
-        machines = self.machines
+        machines, pods = self.machines, self.pods
+        claims = ObjectSink(machines.put_claim, machines.drop_claim)
+        events = ObjectSink(self.events.put, lambda key: None)
         return (
-            Watched(NODEPOOLS, NodePool, _Sink(self.put_pool, self._drop_pool), optional=True),
-            Watched(EC2NODECLASSES, NodeClass, _Sink(self.put_class, self._drop_class), optional=True),
-            Watched(NODECLAIMS, NodeClaim, _Sink(machines.put_claim, machines.drop_claim), optional=True),
-            Watched(NODES, Node, _Sink(machines.put_node, machines.drop_node)),
-            Watched(DAEMONSETS, dict, _Sink(self.put_daemon_set, self._drop_daemon_set), optional=True),
-            Watched(PODS, Pod, _Sink(self.put_pod, self._drop_pod), LIVE_PODS),
-            Watched(EVENTS, Event, _Sink(self.events.put, lambda key: None), STOCK_EVENTS, optional=True),
+            Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self._drop_pool), optional=True),
+            Watched(EC2NODECLASSES, NodeClass, ObjectSink(self.put_class, self._drop_class), optional=True),
+            Watched(
+                NODECLAIMS, NodeClaim, ObjectSink(machines.put_claim, machines.drop_claim), optional=True
+            ),
+            Watched(NODES, Node, ObjectSink(machines.put_node, machines.drop_node)),
+            Watched(DAEMONSETS, dict, ObjectSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True),
+            Watched(PODS, Pod, ObjectSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
+            Watched(
+                EVENTS, Event, ObjectSink(self.events.put, lambda key: None), STOCK_EVENTS, optional=True
+            ),
         )
 
     # Reading
 
     @property
-    def version(self) -> tuple[int, int]:
-        return self._changes, self.machines.version
+    def version(self) -> tuple[int, int, int]:
+        return self._changes, self.machines.version, self.pods.version
 
     @property
-    def offered_version(self) -> tuple[int, tuple[int, int]]:
+    def offered_version(self) -> tuple[int, int, tuple[int, int]]:
         """Changes with pools, daemons and the catalogue."""
-        return self._offered, self.market.version
+        return self._offered, self.pods.daemons_version, self.market.version
 
     @property
     def has_pools(self) -> bool:
@@ -181,33 +162,3 @@ class KarpenterObjects:
     def _pool_changed(self) -> None:
         self._changes += 1
         self._offered += 1
-
-    # Pods and daemons
-
-    def put_pod(self, key: Key, pod: Pod) -> None:
-        name = str(key)
-        if is_provisionable(pod) and not pod.is_terminal and not pod.is_terminating:
-            since = waiting_since(pod.status.conditions)
-            found = Waiting(since if since is not None and since > 0 else self._clock.now())
-            if self.waiting.get(name) != found:
-                self.waiting[name] = found
-                self._changes += 1
-        elif self.waiting.pop(name, None) is not None:
-            self._changes += 1
-
-    def _drop_pod(self, key: Key) -> None:
-        if self.waiting.pop(str(key), None) is not None:
-            self._changes += 1
-
-    def put_daemon_set(self, key: Key, raw: dict[str, Any]) -> None:
-        try:
-            shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
-        except Invalid as error:
-            log.info("daemon set not understood", daemon_set=str(key), reason=str(error))
-            return
-        if self.daemons.put(key, shape):
-            self._pool_changed()
-
-    def _drop_daemon_set(self, key: Key) -> None:
-        if self.daemons.remove(key):
-            self._pool_changed()

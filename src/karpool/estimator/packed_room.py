@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from karpool.estimator.coming_room import Moment
 from karpool.estimator.framework import Part
 from karpool.estimator.question import Question
+from karpool.estimator.waiting import largest_first
 from karpool.model.karpenter import Pool
-from karpool.model.resources import CPU, MEMORY, NODES, PODS, Resources, add
+from karpool.model.resources import NODES, PODS, Resources, add
 from karpool.model.shape import PodShape
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling
@@ -94,7 +95,7 @@ def sets_that_fit(stage: Stage, groups: Sequence[Group]) -> int:
     only a certain mixture would use is not promised. Where that is few enough pods, packing them has
     the last word.
     """
-    ordered = sorted(groups, key=_largest_first)
+    ordered = sorted(groups, key=lambda group: largest_first(group.shape))
     low, high, step = 0, 1, 1
     while high <= SETS_MAX and _hold(stage, ordered, high):
         low, step = high, step * 2
@@ -129,11 +130,6 @@ def _hold(stage: Stage, groups: Sequence[Group], sets: int) -> bool:
         if rest:
             return False
     return True
-
-
-def _largest_first(group: Group) -> tuple[int, int]:
-    asked = dict(group.shape.requests)
-    return -asked.get(CPU, 0), -asked.get(MEMORY, 0)
 
 
 def _all(groups: Sequence[Group], sets: int) -> list[PendingPod]:
