@@ -1,0 +1,49 @@
+"""What the checkout itself promises: locked versions, links that lead somewhere, commands that exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from karpool.cli.main import commands
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Commands that bring up or save a cluster, or say something about the program itself. Any other reads one.
+NOT_READING = {"apiserver", "cluster", "completion", "estimator", "snapshot", "up", "version"}
+
+
+def requirements(text: str) -> Iterator[str]:
+    """Each entry on one line, without comments."""
+    plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    yield from (entry for entry in re.sub(r"\\\n\s*", " ", plain).splitlines() if entry.strip())
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_locks_pin_versions_and_hashes_and_name_no_index(lock: Path) -> None:
+    text = lock.read_text()
+    entries = list(requirements(text))
+
+    assert entries
+    for entry in entries:
+        assert re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==\S+ ", entry), entry
+        assert "--hash=sha256:" in entry, entry
+    assert "://" not in text and "--index" not in text and "--find-links" not in text
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_every_command_that_reads_a_cluster_takes_a_snapshot_file() -> None:
+    context = click.Context(commands)
+    for name in set(commands.list_commands(context)) - NOT_READING:
+        command = commands.get_command(context, name)
+        assert command is not None
+        options = {option for each in command.params for option in each.opts}
+        assert {"--snapshot", "--kubeconfig", "--context"} <= options, name
