@@ -5,10 +5,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.model.labels import parse_selector
+from karpool.model.shape import AffinityTerm, PodShape
 from karpool.model.taints import untolerated
 from karpool.packing.count import count
 from karpool.packing.first_fit import Component, deduct, first_fit
 from karpool.packing.reasons import explain
+from karpool.state.nodes import NodeRow
+from karpool.state.snapshot import Placement
 from tests.packing.naive_topology import NaiveCluster, node_matches, one_by_one
 from tests.packing.topology_cases import NAMESPACES, node_rows, shapes, snapshot_of
 
@@ -104,3 +108,16 @@ def test_every_node_that_does_not_take_the_pod_has_one_reason(case, shape):
     closed = [row for row in range(len(room)) if not room[row] or not cluster.allows(shape, row)]
 
     assert sum(refusal.nodes for refusal in explain(snapshot, shape)) == len(closed)
+
+
+def test_a_promised_pod_keeps_away_whom_it_cannot_stand():
+    mine = AffinityTerm(parse_selector("app=web"), "kubernetes.io/hostname", frozenset(("shop",)))
+    hermit = PodShape(requests=(("cpu", 1000),), namespace="shop", anti_affinity=(mine,))
+    web = PodShape(requests=(("cpu", 1000),), namespace="shop", labels=(("app", "web"),))
+    rows = [
+        NodeRow(name, labels={"kubernetes.io/hostname": name}, allocatable={"cpu": 5000, "pods": 10})
+        for name in ("a", "b")
+    ]
+    promised = snapshot_of(rows, []).minus([Placement(0, hermit)])
+
+    assert count(promised, web).per_node.tolist() == [0, 5]

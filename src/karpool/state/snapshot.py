@@ -237,6 +237,9 @@ class Minus(Snapshot):
             self._taken[PODS][each.node] += each.count
             for resource, units in each.shape.requests:
                 self._taken[resource][each.node] += units * each.count
+        if any(each.shape.anti_affinity for each in placements):
+            # Pods that keep others away matter to every later question; the table must know them.
+            _ = self._shape_ids
 
     @cached_property
     def _shape_ids(self) -> list[int]:
