@@ -14,7 +14,7 @@ help: ## list the targets
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "karpool needs Python 3.11 or newer; set PYTHON=python3.11 (found: $$($(PYTHON) --version 2>&1))" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "could not create $(VENV); on Debian install the package python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "could not create $(VENV); on Debian install the package python3-venv" >&2; exit 1; }
 
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@$(PIP) install --quiet --require-hashes -r requirements/runtime.txt

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from karpool.cli.main import run
+from karpool.cli.completion import for_kubectl
+from karpool.cli.main import commands, run
 from karpool.cli.output import columns
 from karpool.fleet.example import example_fleet
 from karpool.model.catalogue_files import load_shipped
@@ -24,9 +25,13 @@ def manifest(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_lists_the_commands_without_loading_them() -> None:
+@pytest.mark.parametrize(
+    "asked", ["run(['--help'], 'karpool')", "print(for_kubectl(commands, ['']))"], ids=["help", "completion"]
+)
+def test_commands_are_listed_without_loading_them(asked: str) -> None:
     script = (
-        "import sys; from karpool.cli.main import run; code = run(['--help'], 'karpool');"
+        "import sys; from karpool.cli.main import commands, run;"
+        f"from karpool.cli.completion import for_kubectl; code = {asked};"
         "sys.exit(code or any(name in sys.modules for name in ('numpy', 'aiohttp', 'structlog')))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -200,6 +205,25 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path, capsys: Captu
 def test_completion_names_the_command(shell: str, capsys: Capture) -> None:
     assert run(["completion", shell], "karpool") == 0
     assert "_KARPOOL_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "offered", "directive"),
+    [
+        pytest.param(["ap"], {"apiserver"}, ":4", id="a command"),
+        pytest.param(["top", "po"], {"pools"}, ":4", id="an argument"),
+        pytest.param(["top", "--snap"], {"--snapshot"}, ":4", id="a flag"),
+        pytest.param(["top", "-o", "w"], {"wide"}, ":4", id="a value"),
+        pytest.param(["top", "--snapshot", ""], set(), ":0", id="a file"),
+        pytest.param([], {"top", "snapshot", "version"}, ":4", id="anything"),
+    ],
+)
+def test_kubectl_is_told_what_may_follow(words: list[str], offered: set[str], directive: str) -> None:
+    *lines, last = for_kubectl(commands, words).splitlines()
+
+    assert offered <= {line.partition("\t")[0] for line in lines}
+    assert last == directive
+    assert bool(lines) == bool(offered)
 
 
 def test_columns_line_up() -> None:

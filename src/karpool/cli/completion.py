@@ -1,7 +1,7 @@
 """`karpool completion`."""
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 
 @click.command(epilog="Example: source <(karpool completion bash)")
@@ -10,9 +10,21 @@ from click.shell_completion import get_completion_class
 def completion(context: click.Context, shell: str) -> None:
     """Print a shell completion script for SHELL.
 
-    kubectl finds completion for `kubectl karpool` in an executable named
-    kubectl_complete-karpool.
+    `kubectl karpool` is completed by kubectl's own script, which asks the executable
+    kubectl_complete-karpool beside karpool.
     """
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(context.find_root().command, {}, "karpool", "_KARPOOL_COMPLETE").source())
+
+
+FILES_TOO, NO_FILES = ":0", ":4"  # the last line, in the protocol that kubectl asks plugins with
+
+
+def for_kubectl(group: click.Command, words: list[str]) -> str:
+    """What may follow in the place of the last word: a candidate and its help a line, then a directive."""
+    *before, incomplete = words or [""]
+    found = ShellComplete(group, {}, "karpool", "").get_completions(before, incomplete)
+    plain = [each for each in found if each.type == "plain"]
+    lines = [f"{each.value}\t{each.help}" if each.help else str(each.value) for each in plain]
+    return "\n".join([*lines, NO_FILES if len(plain) == len(found) else FILES_TOO])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from karpool import __version__
 from karpool.cli.exits import FAILURE, INTERRUPTED, KarpoolExit
@@ -53,6 +54,11 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        offered = [CompletionItem(name, help=_COMMANDS[name][2]) for name in names]
+        return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -121,6 +127,12 @@ def karpool() -> None:
 
 def kubectl_karpool() -> None:
     sys.exit(run(sys.argv[1:], "kubectl karpool"))
+
+
+def kubectl_complete_karpool() -> None:
+    from karpool.cli.completion import for_kubectl
+
+    click.echo(for_kubectl(commands, sys.argv[1:]))
 
 
 if __name__ == "__main__":
