@@ -81,6 +81,13 @@ async def test_a_snapshot_of_a_served_cluster_answers_like_the_cluster(tmp_path:
     assert len(json.loads(live[1])["items"]) == 7
 
 
+async def test_a_server_ends_cleanly_when_its_terminal_closes(tmp_path: Path) -> None:
+    server = await start_apiserver(tmp_path)
+    server.send_signal(signal.SIGHUP)
+
+    assert await server.wait() == 0
+
+
 async def test_a_data_dir_keeps_token_and_objects_over_kill_9(tmp_path: Path) -> None:
     data = ["--data-dir", str(tmp_path / "data")]
     server = await start_apiserver(tmp_path, *data)

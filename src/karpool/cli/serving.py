@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
-    """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once.
+    """Run `main` with an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
 
     With a `speed`, the loop's time passes that many times as fast as real time.
     """
@@ -28,13 +28,19 @@ def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: f
                 task.cancel()
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _stop_signals():
             loop.add_signal_handler(number, asked)
         return await main(stop)
 
     factory = _fast_loop() if speed == 1.0 else lambda: ScaledLoop(speed)
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(watched())
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """A terminal that closes says stop as well, unless whoever started us said otherwise (nohup)."""
+    ends = [signal.SIGINT, signal.SIGTERM]
+    return ends if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*ends, signal.SIGHUP]
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
