@@ -16,7 +16,13 @@ import structlog
 
 from karpool.estimator import autoscaler_status
 from karpool.estimator.autoscaler_status import GroupStatus
-from karpool.estimator.failures import RECOVERY_SECONDS, THRESHOLD_SECONDS, Failure, Failures
+from karpool.estimator.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    Failure,
+    Failures,
+    OnFailures,
+)
 from karpool.estimator.framework import UNLIMITED, Estimate, Part, Watched, no_opinion
 from karpool.estimator.group_templates import Template, annotations_of, described, group_of, row_like
 from karpool.estimator.market import Market
@@ -81,6 +87,8 @@ class ClusterAutoscalerCapacity:
         self.market = market or Market()
         self.groups: dict[str, GroupStatus] = {}
         self.problem = ""
+        self.on_failures: list[OnFailures] = []
+        self._told: dict[str, Failure] = {}
         self._clock = clock
         self._nodes_max = nodes_max
         self._pods = WaitingForNodes(clock)
@@ -238,10 +246,18 @@ class ClusterAutoscalerCapacity:
             rooms = _take(rooms, [Group(demand.shape, demand.pods)], partly=True) or rooms
         self.failures.waiting(waiting)
         failed = {room.status.name: self.failures.of_pool(room.status.name, now) for room in rooms}
+        self._tell({name: failure for name, failure in failed.items() if failure is not None})
         return [
             replace(room, new=0, refusal=f"does not count at present: {failure}") if failure else room
             for room, failure in ((room, failed[room.status.name]) for room in rooms)
         ]
+
+    def _tell(self, current: dict[str, Failure]) -> None:
+        begun = [each for name, each in current.items() if name not in self._told]
+        ended = [each for name, each in self._told.items() if name not in current]
+        self._told = current
+        for tell in self.on_failures if begun or ended else ():
+            tell(begun, ended)
 
     def _room(self, group: GroupStatus) -> GroupRoom:
         template, why = self._template(group.name)

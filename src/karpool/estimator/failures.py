@@ -12,7 +12,7 @@ objects and events comes to the same verdicts. Verdicts are functions of the tim
 is passed in; moments are seconds since the epoch. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -55,6 +55,9 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.cause.value}: {self.message}"
+
+
+OnFailures = Callable[[Sequence[Failure], Sequence[Failure]], None]  # begun, ended
 
 
 class _Fault(NamedTuple):

@@ -10,7 +10,7 @@ For pods without topology, and for sets of components, this is a closed form
 (`packing.new_replicas`). With topology pods are really packed, a bounded number of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,13 @@ from karpool.estimator.coming_room import (
     rows_snapshot,
     settle,
 )
-from karpool.estimator.failures import RECOVERY_SECONDS, THRESHOLD_SECONDS, Failure, Failures
+from karpool.estimator.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    Failure,
+    Failures,
+    OnFailures,
+)
 from karpool.estimator.framework import UNLIMITED, Estimate, Part, Watched, no_opinion
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.market import Market
@@ -53,8 +59,6 @@ from karpool.state.snapshot import Snapshot
 NAME = "karpenter"
 NODES_MAX = 1000  # per pool
 _FRESH_SECONDS = 1.0  # for so long failures are not looked at again
-
-OnFailures = Callable[[Sequence[Failure], Sequence[Failure]], None]  # begun, ended
 
 
 class KarpenterCapacity:

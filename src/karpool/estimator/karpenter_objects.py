@@ -78,15 +78,11 @@ class KarpenterObjects:
         return (
             Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self._drop_pool), optional=True),
             Watched(EC2NODECLASSES, NodeClass, ObjectSink(self.put_class, self._drop_class), optional=True),
-            Watched(
-                NODECLAIMS, NodeClaim, ObjectSink(machines.put_claim, machines.drop_claim), optional=True
-            ),
+            Watched(NODECLAIMS, NodeClaim, claims, optional=True),
             Watched(NODES, Node, ObjectSink(machines.put_node, machines.drop_node)),
             Watched(DAEMONSETS, dict, ObjectSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True),
             Watched(PODS, Pod, ObjectSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
-            Watched(
-                EVENTS, Event, ObjectSink(self.events.put, lambda key: None), STOCK_EVENTS, optional=True
-            ),
+            Watched(EVENTS, Event, events, STOCK_EVENTS, optional=True),
         )
 
     # Reading

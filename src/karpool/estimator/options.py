@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from karpool.estimator import gates, node_autoscaler, node_resource, registry
+from karpool.estimator import gates, karpenter, node_autoscaler, node_resource, registry
 from karpool.estimator.addresses import PORT, listener
 from karpool.model import durations
 from karpool.model.errors import Invalid
@@ -94,14 +94,26 @@ FLAGS: tuple[Flag, ...] = (
     _ignored("vmodule", "text", ""),
     # Of karmada#7376.
     Flag("plugins", "list", (), "Plugins to run; * is all, -Name leaves one out. Default: those of Karmada."),
-    Flag("node-capacity-providers", "list", (), "Autoscalers whose future nodes count: karpenter."),
+    Flag(
+        "node-capacity-providers",
+        "list",
+        (),
+        "Autoscalers whose future nodes count: karpenter, cluster-autoscaler.",
+    ),
     # Ours.
     Flag(
         "autoscaler-model",
         "text",
-        registry.LIMITS,
-        "How future nodes are counted: limits divides what pools have left.",
+        registry.PACKING,
+        "How future nodes are counted: packing into instance types, or limits alone, divided.",
         choices=(registry.LIMITS, registry.PACKING),
+    ),
+    Flag("region", "text", "", "Region whose instance types count. Default: what the cluster's objects say."),
+    Flag(
+        "max-potential-nodes",
+        "number",
+        karpenter.NODES_MAX,
+        "New nodes that one pool or node group counts for at most, also without limits.",
     ),
     Flag("failure-threshold", "duration", "3m", "A pool that launches nothing for so long stops counting."),
     Flag("recovery-interval", "duration", "10m", "A pool that failed counts again after this."),

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from karpool.estimator import gates, options, registry
 from karpool.estimator.addresses import listener
+from karpool.estimator.failure_reports import FailureGauges, announce, reporting
 from karpool.estimator.member import Member, MemberSettings
 from karpool.estimator.metrics import Metrics
 from karpool.estimator.registry import Settings
@@ -29,6 +30,7 @@ from karpool.kube import kubeconfig
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import ConfigError
+from karpool.kube.events import EventRecorder
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
@@ -72,6 +74,7 @@ async def run(
             await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=collectors))
         clock = RealClock()
         metrics = Metrics(collectors, plugin_names(chosen))
+        gauges = FailureGauges(collectors)
         for config in members:
             client = Client(
                 HttpTransport(config, clock),
@@ -82,7 +85,8 @@ async def run(
                 user_agent="karpool-estimator",
             )
             await stack.enter_async_context(client)
-            clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
+            member = clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
+            await stack.enter_async_context(announcing(member, client, gauges))
         service = Service(
             clusters, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
         )
@@ -157,6 +161,8 @@ def build_member(
         clock=clock,
         providers=chosen["node-capacity-providers"],
         autoscaler_model=chosen["autoscaler-model"],
+        region=chosen["region"],
+        potential_nodes_max=chosen["max-potential-nodes"],
         quota_scopes=chosen["quota-scopes"],
         failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),
         recovery_interval_seconds=durations.seconds(chosen["recovery-interval"]),
@@ -174,6 +180,25 @@ def build_member(
     member = Member(name, client, plugins, framework, rules)
     metrics.follow(member)
     return member
+
+
+@asynccontextmanager
+async def announcing(member: Member, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
+    """Report what fails to metrics and as events for the length of the context."""
+    providers = reporting(member.framework.plugins)
+    gauges.follow(member.name, providers)
+    if not providers:
+        yield
+        return
+    recorder = EventRecorder(client, "karpool-estimator")
+    for provider in providers:
+        announce(provider, recorder)
+    writing = asyncio.create_task(recorder.run(), name=f"{member.name} events")
+    try:
+        yield
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
 
 
 @asynccontextmanager

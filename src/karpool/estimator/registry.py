@@ -10,9 +10,18 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from karpool.estimator import gates, limits_model, node_autoscaler, node_resource, resource_quota
+from karpool.estimator import (
+    cluster_autoscaler,
+    gates,
+    karpenter,
+    limits_model,
+    node_autoscaler,
+    node_resource,
+    resource_quota,
+)
 from karpool.estimator.framework import Plugin
 from karpool.estimator.gates import Gates
+from karpool.estimator.market import Market
 from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.node_resource import NodeResourceEstimator
 from karpool.estimator.resource_quota import Matching, ResourceQuotaEstimator
@@ -32,7 +41,9 @@ class Settings:
     gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
     clock: Clock = field(default_factory=RealClock)
     providers: Sequence[str] = ()
-    autoscaler_model: str = LIMITS
+    autoscaler_model: str = PACKING
+    region: str = ""  # whose catalogue is used; "": what the cluster's objects say
+    potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
     failure_threshold_seconds: float = limits_model.FAILURE_THRESHOLD_SECONDS
     recovery_interval_seconds: float = limits_model.RECOVERY_INTERVAL_SECONDS
@@ -50,8 +61,33 @@ def _karpenter_limits(settings: Settings) -> CapacityProvider:
     )
 
 
-# By provider and model.
-PROVIDERS: dict[tuple[str, str], ProviderFactory] = {("karpenter", LIMITS): _karpenter_limits}
+def _karpenter(settings: Settings) -> CapacityProvider:
+    return karpenter.KarpenterCapacity(
+        settings.clock,
+        Market(region=settings.region),
+        nodes_max=settings.potential_nodes_max,
+        failure_threshold_seconds=settings.failure_threshold_seconds,
+        recovery_interval_seconds=settings.recovery_interval_seconds,
+    )
+
+
+def _cluster_autoscaler(settings: Settings) -> CapacityProvider:
+    return cluster_autoscaler.ClusterAutoscalerCapacity(
+        settings.clock,
+        Market(region=settings.region),
+        nodes_max=settings.potential_nodes_max,
+        failure_threshold_seconds=settings.failure_threshold_seconds,
+        recovery_interval_seconds=settings.recovery_interval_seconds,
+    )
+
+
+# By provider and model. Node groups have sizes instead of limits: there is only one way to count them.
+PROVIDERS: dict[tuple[str, str], ProviderFactory] = {
+    (karpenter.NAME, LIMITS): _karpenter_limits,
+    (karpenter.NAME, PACKING): _karpenter,
+    (cluster_autoscaler.NAME, LIMITS): _cluster_autoscaler,
+    (cluster_autoscaler.NAME, PACKING): _cluster_autoscaler,
+}
 
 
 def known_providers() -> list[str]:

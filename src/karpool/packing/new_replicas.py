@@ -37,7 +37,11 @@ from karpool.state.columns import Bools, Int64s
 from karpool.state.snapshot import snapshot_of
 
 Usage = Mapping[str, Mapping[str, int]]  # by pool
-_SHAPES_MAX = 512  # compiled at a time; after that everything is compiled anew
+# What is remembered; beyond that it is forgotten and worked out again.
+_SHAPES_MAX = 512
+_STATES_MAX = 4096
+
+_NO_NODES = snapshot_of(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,7 @@ class NewNodes:
         self._start()
 
     def _start(self) -> None:
-        self._topology = Topology(snapshot_of(()))
-        self._narrowing = Narrowing(self._offers, self._topology.axis, self._unavailable)
+        self._narrowing = Narrowing(self._offers, Topology(_NO_NODES).axis, self._unavailable)
         self._launch: dict[tuple[str, ...], list[Launchable]] = {}
         self._shapes: dict[PodShape, _Compiled] = {}
 
@@ -137,8 +140,10 @@ class NewNodes:
     def _compiled(self, shape: PodShape) -> "_Compiled":
         known = self._shapes.get(shape)
         if known is None:
-            if len(self._shapes) >= _SHAPES_MAX:
+            if len(self._narrowing.states) > _STATES_MAX:
                 self._start()
+            elif len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
             known = self._shapes[shape] = self._compile(shape)
         return known
 
@@ -150,7 +155,7 @@ class NewNodes:
                 Launchable(number, self._narrowing, resources, self._daemons, {})
                 for number in range(len(self._offers))
             ]
-        asks = Asking(self._narrowing, self._topology, resources, respect=True).asks(shape)
+        asks = Asking(self._narrowing, Topology(_NO_NODES), resources, respect=True).asks(shape)
         ways: dict[str, list[_Way]] = {}
         for ask in asks:
             for wants in ask.choices:

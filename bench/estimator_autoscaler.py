@@ -1,0 +1,150 @@
+"""The Karpenter provider next to a large cluster: 20 NodePools over 700 instance types.
+
+5,000 nodes that belong to the pools, with their claims, and 50,000 pods. In one process:
+what is measured is the provider's answer, without decoding and gRPC. Every request is
+different (its CPU request is), so nothing but what the pools may launch is remembered.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from bench import cluster
+from karpool.estimator.framework import Estimate
+from karpool.estimator.karpenter import KarpenterCapacity
+from karpool.estimator.market import Market
+from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.question import Question
+from karpool.estimator.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
+from karpool.kube.clock import RealClock, rfc3339
+from karpool.kube.resource import Key
+from karpool.model.catalogue import Catalogue
+from karpool.model.catalogue_files import load_shipped
+from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim, NodePool
+from karpool.model.meta import convert
+from karpool.model.node import INSTANCE_TYPE, ZONE, Node
+from karpool.state.snapshot import Snapshot
+
+POOLS, TYPES, NODES, PODS = 20, 700, 5000, 50_000
+REQUESTS = 300
+CATEGORIES = ("c", "m", "r", "g", "t")
+Ask = Callable[[Question], Estimate]
+
+
+def catalogue() -> Catalogue:
+    whole = load_shipped("us-east-1")
+    return Catalogue("aws", "us-east-1", list(whole.types.values())[:TYPES])
+
+
+def node_pool(number: int) -> NodePool:
+    """Every fourth without limits, every fifth for one kind of machine only."""
+    wanted = [{"key": CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"][: 1 + number % 2]}]
+    if number % 5 == 0:
+        key = "karpenter.k8s.aws/instance-category"
+        wanted.append({"key": key, "operator": "In", "values": [CATEGORIES[number // 5 % 5]]})
+    spec: dict[str, Any] = {"template": {"spec": {"requirements": wanted}}, "weight": 1 + number}
+    if number % 4:
+        spec["limits"] = {"cpu": str(20_000 + 37 * number), "memory": f"{80_000 + 211 * number}Gi"}
+    return convert({"metadata": {"name": f"pool-{number}"}, "spec": spec}, NodePool)
+
+
+def fed(provider: KarpenterCapacity, snapshot: Snapshot) -> None:
+    """The pools, and a claim and a node for every row of the cluster."""
+    created = rfc3339(RealClock().now() - 3600)
+    for number in range(POOLS):
+        pool = node_pool(number)
+        provider.objects.put_pool(Key("", pool.name), pool)
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": created}
+        for kind in ("Launched", "Registered", "Initialized")
+    ]
+    for number, name in enumerate(snapshot.names):
+        labels = {
+            NODEPOOL: f"pool-{number % POOLS}",
+            INSTANCE_TYPE: "m5.4xlarge",
+            ZONE: "us-east-1a",
+            CAPACITY_TYPE: "on-demand",
+            "karpenter.sh/initialized": "true",
+        }
+        capacity = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        meta = {"name": name, "labels": labels, "creationTimestamp": created}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
+        claim = {"metadata": meta, "status": {**status, "providerID": f"aws:///{name}"}}
+        node = {"metadata": meta, "spec": {"providerID": f"aws:///{name}"}, "status": status}
+        provider.objects.machines.put_claim(Key("", name), convert(claim, NodeClaim))
+        provider.objects.machines.put_node(Key("", name), convert(node, Node))
+
+
+def request(number: int) -> ReplicasRequest:
+    amounts = {"cpu": f"{500 + number}m", "memory": "2Gi"}
+    if number % 7 == 0:
+        amounts["nvidia.com/gpu"] = "1"
+    return ReplicasRequest("bench", requirements(amounts))
+
+
+def timed(ask: Ask, snapshot: Snapshot, first: int) -> list[float]:
+    """Milliseconds each."""
+    found = []
+    for number in range(first, first + REQUESTS):
+        question = Question(request(number), snapshot)
+        start = perf_counter()
+        ask(question)
+        found.append((perf_counter() - start) * 1000)
+    return found
+
+
+def timed_sets(provider: KarpenterCapacity, snapshot: Snapshot) -> list[float]:
+    found = []
+    for number in range(20):
+        parts = (
+            Component("driver", 1, requirements({"cpu": f"{1000 + number}m", "memory": "2Gi"})),
+            Component("worker", 10, requirements({"cpu": "2", "memory": f"{4000 + number}Mi"})),
+        )
+        question = Question(ComponentSetsRequest("bench", parts), snapshot)
+        start = perf_counter()
+        provider.estimate_components(question)
+        found.append((perf_counter() - start) * 1000)
+    return found
+
+
+def benchmarks() -> list[dict[str, Any]]:
+    snapshot = cluster.cluster(NODES, PODS).snapshot()
+    provider = KarpenterCapacity(RealClock(), Market(catalogue()))
+    start = perf_counter()
+    fed(provider, snapshot)
+    feeding = (perf_counter() - start) * 1000
+    start = perf_counter()
+    provider.estimate(Question(request(0), snapshot))
+    first = (perf_counter() - start) * 1000
+    plugin = NodeAutoscalerEstimator([provider])
+    what = f"{POOLS} pools x {TYPES} types, {NODES:,} nodes"
+    return [
+        {
+            "name": f"provider, {what}",
+            "unit": "ms",
+            "values": timed(provider.estimate, snapshot, 1),
+            "target": 5,
+        },
+        {
+            "name": f"with existing nodes, {what}",
+            "unit": "ms",
+            "values": timed(plugin.estimate, snapshot, 1000),
+            "target": 5,
+        },
+        {
+            "name": f"component sets, {what}",
+            "unit": "ms",
+            "values": timed_sets(provider, snapshot),
+            "target": 60,
+        },
+        {"name": "first answer: compile pools", "unit": "ms", "values": [first], "target": None},
+        {"name": f"feed {NODES:,} claims and nodes", "unit": "ms", "values": [feeding], "target": None},
+    ]
+
+
+if __name__ == "__main__":
+    for entry in benchmarks():
+        values = sorted(entry["values"])
+        print(
+            f"{entry['name']:60} p50 {values[len(values) // 2]:8.2f} p99 {values[int(len(values) * 0.99)]:8.2f} ms"
+        )
