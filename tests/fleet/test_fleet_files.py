@@ -54,6 +54,9 @@ def test_a_good_file_is_read() -> None:
         pytest.param("at: 5m", "at: noon", 18, "'noon': must be a duration", id="a bad time"),
         pytest.param("- cluster: east", "- cluster: north", 17, "'north'", id="a fault nowhere"),
         pytest.param("lasts: 10m", "crash: karpenter", 17, "exactly one kind", id="two faults in one"),
+        pytest.param(
+            "stockOut: {type", "apiHang: {path: '('}\n    #", 17, "regular expression", id="a bad pattern"
+        ),
         pytest.param("kind: Fleet", "kind: Deployment", 2, "must be karpool.dev", id="another kind"),
     ],
 )

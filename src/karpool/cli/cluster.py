@@ -7,7 +7,7 @@ import click
 
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
-from karpool.fleet.clock import LoopClock, ScaledLoop
+from karpool.fleet.clock import LoopClock
 from karpool.fleet.fleet import Fleet
 from karpool.fleet.fleet_file import FleetFile, parse_fleet, read_fleet_file
 from karpool.fleet.serving import served
@@ -84,9 +84,8 @@ def start(path: Path | None, kubeconfig: Path, speed: float | None) -> None:
 
 
 async def _serve(stop: asyncio.Event, file: FleetFile, folder: Path, kubeconfig: Path) -> None:
-    loop = asyncio.get_running_loop()
     # Wall time goes on from now, at the speed of the loop.
-    clock = LoopClock(RealClock().now() - loop.time()) if isinstance(loop, ScaledLoop) else RealClock()
+    clock = LoopClock(RealClock().now() - asyncio.get_running_loop().time())
     async with Fleet(file, clock, folder=folder) as fleet, served(fleet, kubeconfig) as addresses:
         for name, address in addresses.items():
             note(f"cluster {name}: {address}")

@@ -14,6 +14,7 @@ from typing import Any
 from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.types import Object
+from karpool.fleet.clock import LoopClock
 from karpool.fleet.faults import Faults
 from karpool.fleet.runtime import Build, Context, Informers, SharedInformers, Supervisor
 from karpool.kube.client import Client
@@ -57,6 +58,12 @@ class EmbeddedCluster:
 
     def random(self, purpose: str) -> Random:
         return Random(f"{self._seed}/{self.name}/{purpose}")  # noqa: S311 - simulation, not secrets
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock of this cluster, if it is one that can be moved."""
+        if not isinstance(self.clock, LoopClock):
+            raise TypeError(f"cluster {self.name}: its clock is not a LoopClock and cannot be moved")
+        self.clock.jump(seconds)
 
     def add(self, name: str, build: Build) -> None:
         self.components.add(name, build)

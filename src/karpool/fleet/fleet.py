@@ -1,7 +1,6 @@
 """All clusters of a fleet file, running, with Karmada over them and faults at their times."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import structlog
 
 from karpool.fleet.apiserver.bundled import KARMADA, bundled_crds
 from karpool.fleet.embedded import EmbeddedCluster
+from karpool.fleet.fault_kinds import CLOUD_FAULTS, inject
 from karpool.fleet.fleet_file import FaultSpec, FleetError, FleetFile
 from karpool.fleet.karmada import Member, join, karmada_components
 from karpool.fleet.live import LiveCluster
@@ -17,8 +17,6 @@ from karpool.kube.clock import Clock
 from karpool.model import durations
 
 log = structlog.get_logger(__name__)
-
-End = Callable[[], object]
 
 
 class Fleet:
@@ -88,64 +86,22 @@ class Fleet:
 
     def _check_components(self) -> None:
         for index, fault in enumerate(self.file.faults):
-            named, known = fault.crash or fault.pause, self.api_servers[fault.cluster].components.components
-            if named and named not in known:
-                there = ", ".join(known)
+            known = self.api_servers[fault.cluster].components.components
+            if fault.component and fault.component not in known:
                 raise FleetError(
-                    f"faults[{index}]: cluster {fault.cluster} has no component {named!r}; there are {there}"
+                    f"faults[{index}]: cluster {fault.cluster} has no component {fault.component!r}; "
+                    f"there are {', '.join(known)}"
                 )
+            if fault.kinds[0] in CLOUD_FAULTS and fault.cluster not in self.clusters:
+                raise FleetError(f"faults[{index}]: {fault.cluster} has no cloud for {fault.kinds[0]}")
 
     # Faults
 
     async def _play(self, fault: FaultSpec) -> None:
         await self.clock.sleep(durations.seconds(fault.at))
         log.info("fault begins", cluster=fault.cluster, fault=fault.kinds[0])
-        end = await self.inject(fault)
+        end = await inject(fault, self.api_servers[fault.cluster], self.clusters.get(fault.cluster))
         if fault.lasts is not None:
             await self.clock.sleep(durations.seconds(fault.lasts))
             end()
             log.info("fault ends", cluster=fault.cluster, fault=fault.kinds[0])
-
-    async def inject(self, fault: FaultSpec) -> End:
-        """Start a fault now; what is returned ends it."""
-        if self.karmada is not None and fault.cluster == self.karmada.name:
-            return await _api_fault(self.karmada, fault)
-        cluster = self.clusters[fault.cluster]
-        cloud = cluster.cloud
-        if (out := fault.stock_out) is not None:
-            return cloud.stock_out(out.type, out.zone, out.capacity_type, left=out.left).end
-        if (zone := fault.zone_outage) is not None:
-            cloud.fail_zone(zone)
-            return lambda: cloud.restore_zone(zone)
-        if fault.interrupt_spot is not None:
-            spot = [each for each in cloud.instances.values() if each.offer.capacity_type == "spot"]
-            for instance in spot[: fault.interrupt_spot]:
-                cloud.interrupt(instance.id)
-            return _nothing
-        if fault.bad_boots is not None:
-            boot = cloud.boot_badly(fault.bad_boots, becomes_ready=False)
-            return lambda: setattr(boot, "times", 0)
-        return await _api_fault(cluster.embedded, fault)
-
-
-async def _api_fault(cluster: EmbeddedCluster, fault: FaultSpec) -> End:
-    """Faults between a component and its API server."""
-    if (errors := fault.api_errors) is not None:
-        return cluster.faults.fail(
-            errors.component,
-            status=errors.status,
-            method=errors.method,
-            path=errors.path,
-            times=errors.times,
-        ).end
-    if (crashed := fault.crash) is not None:
-        await cluster.components.crash(crashed)
-        return lambda: cluster.components.start(crashed)
-    if (paused := fault.pause) is not None:
-        cluster.faults.pause(paused)
-        return lambda: cluster.faults.resume(paused)
-    return _nothing
-
-
-def _nothing() -> None:
-    pass

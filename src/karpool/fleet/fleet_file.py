@@ -104,16 +104,47 @@ class StockOut(_Part, frozen=True):
     left: int = 0
 
 
-class ApiErrors(_Part, frozen=True):
+class Requests(_Part, frozen=True):
+    """Which requests of which component; everything by default."""
+
     component: str = "*"
-    status: int = 500
-    method: str = ""
-    path: str = ""
+    method: str = ""  # "WRITE" is every method that changes something
+    path: str = ""  # a regular expression
     times: int | None = None
 
 
+class ApiErrors(Requests, frozen=True):
+    status: int = 500  # 0: no answer at all
+    retry_after: float | None = None
+
+
+class ApiDelay(Requests, frozen=True):
+    seconds: float = 1.0
+
+
+class Watches(_Part, frozen=True):
+    component: str = "*"
+    path: str = ""
+    seconds: float = 0.0  # of late events and stale reads
+    expired: bool = False  # of cut watches: end with a 410
+
+
+class CrashAtWrite(_Part, frozen=True):
+    component: str
+    number: int = 1
+    when: str = "before"
+
+
+class SlowDevices(_Part, frozen=True):
+    machines: int = 1
+    seconds: float = 600.0
+
+
 class FaultSpec(_Part, frozen=True):
-    """One thing that goes wrong at some time; exactly one of the kinds is given."""
+    """One thing that goes wrong at some time; exactly one of the kinds is given.
+
+    Without `lasts` it does not end; a component that was crashed is then not started again.
+    """
 
     cluster: str
     at: str = "0s"
@@ -122,9 +153,19 @@ class FaultSpec(_Part, frozen=True):
     zone_outage: str | None = None
     interrupt_spot: int | None = None  # how many spot machines
     bad_boots: int | None = None  # machines that never become ready
+    slow_devices: SlowDevices | None = None
     api_errors: ApiErrors | None = None
-    crash: str | None = None  # a component; it is started again after `lasts`
+    api_delay: ApiDelay | None = None
+    api_hang: Requests | None = None
+    cut_watches: Watches | None = None
+    lose_events: Watches | None = None
+    repeat_events: Watches | None = None
+    late_events: Watches | None = None
+    stale_reads: Watches | None = None
+    crash: str | None = None
+    crash_at_write: CrashAtWrite | None = None
     pause: str | None = None
+    clock_jump: str | None = None  # how far, as a duration; may be negative
 
     @property
     def kinds(self) -> list[str]:
@@ -132,6 +173,12 @@ class FaultSpec(_Part, frozen=True):
         return [
             name for name in self.__struct_fields__ if name not in about and getattr(self, name) is not None
         ]
+
+    @property
+    def component(self) -> str:
+        """The component that must be there for this fault; "" when any will do."""
+        named = self.crash or self.pause or (self.crash_at_write.component if self.crash_at_write else "")
+        return named or ""
 
 
 class KarmadaSpec(_Part, frozen=True):
@@ -228,16 +275,30 @@ def _check_fault(fault: FaultSpec, clusters: set[str]) -> None:
     if len(fault.kinds) != 1:
         given = " and ".join(fault.kinds) or "nothing"
         raise Invalid("", given, "exactly one kind of fault must be given")
-    for name in ("at", "lasts"):
+    for name in ("at", "lasts", "clock_jump"):
         text = getattr(fault, name)
         if text is None:
             continue
         try:
             amount = durations.seconds(text)
         except Invalid:
-            amount = -1.0
-        if amount < 0:
-            raise Invalid(name, text, "must be a duration like 5m or 1h30m")
+            amount = None
+        if amount is None or (amount < 0 and name != "clock_jump"):
+            raise Invalid("clockJump" if name == "clock_jump" else name, text, "must be a duration like 5m")
+    if (crash := fault.crash_at_write) is not None and (
+        crash.when not in ("before", "after") or crash.number < 1
+    ):
+        raise Invalid("crashAtWrite", crash.when, "needs a number from 1 and when: before or after")
+    for each in (fault.api_errors, fault.api_delay, fault.api_hang, fault.cut_watches):
+        if each is not None:
+            _check_pattern(each.path)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise Invalid("path", pattern, f"is not a regular expression: {error}") from None
 
 
 def _listed(names: set[str]) -> str:
