@@ -145,6 +145,5 @@ def benchmarks() -> list[dict[str, Any]]:
 if __name__ == "__main__":
     for entry in benchmarks():
         values = sorted(entry["values"])
-        print(
-            f"{entry['name']:60} p50 {values[len(values) // 2]:8.2f} p99 {values[int(len(values) * 0.99)]:8.2f} ms"
-        )
+        middle, late = values[len(values) // 2], values[int(len(values) * 0.99)]
+        print(f"{entry['name']:60} p50 {middle:8.2f} p99 {late:8.2f} ms")

@@ -36,6 +36,11 @@ def test_an_empty_shelf_shows_in_metrics_and_on_the_pool():
             assert 'karpool_estimator_failed_offerings{cluster="east",provider="karpenter"} 0.0' not in text
             assert "karpool_estimator_failed_offerings{" in text
 
+            # An estimator that starts now has only the events to go by, and comes to the same answer.
+            await asyncio.sleep(15)
+            async with asking(cluster, karpenter(cluster)) as another:
+                assert await another.replicas(cpu="1", memory="1Gi") == 0
+
     play(story, pool("default", limits={"cpu": "8"}, type=["m5.xlarge"]))
 
 

@@ -1,6 +1,7 @@
 """Read a cluster for one command: live through its API, or from a file.
 
-Either way the result is the same `ClusterState`, so that a command cannot tell.
+Either way the result is the same `ClusterState`, so that a command cannot tell. Plugins
+that watch further kinds are told of every object once, as an informer would.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -10,19 +11,36 @@ from math import inf
 from typing import Any
 
 from karpool.cli.options import ClusterOptions
+from karpool.estimator.framework import Watched
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
-from karpool.kube.decoding import BadObject, Report, log_bad_objects
-from karpool.kube.errors import Denied
+from karpool.kube.clock import parse_rfc3339
+from karpool.kube.decoding import BadObject, Report, identity_of, log_bad_objects
+from karpool.kube.errors import Denied, NotFound
 from karpool.kube.http import HttpTransport
-from karpool.kube.resource import NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES, Resource
-from karpool.kube.snapshot_file import read_objects
+from karpool.kube.informer import Change
+from karpool.kube.resource import (
+    ALL,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PVCS,
+    PVS,
+    STORAGECLASSES,
+    Key,
+    Resource,
+    Selection,
+)
+from karpool.kube.snapshot_file import ObjectFile
+from karpool.model.errors import Invalid
+from karpool.model.meta import convert
 from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.state.cluster import ClusterState, Namespace
 
 _Listed = tuple[tuple[Resource, type[Any]], ...]
+Pages = dict[tuple[Resource, type[Any]], list[Any]]
 _ALWAYS: _Listed = ((NAMESPACES, Namespace), (NODES, Node), (PODS, Pod))
 _VOLUMES: _Listed = ((PVCS, PersistentVolumeClaim), (PVS, PersistentVolume), (STORAGECLASSES, StorageClass))
 
@@ -31,6 +49,7 @@ _VOLUMES: _Listed = ((PVCS, PersistentVolumeClaim), (PVS, PersistentVolume), (ST
 class Loaded:
     state: ClusterState
     undecodable: Sequence[BadObject] = ()
+    as_of: float | None = None  # when a file was taken; None: now, or not known
 
     @property
     def problems(self) -> Sequence[str]:
@@ -47,25 +66,98 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
         yield client
 
 
-async def load_cluster(options: ClusterOptions) -> Loaded:
+async def load_cluster(options: ClusterOptions, watches: Sequence[Watched[Any]] = ()) -> Loaded:
+    """The state, and whatever `watches` want to be told of. Kinds that are optional may be missing."""
     bad: list[BadObject] = []
     if options.snapshot is not None:
+        file = ObjectFile(options.snapshot, report=bad.extend)
+        objects = list(file.objects())
         state = ClusterState()
-        state.load(read_objects(options.snapshot, report=bad.extend))
-    else:
-        async with connect(options, bad.extend) as client:
-            state = await read_cluster(client)
+        state.load(objects)
+        bad += tell_of_objects(watches, objects)
+        return Loaded(state, bad, parse_rfc3339(file.header.taken_at) if file.header else None)
+    async with connect(options, bad.extend) as client:
+        pages: Pages = {}
+        state = await read_cluster(client, pages)
+        await tell_of_cluster(watches, client, pages)
     return Loaded(state, bad)
 
 
-async def read_cluster(client: Client) -> ClusterState:
-    """Everything that a cluster state reads. Who may not list volumes gets pods that go where they like."""
+def tell_of_objects(watches: Sequence[Watched[Any]], objects: Sequence[dict[str, Any]]) -> list[BadObject]:
+    """Returns those that could not be understood."""
+    bad: list[BadObject] = []
+    for watched in watches:
+        changes: list[Change[Any]] = []
+        for raw in objects:
+            if not _is_of(raw, watched.resource) or not _is_selected(raw, watched.selection):
+                continue
+            try:
+                found = raw if watched.into is dict else convert(raw, watched.into)
+            except Invalid as error:
+                bad.append(BadObject(watched.resource.kind, _key(raw).name, str(error)))
+                continue
+            changes.append(Change("ADDED", _key(raw), found))
+        watched.sink.apply(changes)
+    return bad
+
+
+async def tell_of_cluster(watches: Sequence[Watched[Any]], client: Client, pages: Pages) -> None:
+    """`pages` are kinds that were listed before. What may not be listed is reported and left out."""
+    for watched in watches:
+        kind = watched.resource, watched.into
+        found = pages.get(kind)
+        if found is None:
+            found = await _listed(watched, client)
+            if watched.selection == ALL:
+                pages[kind] = found
+        watched.sink.apply([Change("ADDED", identity_of(each)[0], each) for each in found])
+
+
+async def _listed(watched: Watched[Any], client: Client) -> list[Any]:
+    try:
+        return (await client.list(watched.resource, watched.selection, into=watched.into)).items
+    except (Denied, NotFound) as error:
+        if not watched.optional:
+            client.report([BadObject(watched.resource.plural, "of all kinds", f"not looked at: {error}")])
+        return []
+
+
+def _is_of(raw: dict[str, Any], resource: Resource) -> bool:
+    return raw.get("kind") == resource.kind and raw.get("apiVersion") == resource.api_version
+
+
+def _is_selected(raw: dict[str, Any], selection: Selection) -> bool:
+    """The selectors that plugins use: a namespace, a name, and the reason of an event."""
+    key = _key(raw)
+    if selection.namespace is not None and key.namespace != selection.namespace:
+        return False
+    fields = {"metadata.name": key.name, "reason": raw.get("reason")}
+    for part in filter(None, selection.field_selector.split(",")):
+        name, _, value = part.partition("=")
+        if name in fields and fields[name] != value:
+            return False
+    return True
+
+
+def _key(raw: dict[str, Any]) -> Key:
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+
+
+async def read_cluster(client: Client, pages: Pages | None = None) -> ClusterState:
+    """Everything that a cluster state reads. Who may not list volumes gets pods that go where they like.
+
+    What was listed is left in `pages`.
+    """
     listed = [(resource.kind, await client.list(resource, into=into)) for resource, into in _ALWAYS]
     try:
         volumes = [(resource.kind, await client.list(resource, into=into)) for resource, into in _VOLUMES]
     except Denied as error:
         client.report([BadObject("volumes", "of all pods", f"not looked at: {error}")])
         volumes = []
+    if pages is not None:
+        pages |= {kind: page.items for kind, (_, page) in zip(_ALWAYS, listed, strict=True)}
     state = ClusterState(volumes=bool(volumes))
     for kind, page in (*listed, *volumes):
         state.replace(kind, page.items)

@@ -22,6 +22,7 @@ from karpool.model.errors import ModelError
 _COMMANDS = {
     "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
     "cluster": ("karpool.cli.cluster", "cluster", "Start embedded clusters that live."),
+    "capacity": ("karpool.cli.capacity", "capacity", "Say whether a workload fits, now or after scale-up."),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),

@@ -210,6 +210,7 @@ class ClusterAutoscalerCapacity:
             instance_types=(room.instance_type,) if nodes and room.instance_type else (),
             price_per_hour=None if price is None else price * nodes,
             reasons=reasons,
+            may_pass=bool(reasons) and bool(each),
         )
 
     def _price(self, room: GroupRoom) -> float | None:

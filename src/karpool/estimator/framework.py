@@ -60,6 +60,7 @@ class Part:
     instance_types: tuple[str, ...] = ()
     price_per_hour: float | None = None
     reasons: tuple[str, ...] = ()
+    may_pass: bool = False  # what is in the way may go by itself: a limit, stock, a failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.market import Market
 from karpool.estimator.packed_room import (
     EXISTING_MAX,
+    PASSING,
     SHOWN_REASONS,
     SHOWN_TYPES,
     Stage,
@@ -240,11 +241,12 @@ class KarpenterCapacity:
             instance_types=potential.instance_types[:SHOWN_TYPES],
             price_per_hour=potential.price_per_hour,
             reasons=tuple(each.message for each in potential.refusals[:SHOWN_REASONS]),
+            may_pass=any(each.cause in PASSING for each in potential.refusals),
         )
 
     def _failed(self, moment: Moment) -> list[Part]:
         found = [
-            Part(f"{self.name}/{name}", 0, reasons=(f"does not count at present: {failure}",))
+            Part(f"{self.name}/{name}", 0, reasons=(f"does not count at present: {failure}",), may_pass=True)
             for name, failure in moment.failed.items()
         ]
         found += (

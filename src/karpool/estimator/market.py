@@ -59,6 +59,8 @@ class Market:
 
     def learn(self, source: Node | NodeClaim) -> None:
         labels = source.labels
+        if not self.known:
+            self._place(region_of(labels))
         key = (
             labels.get(INSTANCE_TYPE, ""),
             labels.get(ZONE, ""),
@@ -71,8 +73,6 @@ class Market:
             return
         if len(self._seen) < _SEEN_MAX:
             self._seen[key] = source
-        if not self.known:
-            self._place(region_of(labels))
         try:
             self.catalogue.learn(source)
         except Invalid as error:

@@ -20,7 +20,8 @@ from karpool.packing.first_fit import Filling
 from karpool.packing.new_nodes import pack_new_nodes
 from karpool.packing.new_replicas import Usage
 from karpool.packing.offerings import Offerings, StockOut
-from karpool.packing.planned import Packing, PendingPod
+from karpool.packing.planned import Packing, PendingPod, PoolRefusal
+from karpool.packing.pool_reasons import LIMIT, STOCK
 from karpool.state.snapshot import Snapshot
 
 PODS_MAX = 300
@@ -29,6 +30,7 @@ EXISTING_MAX = 3000
 SETS_MAX = 100_000
 SHOWN_TYPES = 5
 SHOWN_REASONS = 3
+PASSING = (LIMIT, STOCK)  # causes that may go by themselves
 
 
 @dataclass(frozen=True)
@@ -166,14 +168,15 @@ def _joined(on: Snapshot, moment: Moment) -> Snapshot:
 
 
 def _new_parts(stage: Stage, packing: Packing) -> list[Part]:
-    refusals: dict[str, list[str]] = {}
+    refusals: dict[str, list[PoolRefusal]] = {}
     for refusal in packing.left[0].reasons if packing.left else ():
-        refusals.setdefault(refusal.pool, []).append(refusal.message)
+        refusals.setdefault(refusal.pool, []).append(refusal)
     parts: list[Part] = []
     for pool in stage.moment.new.pools:
         if pool.name not in stage.moment.failed:
             only = Packing(tuple(node for node in packing.nodes if node.pool == pool.name))
             types = dict.fromkeys(node.chosen.instance_type for node in only.nodes)
+            why = refusals.get(pool.name, [])
             parts.append(
                 Part(
                     f"{stage.provider}/{pool.name}",
@@ -181,7 +184,8 @@ def _new_parts(stage: Stage, packing: Packing) -> list[Part]:
                     nodes=len(only.nodes),
                     instance_types=tuple(types)[:SHOWN_TYPES],
                     price_per_hour=only.price_per_hour if only.nodes else None,
-                    reasons=tuple(refusals.get(pool.name, ())[:SHOWN_REASONS]),
+                    reasons=tuple(each.message for each in why[:SHOWN_REASONS]),
+                    may_pass=any(each.cause in PASSING for each in why),
                 )
             )
     return parts

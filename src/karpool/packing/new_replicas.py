@@ -257,7 +257,7 @@ class _Filling:
                 bound = min(bound, total + self._certain(way, within, pods), total + earlier)
                 total += self._take(way, within, pods, capacity, bound - total)
             earlier = min(earlier, 0 if way.needs_variety else int(way.counts[way.types].min()))
-        refusals = () if total else self._refusals(ways)
+        refusals = self._refusals(ways) if wanted is None or total < wanted else ()
         return Potential(self._pool.name, total, tuple(self._runs), self._charges(), refusals)
 
     def _capacity(self, offer: PoolOfferings) -> Int64s:
@@ -292,7 +292,7 @@ class _Filling:
         return {**charged, NODES: sum(run.nodes for run in self._runs)}
 
     def _refusals(self, ways: Sequence[_Way]) -> tuple[PoolRefusal, ...]:
-        """Nothing was launched although types suit: some limit is reached."""
+        """Why there are no more although types suit: some limit is reached."""
         if self._nodes <= 0:
             limit = self._pool.limits.get(NODES)
             shown = f"0 of {limit} left" if limit is not None and self._nodes_cut else "no new nodes allowed"
@@ -307,5 +307,7 @@ class _Filling:
                 )
                 message = f"limit {name} reached: {amounts}, smallest type needs {show_amount(name, needed)}"
                 found.append(PoolRefusal(self._pool.name, LIMIT, message))
-        together = f"limits {', '.join(self._names)} together leave no instance type that suits"
-        return tuple(found) or (PoolRefusal(self._pool.name, LIMIT, together),)
+        if not found and self._names:
+            together = f"what is left of {', '.join(self._names)} together is certain to hold no more"
+            found.append(PoolRefusal(self._pool.name, LIMIT, together))
+        return tuple(found)

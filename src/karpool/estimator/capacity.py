@@ -1,0 +1,168 @@
+"""Can so many replicas of a workload run here: now, after scaling up, or never, and why not.
+
+The same plugins as the estimator's answer, asked twice: how many fit at most, and what
+it takes to hold those that are wanted. `karpool capacity` renders this value.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from karpool.estimator.explain import explanation
+from karpool.estimator.framework import (
+    EXISTING_NODES,
+    UNLIMITED,
+    Code,
+    Estimate,
+    Outcome,
+    Part,
+    Role,
+    Watched,
+    watches_of,
+)
+from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
+from karpool.estimator.question import Question
+from karpool.estimator.resource_quota import ResourceQuotaEstimator
+from karpool.estimator.running import Framework
+from karpool.packing.reasons import Refusal
+
+
+class Verdict(StrEnum):
+    NOW = "fits now"
+    AFTER_SCALE_UP = "fits after scale-up"
+    NO = "does not fit"
+
+
+class Outlook(StrEnum):
+    """What one place holds for the workload."""
+
+    NOW = "now"
+    AFTER_SCALE_UP = "after scale-up"
+    NOT_NOW = "not now"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`replicas` of those wanted go there; `room` is how many could at most."""
+
+    name: str
+    outlook: Outlook
+    replicas: int
+    room: int
+    nodes: int = 0
+    instance_types: tuple[str, ...] = ()
+    price_per_hour: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    verdict: Verdict
+    wanted: int
+    most: int  # replicas that fit at most; UNLIMITED stands for more than anybody counts
+    places: tuple[Place, ...]
+    refusals: tuple[Refusal, ...] = ()
+    limits: tuple[str, ...] = ()  # other limits that allow fewer than wanted
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def new_nodes(self) -> int:
+        return sum(place.nodes for place in self.places)
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Of the new nodes; None when there are none, or one price is not known."""
+        prices = [place.price_per_hour for place in self.places if place.nodes]
+        known = [price for price in prices if price is not None]
+        return sum(known) if prices and len(known) == len(prices) else None
+
+
+class CapacityCore:
+    """The plugins of one cluster, fed by whoever reads it."""
+
+    def __init__(self, providers: Sequence[CapacityProvider]) -> None:
+        self._providers = tuple(providers)
+        self._quota = ResourceQuotaEstimator(enabled=True)
+        self._framework = Framework((NodeAutoscalerEstimator(self._providers), self._quota))
+
+    @property
+    def watches(self) -> list[Watched[object]]:
+        return [watch for plugin in self._framework.plugins for watch in watches_of(plugin)]
+
+    def answer(self, question: Question, wanted: int) -> Capacity:
+        outcome = self._framework.run_trusted(question)
+        plans = self._plans(question, wanted)
+        planned = _by_name(part for plan in plans for part in plan.parts)
+        existing = min(question.existing, UNLIMITED)
+        refusals = explanation(question, outcome).refusals
+        places = [
+            Place(
+                EXISTING_NODES,
+                Outlook.NOW if existing else Outlook.NOT_NOW if _may_pass(refusals) else Outlook.NEVER,
+                min(existing, wanted),
+                existing,
+            )
+        ]
+        beyond = [part for part in outcome.parts if part.name != EXISTING_NODES]
+        places += (_place(part, planned.get(part.name)) for part in beyond)
+        held = sum(place.replicas for place in places)
+        limits = tuple(_limits(outcome, wanted))
+        fits = held >= wanted and not limits
+        verdict = Verdict.NO if not fits else Verdict.NOW if existing >= wanted else Verdict.AFTER_SCALE_UP
+        remarks = () if fits else tuple(reason for plan in plans for reason in plan.reasons)
+        return Capacity(verdict, wanted, outcome.answer, tuple(places), refusals, limits, remarks)
+
+    def _plans(self, question: Question, wanted: int) -> list[Estimate]:
+        """Providers take turns: what one serves is not asked of the next."""
+        found: list[Estimate] = []
+        left = wanted
+        for provider in self._providers:
+            plan = getattr(provider, "plan", None)
+            each: Estimate = plan(question, left) if plan is not None else provider.estimate(question)
+            if each.code is Code.SUCCESS:
+                left -= sum(part.amount for part in each.parts)
+                found.append(each)
+        return found
+
+
+def _by_name(parts: Iterable[Part]) -> dict[str, Part]:
+    found: dict[str, Part] = {}
+    for part in parts:
+        known = found.get(part.name)
+        found[part.name] = part if known is None else replace(known, amount=known.amount + part.amount)
+    return found
+
+
+def _place(part: Part, planned: Part | None) -> Place:
+    outlook = Outlook.NOT_NOW if part.may_pass else Outlook.NEVER
+    if part.amount:
+        outlook = Outlook.AFTER_SCALE_UP
+    used = planned if planned is not None and planned.amount else Part(part.name, 0)
+    return Place(
+        part.name,
+        outlook,
+        used.amount,
+        part.amount,
+        used.nodes,
+        used.instance_types,
+        used.price_per_hour,
+        part.reasons,
+    )
+
+
+def _limits(outcome: Outcome, wanted: int) -> Iterable[str]:
+    for verdict in outcome.verdicts:
+        found = verdict.estimate
+        if (
+            verdict.role is Role.LIMIT
+            and found.code in (Code.SUCCESS, Code.UNSCHEDULABLE)
+            and found.value < wanted
+        ):
+            why = f" ({'; '.join(found.reasons)})" if found.reasons else ""
+            yield f"{verdict.plugin} allows {found.value} of {wanted}{why}"
+
+
+def _may_pass(refusals: Iterable[Refusal]) -> bool:
+    """Whether pods that are in the way could go."""
+    return any(refusal.resolvable for refusal in refusals)

@@ -1,0 +1,58 @@
+"""A live cluster and a snapshot of it give the same answer about capacity."""
+
+from pathlib import Path
+
+from karpool.cli.capacity import question_of
+from karpool.cli.cluster_source import Loaded, load_cluster, read_cluster, tell_of_cluster
+from karpool.cli.options import ClusterOptions
+from karpool.estimator.capacity import CapacityCore, Verdict
+from karpool.estimator.karpenter import KarpenterCapacity
+from karpool.estimator.market import Market
+from karpool.fleet.fleet_file import StaticNodes
+from karpool.kube.resource import DEPLOYMENTS
+from karpool.kube.snapshot import take_snapshot
+from karpool.model.workload import pod_template
+from tests.fleet.living import deployment, play, pool, ready, until
+
+
+def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
+    workload = pod_template({**deployment("more", 3, cpu="1"), "kind": "Deployment"})
+
+    async def story(cluster):
+        clock = cluster.embedded.clock
+        client = cluster.embedded.client("user")
+
+        def core():
+            return CapacityCore([KarpenterCapacity(clock, Market(region="us-east-1"))])
+
+        async def both():
+            live, file = core(), core()
+            pages = {}
+            state = await read_cluster(client, pages)
+            await tell_of_cluster(live.watches, client, pages)
+            path = tmp_path / "saved.gz"
+            await take_snapshot(client, path)
+            loaded = await load_cluster(ClusterOptions(None, None, path, None), file.watches)
+            return (
+                live.answer(question_of(workload.pod, Loaded(state)), 3),
+                file.answer(question_of(workload.pod, loaded), 3),
+            )
+
+        seen = set()
+
+        async def done():
+            if int(clock.monotonic()) % 10 == 0:  # often enough to meet claims without nodes
+                live, file = await both()
+                assert live == file
+                seen.add(live.verdict)
+            return await ready(cluster, "web") == 4
+
+        await client.create(DEPLOYMENTS, deployment("web", 4, cpu="1500m"))
+        assert await until(done, within=300)
+        assert seen == {Verdict.AFTER_SCALE_UP}
+
+    play(
+        story,
+        pool("default", limits={"cpu": "40"}, type=["m5.large", "m5.xlarge"]),
+        nodes=[StaticNodes(type="m5.large")],
+    )

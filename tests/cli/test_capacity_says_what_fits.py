@@ -1,0 +1,181 @@
+"""`karpool capacity`: now, after scale-up, or never; named reasons; exit code 3 when it does not fit."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from karpool.cli.main import run
+from tests.fleet.living import deployment, pool
+
+Capture = pytest.CaptureFixture[str]
+
+
+def node(name: str, cpu: str = "2", **labels: str) -> dict:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "20"}
+    own = {"kubernetes.io/hostname": name, "topology.kubernetes.io/region": "us-east-1", **labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": own},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    def write(name: str, *objects: dict) -> str:
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump_all(objects))
+        return str(path)
+
+    return write
+
+
+def capacity(files, workload, *cluster, more=()):
+    arguments = ["capacity", "-f", files("workload.yaml", workload), "--snapshot", files("c.yaml", *cluster)]
+    return run([*arguments, *more], "karpool")
+
+
+def as_json(capsys: Capture) -> dict:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_fits_now_needs_no_new_node(files, capsys: Capture) -> None:
+    assert capacity(files, deployment("web", 3, cpu="500m"), node("n1"), more=["-o", "json"]) == 0
+
+    found = as_json(capsys)
+    assert (found["kind"], found["verdict"], found["new_nodes"]) == ("Capacity", "fits now", 0)
+    assert found["most"] == 4
+
+
+def test_after_scale_up_names_pool_types_count_and_price(files, capsys: Capture) -> None:
+    pools = [pool("web", limits={"cpu": "8"}, type=["m5.large"], capacity=["on-demand"])]
+    assert capacity(files, deployment("web", 5, cpu="1"), node("n1"), *pools, more=["-o", "json"]) == 0
+
+    found = as_json(capsys)
+    existing, web = found["places"]
+    assert found["verdict"] == "fits after scale-up"
+    assert (existing["replicas"], web["replicas"], web["nodes"]) == (2, 3, 3)
+    assert web["instance_types"] == ["m5.large"]
+    assert found["price_per_hour"] == pytest.approx(3 * 0.096)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"nodeSelector": {"kubernetes.io/arch": "riscv"}}, "requirement kubernetes.io/arch"),
+        ({"nodeSelector": {"team": "red"}}, "requirement team"),
+        ({"cpu": "900"}, "no instance type has 900 cpu"),
+    ],
+)
+def test_never_names_the_constraint(files, capsys: Capture, change, reason) -> None:
+    workload = deployment("web", 1, **change)
+
+    assert capacity(files, workload, node("n1"), pool("web", category=["m"])) == 3
+
+    shown = capsys.readouterr()
+    assert "default/web does not fit: 0 of 1 replicas" in shown.out
+    line = next(line for line in shown.out.splitlines() if line.startswith("karpenter/web"))
+    assert "never" in line
+    assert reason in line
+    assert shown.err == ""
+
+
+def test_a_limit_is_not_never(files, capsys: Capture) -> None:
+    pools = [pool("web", limits={"cpu": "1"}, type=["m5.large"])]
+    assert capacity(files, deployment("web", 9, cpu="1"), node("n1"), *pools) == 3
+
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("karpenter/web"))
+    assert "not now" in line
+    assert "limit cpu reached: 1 of 1 left, smallest type needs 2" in line
+
+
+def test_quotas_count_too(files, capsys: Capture) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small", "namespace": "default"},
+        "spec": {"hard": {"requests.cpu": "1"}},
+        "status": {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "0"}},
+    }
+    assert capacity(files, deployment("web", 3, cpu="500m"), node("n1"), quota) == 3
+
+    assert "ResourceQuotaEstimator allows 2 of 3" in capsys.readouterr().out
+
+
+def test_replicas_topology_and_wide(files, capsys: Capture) -> None:
+    spread = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "web"}},
+            }
+        ]
+    }
+    pools = [pool("web", limits={"cpu": "12"}, type=["m5.large"], zone=["us-east-1a", "us-east-1b"])]
+    workload = deployment("web", 1, cpu="1500m", **spread)
+
+    assert capacity(files, workload, *pools, more=["--replicas", "6", "--region", "us-east-1"]) == 0
+    assert "6 of 6 replicas, 6 new nodes" in capsys.readouterr().out
+    assert (
+        capacity(files, workload, *pools, more=["--replicas", "7", "-o", "wide", "--region", "us-east-1"])
+        == 3
+    )
+    assert "limit cpu reached" in capsys.readouterr().out
+
+
+def test_a_region_that_nobody_names_is_said(files, capsys: Capture) -> None:
+    assert capacity(files, deployment("web", 1), pool("web")) == 3
+
+    assert "the region is not known" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("workload", "code", "words"),
+    [
+        ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}, 2, "0 objects with pods"),
+        ({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}, 1, "must be an object"),
+        (deployment("web", 1, cpu="much"), 1, "much"),
+    ],
+)
+def test_a_file_that_is_no_workload_is_refused(files, capsys: Capture, workload, code, words) -> None:
+    assert capacity(files, workload, node("n1")) == code
+
+    assert words in capsys.readouterr().err
+
+
+def test_node_groups_of_cluster_autoscaler_are_places(files, capsys: Capture) -> None:
+    labels = {
+        "eks.amazonaws.com/nodegroup": "web",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "eks.amazonaws.com/capacityType": "ON_DEMAND",
+    }
+    there = node("n1", **labels)
+    there["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    group = {
+        "name": "eks-web-1",
+        "health": {
+            "nodeCounts": {"registered": {"total": 1}},
+            "cloudProviderTarget": 1,
+            "minSize": 1,
+            "maxSize": 3,
+        },
+        "scaleUp": {"status": "NoActivity"},
+    }
+    status = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
+        "data": {"status": yaml.safe_dump({"autoscalerStatus": "Running", "nodeGroups": [group]})},
+    }
+    assert capacity(files, deployment("web", 5, cpu="1"), there, status, more=["-o", "json"]) == 0
+
+    found = as_json(capsys)
+    place = found["places"][-1]
+    assert (place["name"], place["replicas"], place["room"]) == ("cluster-autoscaler/eks-web-1", 3, 4)
+    assert found["price_per_hour"] == pytest.approx(2 * 0.096)
