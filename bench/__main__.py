@@ -48,7 +48,12 @@ def imported(module: str) -> ModuleType:
 
 
 def names_part_of(module: str, names: list[str]) -> bool:
-    return module in names or any(hasattr(imported(module), name) for name in names)
+    return module in names or any(_is_own(imported(module), name) for name in names)
+
+
+def _is_own(module: ModuleType, name: str) -> bool:
+    """Not what it merely imports: `list_pods` is a module, and used by others."""
+    return getattr(getattr(module, name, None), "__module__", None) == module.__name__
 
 
 def measured(module: str, names: list[str]) -> Iterator[dict[str, Any]]:
