@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 # Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
 _GIVEN_UP_SECONDS = 240.0
+_SAME_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class ClaimFact:
     registered: bool
     launched: bool
     created: float
+    capacity: Resources  # what it takes from limits while no node says better
     claim: NodeClaim | None
 
 
@@ -69,6 +71,7 @@ class ClaimsAndNodes:
         self._going: dict[str, None] = {}  # nodes
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
+        self._same: dict[frozenset[tuple[str, int]], Resources] = {}
 
     # Reading
 
@@ -105,12 +108,16 @@ class ClaimsAndNodes:
 
     def put_claim(self, key: Key, claim: NodeClaim) -> None:
         self.version += 1
-        before = self.claims.get(claim.name)
+        name = claim.name
+        before = self.claims.get(name)
+        if before is not None and before.provider_id != claim.provider_id:
+            self._claim_of.pop(before.provider_id, None)
         if claim.provider_id:
-            self._claim_of[claim.provider_id] = claim.name
+            self._claim_of[claim.provider_id] = name
             self.market.learn(claim)
         created = moment(claim.metadata.creation_timestamp)
         settled = claim.is_initialized and not claim.is_deleting
+        amounts = self._capacity(claim, None) if claim.provider_id else self.unlaunched(claim)[1]
         fact = ClaimFact(
             claim.pool_name,
             claim.provider_id,
@@ -118,27 +125,29 @@ class ClaimsAndNodes:
             claim.is_registered,
             claim.is_launched,
             created if created is not None else self._clock.now(),
+            self._shared(amounts),
             None if settled else claim,
         )
-        self.claims[claim.name] = fact
-        _mark(self._unsettled, claim.name, fact.claim is not None)
+        self.claims[name] = fact
+        _mark(self._unsettled, name, fact.claim is not None)
         if not claim.is_registered:
             self._events.remember(claim)
         self._observe(claim, fact, before)
-        self._count_claim(claim.name, claim)
+        self._count_claim(name)
+        for each in (before, fact):
+            self._count_node_with(each.provider_id if each is not None else "")
 
     def drop_claim(self, key: Key) -> None:
         fact = self.claims.pop(key.name, None)
         if fact is None:
             return
         self.version += 1
-        self._claim_of.pop(fact.provider_id, None)
+        if self._claim_of.get(fact.provider_id) == key.name:
+            del self._claim_of[fact.provider_id]
         self._unsettled.pop(key.name, None)
-        self._count(f"c/{key.name}", "", {})
         self._given_up(key.name, fact, fact)
-        node = self._node_of.get(fact.provider_id)
-        if node is not None:
-            self._count_node(node)
+        self._count_claim(key.name)
+        self._count_node_with(fact.provider_id)
 
     def _observe(self, claim: NodeClaim, fact: ClaimFact, before: ClaimFact | None) -> None:
         """What a claim says about its pool."""
@@ -175,7 +184,7 @@ class ClaimsAndNodes:
             provider_id,
             pool,
             node.metadata.deletion_timestamp is not None,
-            self._capacity(None, node) if initialized and pool else None,
+            self._shared(self._capacity(None, node)) if initialized and pool else None,
             node if starting else None,
         )
         if fact == before:
@@ -183,9 +192,12 @@ class ClaimsAndNodes:
         self.version += 1
         self.nodes[node.name] = fact
         _mark(self._going, node.name, fact.going)
+        if before is not None and before.provider_id != provider_id:
+            self._unlink(node.name, before.provider_id)
         if provider_id:
             self._node_of[provider_id] = node.name
         self._count_node(node.name)
+        self._count_claim(self._claim_of.get(provider_id, ""))
 
     def drop_node(self, key: Key) -> None:
         fact = self.nodes.pop(key.name, None)
@@ -193,37 +205,48 @@ class ClaimsAndNodes:
             return
         self.version += 1
         self._going.pop(key.name, None)
-        if self._node_of.get(fact.provider_id) == key.name:
-            del self._node_of[fact.provider_id]
-        self._count(f"n/{key.name}", "", {})
+        self._unlink(key.name, fact.provider_id)
+        self._count_node(key.name)
+
+    def _unlink(self, node: str, provider_id: str) -> None:
+        if self._node_of.get(provider_id) == node:
+            del self._node_of[provider_id]
+        self._count_claim(self._claim_of.get(provider_id, ""))
 
     # Usage
 
-    def _count_claim(self, name: str, claim: NodeClaim) -> None:
-        fact = self.claims[name]
-        node = self._node_of.get(fact.provider_id) if fact.provider_id else None
-        if fact.going:
+    def _count_claim(self, name: str) -> None:
+        """With what its node shows, once that is initialised."""
+        claim = self.claims.get(name)
+        if claim is None:
             self._count(f"c/{name}", "", {})
-        else:
-            amounts = self._capacity(claim, None) if claim.provider_id else self.unlaunched(claim)[1]
-            self._count(f"c/{name}", fact.pool, {**amounts, NODE_COUNT: 1})
-        if node is not None:
-            self._count_node(node)
+            return
+        node = self.nodes.get(self._node_of.get(claim.provider_id, ""))
+        if claim.going or (node is not None and node.going):
+            self._count(f"c/{name}", "", {})
+            return
+        shown = node.capacity if node is not None else None
+        self._count(f"c/{name}", claim.pool, claim.capacity if shown is None else shown)
 
     def _count_node(self, name: str) -> None:
-        """A node that has a claim counts as that; once it is initialised, with what it shows."""
-        fact = self.nodes[name]
-        claim = self.claims.get(self._claim_of.get(fact.provider_id, ""))
-        if claim is None:
-            going = fact.going or fact.capacity is None
-            amounts: Resources = {} if going else {**(fact.capacity or {}), NODE_COUNT: 1}
-            self._count(f"n/{name}", "" if going else fact.pool, amounts)
-            return
-        self._count(f"n/{name}", "", {})
-        if fact.going:
-            self._count(f"c/{self._claim_of[fact.provider_id]}", "", {})
-        elif fact.capacity is not None and not claim.going:
-            self._count(f"c/{self._claim_of[fact.provider_id]}", claim.pool, {**fact.capacity, NODE_COUNT: 1})
+        """A node of a pool whose claim is not known still counts."""
+        fact = self.nodes.get(name)
+        if fact is None or fact.going or fact.capacity is None or fact.provider_id in self._claim_of:
+            self._count(f"n/{name}", "", {})
+        else:
+            self._count(f"n/{name}", fact.pool, fact.capacity)
+
+    def _count_node_with(self, provider_id: str) -> None:
+        if provider_id in self._node_of:
+            self._count_node(self._node_of[provider_id])
+
+    def _shared(self, amounts: Resources) -> Resources:
+        """With the node itself; one object for all machines that are the same."""
+        whole = {**amounts, NODE_COUNT: 1}
+        key = frozenset(whole.items())
+        if len(self._same) > _SAME_MAX:
+            self._same.clear()
+        return self._same.setdefault(key, whole)
 
     def unlaunched(self, claim: NodeClaim) -> tuple[Resources, Resources]:
         """What a claim that has no machine yet will hold at least, and take from limits at most."""

@@ -1,0 +1,222 @@
+"""What pools use, from claims and nodes in whatever order they come and go."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.estimator.coming_room import coming_rows
+from karpool.estimator.failures import Failures
+from karpool.estimator.framework import EXISTING_NODES
+from karpool.estimator.karpenter import KarpenterCapacity
+from karpool.estimator.karpenter_objects import KarpenterObjects
+from karpool.estimator.market import Market
+from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.question import Question
+from karpool.estimator.request import NodeClaim as Where
+from karpool.estimator.request import ReplicasRequest, requirements
+from karpool.kube.resource import Key
+from karpool.model.karpenter import NodeClaim, NodePool
+from karpool.model.meta import convert
+from karpool.model.node import Node
+from karpool.model.taints import Toleration
+from karpool.state.cluster import ClusterState
+from karpool.state.snapshot import snapshot_of
+from tests.packing.pool_cases import catalogue, instance_type
+
+NAMES = ("a", "b", "c")
+
+
+@dataclass
+class At:
+    seconds: float = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+def claim(name, *, launched=True, registered=False, initialized=False, going=False, cpu="4"):
+    conditions = [
+        {"type": kind, "status": "True" if value else "Unknown"}
+        for kind, value in (("Launched", launched), ("Registered", registered), ("Initialized", initialized))
+    ]
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
+    status = {"conditions": conditions}
+    if launched:
+        status |= {"providerID": f"id-{name}", "capacity": amounts, "allocatable": amounts}
+    meta = {
+        "name": f"pool-{name}",
+        "labels": {"karpenter.sh/nodepool": "pool"},
+        "creationTimestamp": "1970-01-01T00:10:00Z",
+    }
+    if going:
+        meta["deletionTimestamp"] = "1970-01-01T00:11:00Z"
+    wanted = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["four", "eight"]}]
+    return convert({"metadata": meta, "spec": {"requirements": wanted}, "status": status}, NodeClaim)
+
+
+def node(name, *, registered=True, initialized=False, going=False, cpu="4", taints=()):
+    labels = {"kubernetes.io/hostname": name}
+    if registered:
+        labels |= {"karpenter.sh/nodepool": "pool", "karpenter.sh/registered": "true"}
+    if initialized:
+        labels["karpenter.sh/initialized"] = "true"
+    meta = {"name": name, "labels": labels}
+    if going:
+        meta["deletionTimestamp"] = "1970-01-01T00:11:00Z"
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
+    return convert(
+        {
+            "metadata": meta,
+            "spec": {"providerID": f"id-{name}", "taints": list(taints)},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        },
+        Node,
+    )
+
+
+def objects_for(market=None):
+    market = market or Market(catalogue(instance_type("four", 4, 16), instance_type("eight", 8, 32)))
+    return KarpenterObjects(market, Failures(), At())
+
+
+booleans = st.booleans()
+changes = st.one_of(
+    st.tuples(
+        st.just("claim"),
+        st.sampled_from(NAMES),
+        st.fixed_dictionaries(
+            {"launched": booleans, "registered": booleans, "initialized": booleans, "going": booleans}
+        ),
+    ),
+    st.tuples(
+        st.just("node"),
+        st.sampled_from(NAMES),
+        st.fixed_dictionaries({"registered": booleans, "initialized": booleans, "going": booleans}),
+    ),
+    st.tuples(st.sampled_from(["no claim", "no node"]), st.sampled_from(NAMES), st.just({})),
+)
+
+
+def apply(machines, change):
+    kind, name, fields = change
+    match kind:
+        case "claim":
+            machines.put_claim(Key("", f"pool-{name}"), claim(name, **fields))
+        case "node":
+            machines.put_node(Key("", name), node(name, **fields))
+        case "no claim":
+            machines.drop_claim(Key("", f"pool-{name}"))
+        case "no node":
+            machines.drop_node(Key("", name))
+
+
+def nonzero(usage):
+    return {pool: {k: v for k, v in used.items() if v} for pool, used in usage.items() if any(used.values())}
+
+
+@settings(max_examples=150)
+@given(st.lists(changes, max_size=14))
+def test_usage_follows_from_the_latest_state_alone(history):
+    kept = objects_for().machines
+    for change in history:
+        apply(kept, change)
+    latest = {}
+    for kind, name, fields in history:
+        latest[kind.removeprefix("no "), name] = (kind, name, fields)
+    rebuilt = objects_for().machines
+    for change in latest.values():
+        apply(rebuilt, change)
+
+    assert nonzero(kept.usage()) == nonzero(rebuilt.usage())
+    assert sorted(each.name for each, _ in kept.coming()) == sorted(each.name for each, _ in rebuilt.coming())
+    assert sorted(kept.going()) == sorted(rebuilt.going())
+    assert all(units >= 0 for used in kept.usage().values() for units in used.values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpu"),
+    [
+        ({"launched": False}, 8000),  # the largest it may become
+        ({}, 4000),
+        ({"going": True}, 0),
+    ],
+)
+def test_a_claim_counts_from_the_start_until_it_goes(fields, cpu):
+    objects = objects_for()
+    apply(objects.machines, ("claim", "a", fields))
+
+    assert objects.machines.usage().get("pool", {}).get("cpu", 0) == cpu
+
+
+def test_a_claim_and_its_node_are_one():
+    machines = objects_for().machines
+    apply(machines, ("claim", "a", {"registered": True, "initialized": True}))
+    apply(machines, ("node", "a", {"initialized": True, "cpu": "5"}))
+
+    assert machines.usage()["pool"]["cpu"] == 5000
+    assert machines.usage()["pool"]["nodes"] == 1
+
+
+def test_a_claim_without_a_machine_promises_what_every_type_holds():
+    objects = objects_for()
+    apply(objects.machines, ("claim", "a", {"launched": False}))
+
+    (found,) = coming_rows(objects, snapshot_of(()))
+
+    assert not found.launched
+    assert found.row.allocatable["cpu"] == 4000
+
+
+STARTING = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+@pytest.mark.parametrize("running", [0, 1])
+def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running):
+    """Who tolerates its taint is counted on the node itself, who does not on what it will be."""
+    provider = KarpenterCapacity(At(), Market(catalogue(instance_type("four", 4, 16))))
+    state = ClusterState(volumes=False)
+    started = node("a", taints=[STARTING])
+    state.upsert_node(started)
+    for number in range(running):
+        state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape, "a")
+    pool = convert({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
+    provider.objects.put_pool(Key("", "pool"), pool)
+    apply(provider.objects.machines, ("claim", "a", {"registered": True}))
+    provider.objects.machines.put_node(Key("", "a"), started)
+    where = Where(tolerations=(Toleration(operator="Exists"),) if tolerant else ())
+    question = Question(ReplicasRequest("", requirements({"cpu": "1"}, where)), state.snapshot())
+
+    found = NodeAutoscalerEstimator([provider]).estimate(question)
+
+    assert found.value == 4 - running
+    existing = next(part.amount for part in found.parts if part.name == EXISTING_NODES)
+    assert existing == (4 - running if tolerant else 0)
+
+
+def test_pods_that_wait_come_first():
+    """Three wait for one claim that holds four: one place is left, and limits allow no other node."""
+    provider = KarpenterCapacity(At(), Market(catalogue(instance_type("four", 4, 16))))
+    state = ClusterState(volumes=False)
+    pool = convert({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
+    provider.objects.put_pool(Key("", "pool"), pool)
+    apply(provider.objects.machines, ("claim", "a", {}))
+    for number in range(3):
+        state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape)
+        provider.objects.pods.waiting[f"default/p{number}"] = 990.0
+    question = Question(ReplicasRequest("", requirements({"cpu": "1"})), state.snapshot())
+
+    found = provider.estimate(question)
+
+    assert {part.name: part.amount for part in found.parts} == {
+        "karpenter/pool/in-flight": 1,
+        "karpenter/pool": 0,
+    }
