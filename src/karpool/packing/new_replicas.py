@@ -15,6 +15,7 @@ numbers is given; the difference is at most what the last machine's worth of lim
 Only for shapes whose placement does not depend on other pods. Not for concurrent use.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -205,11 +206,14 @@ class _Way:
         counts = self.counts[within]
         if not self.needs_variety:
             return int(counts.max(initial=0))
-        for pods in sorted({*counts.tolist()} - {0}, reverse=True):
-            need = [(index, units * pods) for index, units in self.amounts]
-            if self.launch.fitting(self.state, need, within) is not None:
-                return int(pods)
-        return 0
+        # More pods leave fewer types, so what has variety enough is found by halving.
+        sizes = sorted({*counts.tolist()} - {0}, reverse=True)
+        best = bisect_left(sizes, True, key=lambda pods: self._has_variety(pods, within))
+        return int(sizes[best]) if best < len(sizes) else 0
+
+    def _has_variety(self, pods: int, within: Bools) -> bool:
+        need = [(index, units * pods) for index, units in self.amounts]
+        return self.launch.fitting(self.state, need, within) is not None
 
     def choice(self, pods: int, within: Bools) -> Choice:
         """The cheapest of the types that hold so many."""
