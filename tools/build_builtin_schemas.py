@@ -97,7 +97,7 @@ def derive(document: dict[str, Any], wanted: set[tuple[str, str, str]]) -> dict[
 
 
 def main() -> None:
-    from karpool.fleet.apiserver.builtin_kinds import schema_kinds
+    from karpool.fleet.apiserver.kinds.builtin_kinds import schema_kinds
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("swagger", type=Path)

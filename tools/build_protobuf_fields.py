@@ -102,7 +102,7 @@ def field_row(raw: bytes, properties: dict[str, Any], required: list[str], known
 
 
 def build(binary: bytes) -> dict[str, Any]:
-    from karpool.fleet.apiserver.builtin import definitions
+    from karpool.fleet.apiserver.kinds.builtin import definitions
 
     table = {}
     for descriptor in descriptors(binary):

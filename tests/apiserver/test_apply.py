@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.apply import ApplyConflict, apply, track_update
-from karpool.fleet.apiserver.patch import PatchError
+from karpool.fleet.apiserver.patches.apply import ApplyConflict, apply, track_update
+from karpool.fleet.apiserver.patches.patch import PatchError
+from karpool.fleet.apiserver.patches.values import same
 from karpool.fleet.apiserver.types import Object, Schema
-from karpool.fleet.apiserver.values import same
 from tests.apiserver.schemas import POD, WIDGET
 
 MONDAY, TUESDAY, WEDNESDAY = (f"2026-06-0{day}T08:00:00Z" for day in (1, 2, 3))

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.apiserver import builtin
-from karpool.fleet.apiserver.builtin_defaults import DEFAULTS, FILLS, VALUES
-from karpool.fleet.apiserver.builtin_descriptions import DESCRIPTIONS
+from karpool.fleet.apiserver.kinds import builtin
+from karpool.fleet.apiserver.kinds.builtin_defaults import DEFAULTS, FILLS, VALUES
+from karpool.fleet.apiserver.kinds.builtin_descriptions import DESCRIPTIONS
 from karpool.fleet.apiserver.types import ResourceType
 
 TYPES = {(kind.group, kind.version, kind.kind): kind for kind in builtin.builtin_types()}

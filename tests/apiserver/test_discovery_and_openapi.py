@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from karpool.fleet.apiserver import crds, discovery, openapi
-from karpool.fleet.apiserver.builtin import builtin_types
-from karpool.fleet.apiserver.documents import Documents
-from karpool.fleet.apiserver.openapi_protobuf import encode_document
-from karpool.fleet.apiserver.resources import Registry
+from karpool.fleet.apiserver.documents import discovery, openapi
+from karpool.fleet.apiserver.documents.openapi_protobuf import encode_document
+from karpool.fleet.apiserver.documents.responding import Documents
+from karpool.fleet.apiserver.kinds import crds
+from karpool.fleet.apiserver.kinds.builtin import builtin_types
+from karpool.fleet.apiserver.kinds.registry import Registry
 from karpool.kube.transport import Request, Response
 
 WIDGETS = yaml.safe_load((Path(__file__).parent / "crds" / "widgets.yaml").read_text())

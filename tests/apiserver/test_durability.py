@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from karpool.fleet.apiserver import durability
-from karpool.fleet.apiserver.journal import Journal
 from karpool.fleet.apiserver.server import ApiServer
+from karpool.fleet.apiserver.storage import durability
+from karpool.fleet.apiserver.storage.journal import Journal
 from tests.apiserver.serving import CONFIG_MAPS, PODS, Client, StillClock, config_map, counted, pod
 from tests.apiserver.test_custom_resources import DEFINITIONS, WIDGETS, definition, widget
 from tests.apiserver.test_garbage import owned
@@ -85,7 +85,7 @@ async def test_a_compacted_journal_holds_the_same(tmp_path: Path, monkeypatch: p
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from karpool.fleet.apiserver.journal import Journal
+from karpool.fleet.apiserver.storage.journal import Journal
 from karpool.fleet.apiserver.server import ApiServer
 from tests.apiserver.serving import CONFIG_MAPS, Client, StillClock, config_map, counted
 
@@ -122,7 +122,7 @@ def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_answered_that_could_not_be_made_durable(tmp_path: Path) -> None:
-    from karpool.fleet.apiserver.journal import JournalError
+    from karpool.fleet.apiserver.storage.journal import JournalError
 
     client = open_server(tmp_path)
     await client.create(CONFIG_MAPS, config_map("before"))

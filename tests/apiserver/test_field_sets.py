@@ -5,10 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver import field_sets
-from karpool.fleet.apiserver.field_sets import compare, field_set, intersect, same_set, subtract, union
-from karpool.fleet.apiserver.field_types import field_types
-from karpool.fleet.apiserver.managed_fields import decode, encode
+from karpool.fleet.apiserver.patches import field_sets
+from karpool.fleet.apiserver.patches.field_sets import (
+    compare,
+    field_set,
+    intersect,
+    same_set,
+    subtract,
+    union,
+)
+from karpool.fleet.apiserver.patches.managed_fields import decode, encode
+from karpool.fleet.apiserver.schema.field_types import field_types
 from tests.apiserver.schemas import POD, WIDGET
 from tests.apiserver.test_json_patch import documents
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.builtin import builtin_types, review_types
+from karpool.fleet.apiserver.kinds.builtin import builtin_types, review_types
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.transport import Request, Response
 from tests.apiserver.serving import StillClock, counted, pod

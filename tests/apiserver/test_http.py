@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from karpool.fleet.apiserver import http
-from karpool.fleet.apiserver.history import History
 from karpool.fleet.apiserver.http import Listening, serve
 from karpool.fleet.apiserver.server import ApiServer
+from karpool.fleet.apiserver.storage.history import History
 from karpool.kube.clock import RealClock
 from tests.apiserver.serving import CONFIG_MAPS, config_map
 

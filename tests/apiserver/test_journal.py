@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from karpool.fleet.apiserver import journal_file
-from karpool.fleet.apiserver.journal import Journal, JournalError
+from karpool.fleet.apiserver.storage import journal_file
+from karpool.fleet.apiserver.storage.journal import Journal, JournalError
 
 FIRST = [b"one", b"", b'{"kind":"Pod"}']
 SECOND = [b"two" * 50, b"\xffKJ\n"]
@@ -357,7 +357,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
 
 
 def test_a_record_beyond_all_bounds_is_refused(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karpool.fleet.apiserver.journal.MAX_RECORD_BYTES", 10)
+    monkeypatch.setattr("karpool.fleet.apiserver.storage.journal.MAX_RECORD_BYTES", 10)
 
     with pytest.raises(JournalError, match="11 bytes is larger than 10"):
         journal.append(b"x" * 11)
@@ -377,7 +377,7 @@ async def test_a_closed_journal_accepts_nothing(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from karpool.fleet.apiserver.journal import Journal
+from karpool.fleet.apiserver.storage.journal import Journal
 
 async def main():
     journal = Journal(Path(sys.argv[1]))

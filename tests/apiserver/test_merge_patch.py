@@ -3,8 +3,8 @@ import copy
 import pytest
 from hypothesis import given, settings
 
-from karpool.fleet.apiserver.patch import PatchError, merge_patch
-from karpool.fleet.apiserver.values import same
+from karpool.fleet.apiserver.patches.patch import PatchError, merge_patch
+from karpool.fleet.apiserver.patches.values import same
 from tests.apiserver.test_json_patch import documents, json_values
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.cel import UnsupportedRule, compile_rule
-from karpool.fleet.apiserver.structural import StructuralSchema, unsupported_rules
-from karpool.fleet.apiserver.structure import read_schema
+from karpool.fleet.apiserver.schema.cel import UnsupportedRule, compile_rule
+from karpool.fleet.apiserver.schema.compiled import StructuralSchema, unsupported_rules
+from karpool.fleet.apiserver.schema.structure import read_schema
 
 
 def holds(rule: str, value: Any, old: Any = None) -> bool:

@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver import crds
-from karpool.fleet.apiserver.builtin import builtin_types
-from karpool.fleet.apiserver.json_paths import BadPath, compile_path
-from karpool.fleet.apiserver.printing import duration
-from karpool.fleet.apiserver.tables import table
+from karpool.fleet.apiserver.kinds import crds
+from karpool.fleet.apiserver.kinds.builtin import builtin_types
+from karpool.fleet.apiserver.printing.json_paths import BadPath, compile_path
+from karpool.fleet.apiserver.printing.tables import table
+from karpool.fleet.apiserver.printing.words import duration
 from karpool.fleet.apiserver.types import ResourceType
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z

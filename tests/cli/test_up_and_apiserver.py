@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.example import example_fleet
 from karpool.fleet.loading import load_objects
 from karpool.kube.client import Client

@@ -5,7 +5,7 @@ import hashlib
 import sys
 from random import Random
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.cloud import Cloud
 from karpool.fleet.cluster_autoscaler import NodeGroup, cluster_autoscaler

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from karpool.fleet.apiserver.history import Event
 from karpool.fleet.apiserver.server import Answer, ApiServer
+from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.cloud import Cloud
 from karpool.kube.transport import Request
 from karpool.model import resources

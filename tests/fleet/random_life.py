@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.clock import LoopClock
 from karpool.fleet.cloud import Cloud, StockOut
 from karpool.fleet.embedded import EmbeddedCluster

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.cloud import Cloud, CloudSettings, Offer
 from karpool.fleet.delays import constant

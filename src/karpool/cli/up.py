@@ -13,7 +13,7 @@ from karpool.cli.options import ClusterOptions
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
 from karpool.cli.top import render
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.apiserver.run import Running, run_apiserver
 from karpool.fleet.example import example_fleet
 from karpool.fleet.loading import load_objects

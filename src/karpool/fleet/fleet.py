@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from karpool.fleet.apiserver.bundled import KARMADA, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.fault_kinds import CLOUD_FAULTS, inject
 from karpool.fleet.fleet_file import FaultSpec, FleetError, FleetFile

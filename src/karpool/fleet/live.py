@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.cloud import Cloud, CloudSettings, Offer, offer_labels
 from karpool.fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool.fleet.cluster_autoscaler.groups import NodeGroup

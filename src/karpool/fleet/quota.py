@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from karpool.fleet.apiserver.cluster import Cluster, Operation
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.status import forbidden
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.fleet.quota_usage import BARE, COUNT, Scope, parse_hard, scopes_of, show, unstated, usage_of
 from karpool.model.errors import Invalid

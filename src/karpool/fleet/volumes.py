@@ -73,6 +73,7 @@ class VolumeController:
         self._claims.on_change(self._claim_changed)
         self._volumes.on_change(self._volume_changed)
         self._classes.on_change(self._class_changed)
+        self._nodes.on_change(self._node_changed)
         self._pods.on_change(self._pod_changed)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(self._reconcile))
@@ -99,6 +100,10 @@ class VolumeController:
 
     def _class_changed(self, _: Change[Object]) -> None:
         self._reopen()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.type == "DELETED":
+            self._reopen()
 
     def _reopen(self) -> None:
         for key in self._open:
@@ -141,9 +146,12 @@ class VolumeController:
             return None
         node: Node | None = None
         if chosen.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
-            node = self._nodes.get(Key("", claim.annotations.get(SELECTED_NODE, "")))
-            if node is None:
+            name = claim.annotations.get(SELECTED_NODE, "")
+            if not name:
                 return None  # the scheduler has not chosen yet
+            node = self._nodes.get(Key("", name))
+            if node is None:
+                return await self._choose_again(claim, name)
         free = [volume for volume in self._suitable(claim, chosen) if node is None or _reaches(volume, node)]
         if free:
             name = min(free, key=lambda each: (_size(each), each.name)).name
@@ -156,6 +164,18 @@ class VolumeController:
         if wait := self._left(claim.metadata.uid):
             return Requeue(wait)
         await self._provision(claim, chosen, node)
+        return None
+
+    async def _choose_again(self, claim: PersistentVolumeClaim, node: str) -> Requeue | None:
+        """A node that went before it had its volume would keep the pod waiting for ever."""
+        with suppress(NotFound):
+            await self._client.get(NODES, node)
+            return Requeue(1.0)  # the watch has not told of it yet
+        nobody = {
+            "resourceVersion": claim.metadata.resource_version,
+            "annotations": {SELECTED_NODE: None},
+        }
+        await self._client.patch(PVCS, claim.name, {"metadata": nobody}, namespace=claim.metadata.namespace)
         return None
 
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from karpool.fleet.apiserver.bundled import KARMADA, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 from karpool.fleet.clock import LoopClock
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.karmada import KarmadaSettings, Member, join, karmada_components

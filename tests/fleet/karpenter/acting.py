@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from karpool.fleet.apiserver.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.cloud import Cloud, CloudSettings
 from karpool.fleet.delays import constant

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.apiserver.history import Event
+from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.clock import run_manual
 from karpool.kube.resource import PODS, REPLICASETS
 from karpool.model.pod import Pod

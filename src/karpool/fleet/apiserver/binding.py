@@ -3,8 +3,8 @@
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.metadata import metadata_of
 from karpool.fleet.apiserver.reading import find
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import bad_request, conflict, invalid
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
 from karpool.fleet.apiserver.writing import Intent, store_changed
 

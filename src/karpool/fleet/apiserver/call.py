@@ -1,13 +1,13 @@
 """One request on a resource, and the readings of it that several verbs share."""
 
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.conversion import stored_fields
+from karpool.fleet.apiserver.kinds.conversion import stored_fields
 from karpool.fleet.apiserver.reading import find
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.rendering import Form, Renderer, negotiate
 from karpool.fleet.apiserver.routes import Query, Route
 from karpool.fleet.apiserver.selectors import Selection, parse_selection
 from karpool.fleet.apiserver.status import JSON, bad_request
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import ResourceType
 from karpool.fleet.apiserver.writing import Intent
 from karpool.kube.transport import Request, Response

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from karpool.fleet.apiserver.background import Background
-from karpool.fleet.apiserver.conversion import collection_name
 from karpool.fleet.apiserver.disruption import DisruptionBudgets
-from karpool.fleet.apiserver.resources import Registry
-from karpool.fleet.apiserver.store import Collection, Store
+from karpool.fleet.apiserver.kinds.conversion import collection_name
+from karpool.fleet.apiserver.kinds.registry import Registry
+from karpool.fleet.apiserver.storage.store import Collection, Store
 from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.kube.clock import Clock, rfc3339
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from karpool.fleet.apiserver.bodies import decode_object
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.routes import Query
 from karpool.fleet.apiserver.status import bad_request, conflict
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.fleet.apiserver.writing import finished
 from karpool.kube.clock import parse_rfc3339, rfc3339

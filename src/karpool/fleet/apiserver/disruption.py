@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import READY, Record
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import READY, Record
 from karpool.fleet.apiserver.types import Object
 from karpool.kube.clock import parse_rfc3339
 from karpool.model.disruption import (

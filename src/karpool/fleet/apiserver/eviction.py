@@ -9,8 +9,8 @@ from typing import Any
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.deleting import DeleteOptions, delete
 from karpool.fleet.apiserver.metadata import metadata_of
-from karpool.fleet.apiserver.record import READY, Record
 from karpool.fleet.apiserver.status import bad_request, internal, too_many_requests
+from karpool.fleet.apiserver.storage.record import READY, Record
 from karpool.fleet.apiserver.types import Object
 
 _MAX_DISRUPTED = 2000

@@ -7,8 +7,8 @@ and expiring costs nothing until something is due.
 from collections import deque
 
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import Record
 
 LIFETIME_SECONDS = 3600.0
 _EXPIRING = frozenset({"events"})

@@ -11,8 +11,8 @@ from typing import Any
 
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.deleting import FOREGROUND, ORPHAN, DeleteOptions, delete
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object
 from karpool.fleet.apiserver.writing import Intent, store_changed
 

@@ -6,9 +6,9 @@ when the last object in it has gone. Creates in it are refused meanwhile.
 
 from karpool.fleet.apiserver.cluster import Cluster, Operation
 from karpool.fleet.apiserver.deleting import DeleteOptions, delete
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.status import forbidden
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.fleet.apiserver.writing import Intent, store_changed
 

@@ -7,14 +7,13 @@ write and needs no retry; it fails on a version only when it names one.
 from typing import Any
 
 from karpool.fleet.apiserver import writing
-from karpool.fleet.apiserver.apply import ApplyConflict, apply
 from karpool.fleet.apiserver.bodies import content_type, decode, decode_object
 from karpool.fleet.apiserver.call import Call
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.conversion import converted
-from karpool.fleet.apiserver.managed_fields import track_update
-from karpool.fleet.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.kinds.conversion import converted
+from karpool.fleet.apiserver.patches.apply import ApplyConflict, apply
+from karpool.fleet.apiserver.patches.managed_fields import track_update
+from karpool.fleet.apiserver.patches.patch import PatchError, json_patch, merge_patch, strategic_merge
 from karpool.fleet.apiserver.status import (
     StatusError,
     bad_request,
@@ -22,6 +21,7 @@ from karpool.fleet.apiserver.status import (
     not_found,
     unsupported_media_type,
 )
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object, ResourceType
 from karpool.fleet.apiserver.writing import Intent
 from karpool.kube.transport import Request

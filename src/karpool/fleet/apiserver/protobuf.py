@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from karpool.fleet.apiserver.builtin import definition_name
+from karpool.fleet.apiserver.kinds.builtin import definition_name
 from karpool.fleet.apiserver.status import StatusError, bad_request
 from karpool.fleet.apiserver.types import Object
 from karpool.kube.clock import rfc3339, rfc3339_micro
@@ -76,7 +76,9 @@ def _message_name(api_version: str, kind: str) -> str:
 
 @cache
 def _tables() -> dict[str, dict[int, _Field]]:
-    packed = resources.files(__package__).joinpath("data", "protobuf_fields.json.gz").read_bytes()
+    packed = (
+        resources.files("karpool.fleet.apiserver").joinpath("data", "protobuf_fields.json.gz").read_bytes()
+    )
     rows: dict[str, list[list[Any]]] = msgspec.json.decode(gzip.decompress(packed))
     return {name: {row[0]: _field(row) for row in fields} for name, fields in rows.items()}
 

@@ -15,7 +15,6 @@ from operator import attrgetter
 import msgspec
 
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.rendering import Renderer
 from karpool.fleet.apiserver.routes import Query
 from karpool.fleet.apiserver.selectors import Selection
@@ -26,7 +25,8 @@ from karpool.fleet.apiserver.status import (
     not_found,
     version_too_large,
 )
-from karpool.fleet.apiserver.store import Collection
+from karpool.fleet.apiserver.storage.record import Record
+from karpool.fleet.apiserver.storage.store import Collection
 from karpool.fleet.apiserver.types import Object, ResourceType
 
 _HELD_LISTS = 64

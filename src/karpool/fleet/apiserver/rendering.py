@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import msgspec
 
-from karpool.fleet.apiserver.conversion import converted
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.kinds.conversion import converted
 from karpool.fleet.apiserver.status import not_acceptable
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import Object, ResourceType
 
 _encode = msgspec.json.encode
@@ -112,7 +112,7 @@ class Renderer:
         return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
     def _table(self, records: Sequence[Record], metadata: Object) -> Object:
-        from karpool.fleet.apiserver.tables import table
+        from karpool.fleet.apiserver.printing.tables import table
 
         items = [record.object() for record in records]
         return table(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from karpool.fleet.apiserver import tls as certificates
 from karpool.fleet.apiserver.http import Listening, serve
-from karpool.fleet.apiserver.journal import Journal
 from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
 from karpool.fleet.apiserver.private_files import write_private
 from karpool.fleet.apiserver.server import ApiServer
+from karpool.fleet.apiserver.storage.journal import Journal
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import ConfigError
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from karpool.fleet.apiserver.cluster import Cluster
 from karpool.fleet.apiserver.metadata import metadata_of
-from karpool.fleet.apiserver.printing import selector_text
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.printing.words import selector_text
 from karpool.fleet.apiserver.status import bad_request, conflict, invalid
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType, ScalePaths
 from karpool.fleet.apiserver.writing import Intent, update
 

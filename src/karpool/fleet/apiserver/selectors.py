@@ -7,9 +7,9 @@ other is refused rather than silently matching nothing.
 import re
 from dataclasses import dataclass
 
-from karpool.fleet.apiserver.record import READY, Record
 from karpool.fleet.apiserver.status import bad_request
-from karpool.fleet.apiserver.store import Collection
+from karpool.fleet.apiserver.storage.record import READY, Record
+from karpool.fleet.apiserver.storage.store import Collection
 from karpool.model.errors import Invalid
 from karpool.model.labels import EVERYTHING, Selector, parse_selector
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from karpool.fleet.apiserver.crds import validate_crd
+from karpool.fleet.apiserver.kinds.crds import validate_crd
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
 from karpool.model.disruption import scaled
 from karpool.model.errors import Invalid

@@ -13,26 +13,26 @@ import structlog
 
 from karpool.fleet.apiserver import endpoints, routes
 from karpool.fleet.apiserver.bootstrap import bootstrap
-from karpool.fleet.apiserver.builtin import builtin_types, review_types
 from karpool.fleet.apiserver.cluster import Admission, Cluster
-from karpool.fleet.apiserver.customs import CustomResources
-from karpool.fleet.apiserver.documents import Documents
+from karpool.fleet.apiserver.documents.responding import Documents
 from karpool.fleet.apiserver.expiry import Expiry
 from karpool.fleet.apiserver.garbage import Garbage
-from karpool.fleet.apiserver.history import MAX_EVENTS
+from karpool.fleet.apiserver.kinds.builtin import builtin_types, review_types
+from karpool.fleet.apiserver.kinds.customs import CustomResources
+from karpool.fleet.apiserver.kinds.registry import Registry
 from karpool.fleet.apiserver.namespaces import Namespaces
-from karpool.fleet.apiserver.resources import Registry
 from karpool.fleet.apiserver.rest import Rest
 from karpool.fleet.apiserver.status import StatusError, bad_request, internal, no_such_path
-from karpool.fleet.apiserver.store import Store
+from karpool.fleet.apiserver.storage.history import MAX_EVENTS
+from karpool.fleet.apiserver.storage.store import Store
 from karpool.fleet.apiserver.types import ResourceType
 from karpool.fleet.apiserver.watching import WatchStream
 from karpool.kube.clock import Clock
 from karpool.kube.transport import Request, Response
 
 if TYPE_CHECKING:
-    from karpool.fleet.apiserver.durability import Durability
-    from karpool.fleet.apiserver.journal import Journal
+    from karpool.fleet.apiserver.storage.durability import Durability
+    from karpool.fleet.apiserver.storage.journal import Journal
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +136,6 @@ class ApiServer:
 def _durability(journal: "Journal | None", store: Store) -> "Durability | None":
     if journal is None:
         return None
-    from karpool.fleet.apiserver.durability import Durability
+    from karpool.fleet.apiserver.storage.durability import Durability
 
     return Durability(journal, store)

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 import msgspec
 
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.history import Event
-from karpool.fleet.apiserver.record import Record
 from karpool.fleet.apiserver.rendering import Form, Renderer
 from karpool.fleet.apiserver.routes import Query
 from karpool.fleet.apiserver.selectors import Selection
 from karpool.fleet.apiserver.status import JSON, StatusError, bad_request, expired
+from karpool.fleet.apiserver.storage.history import Event
+from karpool.fleet.apiserver.storage.record import Record
 
 BOOKMARK_SECONDS = 60.0
 DEFAULT_SECONDS = 2700.0  # kube-apiserver ends a watch after 30 to 60 minutes

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from karpool.fleet.apiserver import defaults, immutable, semantics
 from karpool.fleet.apiserver.cluster import Cluster
-from karpool.fleet.apiserver.conversion import converted, to_storage
-from karpool.fleet.apiserver.managed_fields import track_update
+from karpool.fleet.apiserver.kinds.conversion import converted, to_storage
 from karpool.fleet.apiserver.metadata import (
     carry_over,
     identify,
@@ -18,8 +17,9 @@ from karpool.fleet.apiserver.metadata import (
     name_errors,
     stamp_new,
 )
-from karpool.fleet.apiserver.record import Record
+from karpool.fleet.apiserver.patches.managed_fields import track_update
 from karpool.fleet.apiserver.status import already_exists, bad_request, forbidden, invalid, not_found
+from karpool.fleet.apiserver.storage.record import Record
 from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
 from karpool.fleet.apiserver.views import subresource_view
 

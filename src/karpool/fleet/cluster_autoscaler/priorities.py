@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from karpool.fleet.apiserver.patterns import BadPattern, compile_pattern
+from karpool.fleet.apiserver.schema.patterns import BadPattern, compile_pattern
 from karpool.kube.safe_yaml import Unusable, load_documents
 from karpool.model.errors import Invalid
 

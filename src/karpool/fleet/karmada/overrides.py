@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from karpool.fleet.apiserver.json_patch import PatchError, json_patch
+from karpool.fleet.apiserver.patches.json_patch import PatchError, json_patch
 from karpool.fleet.karmada.affinity import matches_cluster
 from karpool.fleet.karmada.names import APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, Object
 from karpool.fleet.karmada.policies import MATCH_ALL, MISMATCH, match

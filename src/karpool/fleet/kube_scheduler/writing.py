@@ -66,6 +66,7 @@ class Writer:
         self._queue: WorkQueue[Key] = WorkQueue(context.clock, chance=context.random.random)
         self._intents: dict[Key, Bind | Report] = {}
         self._await_claims: dict[Key, None] = {}
+        self._told_claims: dict[Key, dict[Key, int]] = {}  # pod -> claims it chose a node for, at which version
 
     async def run(self) -> None:
         await self._queue.run(self._write, workers=self._settings.writers)
@@ -99,6 +100,7 @@ class Writer:
         if again is None and self._intents.get(key) is intent:
             del self._intents[key]
             self._await_claims.pop(key, None)
+            self._told_claims.pop(key, None)
         return again
 
     # Binding
@@ -139,6 +141,7 @@ class Writer:
         self._cache.forget(key, self._pod(key))
         self._intents.pop(key, None)
         self._await_claims.pop(key, None)
+        self._told_claims.pop(key, None)
         self._try_again(key)
 
     async def _settle_claims(self, key: Key, pod: Pod, intent: Bind) -> Requeue | None:
@@ -151,11 +154,18 @@ class Writer:
             self._give_up(key)
             return None
         self._await_claims[key] = None
+        told = self._told_claims.setdefault(key, {})
         for each in open_claims:
             claim = self._claim(each)
-            if claim is not None and selected_node(claim) != intent.node:
+            if claim is None or selected_node(claim) == intent.node:
+                continue
+            if each not in told:
                 chosen = {"metadata": {"annotations": {SELECTED_NODE: intent.node}}}
-                await self._client.patch(PVCS, each.name, chosen, namespace=each.namespace)
+                written = await self._client.patch(PVCS, each.name, chosen, namespace=each.namespace)
+                told[each] = int(written["metadata"]["resourceVersion"])
+            elif int(claim["metadata"]["resourceVersion"]) > told[each]:
+                self._give_up(key)  # whoever makes volumes cannot make one for that node
+                return None
         return Requeue(left)
 
     # Telling

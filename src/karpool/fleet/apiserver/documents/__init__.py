@@ -1,0 +1,1 @@
+"""Discovery and OpenAPI documents, made from the registry."""

@@ -1,0 +1,1 @@
+"""Structural schemas: read, compiled into closures, applied to objects; patterns and rules."""
