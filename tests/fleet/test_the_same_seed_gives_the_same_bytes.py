@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fleet.determinism_scenario import NODES
 
 ROOT = Path(__file__).parents[2]
@@ -20,12 +22,18 @@ def start(seed: int, hash_seed: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.timeout(180)  # two processes that each simulate a busy hour
 def test_two_processes_that_hash_differently_agree_on_every_byte() -> None:
     runs = [start(7, "1"), start(7, "2")]
     digests = []
-    for run in runs:
-        out, _ = run.communicate(timeout=300)
-        assert run.returncode == 0
-        digests.append(out.splitlines()[-1].split())
+    try:
+        for run in runs:
+            out, _ = run.communicate(timeout=170)
+            assert run.returncode == 0
+            digests.append(out.splitlines()[-1].split())
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
     assert int(digests[0][0]) >= NODES
     assert digests[0] == digests[1]
