@@ -240,6 +240,10 @@ class Life:
             if node["spec"].get("unschedulable"):
                 with suppress(KubeError):
                     await self.admin.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": None}})
+        for each in POOLS:
+            # Consolidation may go on for ever where Karpenter and the scheduler disagree.
+            calm = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
+            await self.admin.patch(NODEPOOLS, each["metadata"]["name"], calm)
         self.tell("all faults are over")
 
     def _revive(self, component: str) -> None:

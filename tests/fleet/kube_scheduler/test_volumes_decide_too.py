@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karpool.fleet.volumes import volumes
-from karpool.kube.resource import PVCS, PVS, STORAGECLASSES
+from karpool.kube.resource import NODES, PVCS, PVS, STORAGECLASSES
 from karpool.model.volumes import SELECTED_NODE
 from tests.fleet.kube_scheduler.acting import Stage, play, settle
 
@@ -183,3 +183,22 @@ def test_a_pod_whose_volume_never_comes_lets_go_of_its_room() -> None:
         return await stage.where()
 
     assert set(play(story, volume_seconds=100.0).values()) == {"", "n1"}
+
+
+def test_a_node_that_goes_before_the_volume_is_made_is_chosen_no_more() -> None:
+    async def story(stage: Stage) -> dict[str, str]:
+        await stage.node("n1", zone="a")
+        await storage_class(stage, "later")
+        await claim(stage, "data", "later")
+        await stage.pod("db", **mounts("data"))
+        await settle(5)
+        assert (await read_claim(stage, "data"))["metadata"]["annotations"][SELECTED_NODE] == "n1"
+        await stage.client.delete(NODES, "n1")
+        stage.cluster.add("volumes", volumes())
+        await settle(30)
+        assert SELECTED_NODE not in (await read_claim(stage, "data"))["metadata"].get("annotations", {})
+        await stage.node("n2", zone="b")
+        await settle(60)
+        return await stage.where()
+
+    assert play(story) == {"db": "n2"}

@@ -66,7 +66,7 @@ class Writer:
         self._queue: WorkQueue[Key] = WorkQueue(context.clock, chance=context.random.random)
         self._intents: dict[Key, Bind | Report] = {}
         self._await_claims: dict[Key, None] = {}
-        self._told_claims: dict[Key, dict[Key, int]] = {}  # pod -> claims it chose a node for, at which version
+        self._told_claims: dict[Key, dict[Key, int]] = {}  # pod -> claim -> version of our choice
 
     async def run(self) -> None:
         await self._queue.run(self._write, workers=self._settings.writers)
