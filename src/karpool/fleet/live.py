@@ -31,7 +31,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.snapshot_file import read_objects
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue, InstanceType
-from karpool.model.catalogue_files import load_shipped, shipped_regions
+from karpool.model.catalogue_files import load_shipped, shipped_regions, shipped_zones
 from karpool.model.errors import Invalid
 from karpool.model.meta import convert
 from karpool.model.node import HOSTNAME
@@ -140,14 +140,14 @@ def catalogue_of(spec: ClusterSpec) -> Catalogue:
     if spec.region not in shipped_regions():
         known = ", ".join(shipped_regions())
         raise FleetError(f"cluster {spec.name}: region: {spec.region!r}: no catalogue; there are {known}")
-    whole = load_shipped(spec.region)
-    zones = spec.zones or list(whole.zones)[:ZONES]
-    if unknown := [zone for zone in zones if zone not in whole.zones]:
-        known = ", ".join(whole.zones)
+    there = shipped_zones(spec.region)
+    zones = spec.zones or there[:ZONES]
+    if unknown := [zone for zone in zones if zone not in there]:
+        known = ", ".join(there)
         raise FleetError(
             f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {known}"
         )
-    return load_shipped(spec.region, zones={zone: whole.zones[zone] for zone in zones})
+    return load_shipped(spec.region, zones=dict.fromkeys(zones))
 
 
 def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") -> dict[str, Any]:

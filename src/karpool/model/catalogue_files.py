@@ -9,6 +9,7 @@ Whatever is wrong with a file is one Invalid that names the place and the value.
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -89,6 +90,11 @@ def shipped_regions() -> tuple[str, ...]:
     return tuple(_shipped().regions)
 
 
+def shipped_zones(region: str) -> tuple[str, ...]:
+    """The usual names of a region's zones; raises KeyError for a region that is not in it."""
+    return tuple(_shipped().regions[region].zone_names)
+
+
 def load_shipped(
     region: str, *, zones: Mapping[str, str | None] | None = None, auto_mode: bool = False
 ) -> Catalogue:
@@ -101,7 +107,9 @@ def load_shipped(
     return unpack(_shipped(), region, zones=zones, auto_mode=auto_mode)
 
 
+@cache
 def _shipped() -> PackedCatalogue:
+    """Kept: it is a few megabytes, and is asked for region by region."""
     data = files("karpool.model").joinpath("data/aws.json.gz").read_bytes()
     return msgspec.json.decode(_inflated(data), type=PackedCatalogue)
 
