@@ -63,3 +63,21 @@ def test_scaled_time_reports_scaled_seconds() -> None:
         return clock.monotonic() - start
 
     assert run_scaled(story(), speed=10_000) >= 60
+
+
+def test_timers_that_are_almost_at_the_same_time_do_not_hold_the_clock() -> None:
+    async def wait(until: float) -> int:
+        loop, looks = asyncio.get_running_loop(), 0
+        while loop.time() < until:
+            woken = asyncio.Event()
+            loop.call_at(until, woken.set)
+            await woken.wait()
+            await asyncio.sleep(0)
+            looks += 1
+            assert looks < 100
+        return looks
+
+    async def story() -> list[int]:
+        return await asyncio.gather(*(wait(6000.1 + number * 3e-10) for number in range(1, 4)))
+
+    assert run_manual(story()) == [1, 1, 1]
