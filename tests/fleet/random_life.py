@@ -316,6 +316,9 @@ class Life:
             extra["podManagementPolicy"] = self.random.choice(("OrderedReady", "Parallel"))
             if self.random.random() < 0.5:
                 extra["volumeClaimTemplates"] = [CLAIM]
+                if "topologySpreadConstraints" in spec:
+                    # Disks made while a zone was dark may leave no even spread.
+                    labels[MAY_WAIT] = "zones"
         await self.admin.create(
             kind,
             {
