@@ -38,19 +38,18 @@ def up(once: bool, kubeconfig: Path | None, port: int) -> None:
 
     In a terminal it stays until Ctrl-C, for kubectl; without one, or with --once, it ends.
     """
-
     stays = not once and sys.stdin.isatty() and sys.stdout.isatty()
-    private = None if kubeconfig else Path(tempfile.mkdtemp(prefix="karpool-"))
-    path = kubeconfig or private / "kubeconfig"  # type: ignore[operator]
+    if kubeconfig is not None:
+        run_until_stopped(lambda stop: _show(stop, kubeconfig, port, stays=stays))
+        return
+    private = Path(tempfile.mkdtemp(prefix="karpool-"))
     try:
-        run_until_stopped(lambda stop: _show(stop, path, port, stays=stays))
+        run_until_stopped(lambda stop: _show(stop, private / "kubeconfig", port, stays=stays))
     finally:
-        if private is not None:
-            shutil.rmtree(private, ignore_errors=True)
+        shutil.rmtree(private, ignore_errors=True)
 
 
 async def _show(stop: asyncio.Event, kubeconfig: Path, port: int, *, stays: bool) -> None:
-
     started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
         served = asyncio.Event()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from karpool.fleet.cloud import Offer, offer_labels
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue, InstanceType
 
@@ -74,15 +75,9 @@ def example_fleet(catalogue: Catalogue) -> list[Object]:
 
 
 def _node(machine: _Machine, type_: InstanceType, zone: str, index: int) -> Object:
-    labels = {
-        key: next(iter(values.values))
-        for key, values in type_.requirements.items()
-        if len(values.values) == 1
-    }
     name = f"{machine.pool}-{index}"
-    labels |= {
-        "topology.kubernetes.io/zone": zone,
-        "karpenter.sh/capacity-type": machine.capacity_type,
+    labels = {
+        **offer_labels(type_, Offer(machine.type, zone, machine.capacity_type)),
         "karpenter.sh/nodepool": machine.pool,
         "karpenter.sh/registered": "true",
         "karpenter.sh/initialized": "true",
@@ -97,16 +92,12 @@ def _node(machine: _Machine, type_: InstanceType, zone: str, index: int) -> Obje
             **({"taints": [_GPU_TAINT]} if machine.pool == "gpu" else {}),
         },
         "status": {
-            "capacity": _quantities(type_.capacity),
-            "allocatable": _quantities(type_.allocatable),
+            "capacity": resources.quantities(type_.capacity),
+            "allocatable": resources.quantities(type_.allocatable),
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {"kubeletVersion": "v1.34.0", "operatingSystem": "linux", "architecture": "amd64"},
         },
     }
-
-
-def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: resources.show_amount(name, units) for name, units in amounts.items()}
 
 
 def _pool(

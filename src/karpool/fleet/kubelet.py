@@ -10,7 +10,7 @@ A pod tells how it behaves in annotations: `RUN_SECONDS` ends it, `OUTCOME` says
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,7 +161,9 @@ class Kubelet:
         ]
         quantities = {
             kind: {
-                name: units for name, units in _quantities(amounts).items() if not resources.is_extended(name)
+                name: units
+                for name, units in resources.quantities(amounts).items()
+                if not resources.is_extended(name)
             }
             for kind, amounts in (
                 ("capacity", instance.type.capacity),
@@ -338,7 +340,3 @@ def _devices(instance: Instance) -> dict[str, str]:
         for name, units in instance.type.allocatable.items()
         if units and resources.is_extended(name)
     }
-
-
-def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: resources.show_amount(name, units) for name, units in amounts.items()}

@@ -163,8 +163,8 @@ def _node(name: str, type_: InstanceType, zone: str, nodes: StaticNodes) -> Obje
         "metadata": {"name": name, "labels": labels},
         "spec": {"providerID": f"static:///{zone}/{name}", "taints": list(nodes.taints)},
         "status": {
-            "capacity": {each: resources.show_amount(each, n) for each, n in type_.capacity.items()},
-            "allocatable": {each: resources.show_amount(each, n) for each, n in type_.allocatable.items()},
+            "capacity": resources.quantities(type_.capacity),
+            "allocatable": resources.quantities(type_.allocatable),
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },
     }

@@ -92,3 +92,8 @@ def show(resources: Mapping[str, int]) -> str:
 
 def show_amount(name: str, units: int) -> str:
     return quantity.format_milli(units) if name == CPU else quantity.format_value(units)
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Back to a ResourceList, as objects carry it."""
+    return {name: show_amount(name, units) for name, units in amounts.items()}

@@ -7,7 +7,7 @@ one who wrote it.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ def node_claim(pool: NodePool, planned: PlannedNode, requirements: Sequence[Obje
     spec: Object = {
         "nodeClassRef": {"group": ref.group, "kind": ref.kind, "name": ref.name},
         "requirements": requirements,
-        "resources": {"requests": quantities(planned.requests)},
+        "resources": {"requests": resources.quantities(planned.requests)},
         "expireAfter": template.expire_after or "720h",
     }
     if template.taints:
@@ -139,7 +139,3 @@ def wire_taint(taint: Taint) -> Object:
         "effect": taint.effect,
         **({"value": taint.value} if taint.value else {}),
     }
-
-
-def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: resources.show_amount(name, units) for name, units in amounts.items()}

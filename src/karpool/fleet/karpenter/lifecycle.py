@@ -13,7 +13,6 @@ import structlog
 
 from karpool.fleet.cloud import Instance
 from karpool.fleet.karpenter import joining, marks
-from karpool.fleet.karpenter.claims import quantities
 from karpool.fleet.karpenter.conditions import (
     CONSOLIDATABLE,
     DRIFTED,
@@ -37,6 +36,7 @@ from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import TERMINATION_FINALIZER, NodeClaim, NodePool
 from karpool.model.node import Node
+from karpool.model.resources import quantities
 
 log = structlog.get_logger(__name__)
 _CONFLICT_SECONDS = 0.05

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from karpool.fleet.karpenter.claims import HASH, HASH_VERSION, VERSION, pool_hash, quantities
+from karpool.fleet.karpenter.claims import HASH, HASH_VERSION, VERSION, pool_hash
 from karpool.fleet.karpenter.conditions import (
     FALSE,
     NODE_CLASS_READY,
@@ -19,7 +19,7 @@ from karpool.kube.resource import KWOKNODECLASSES, Key
 from karpool.kube.workqueue import Requeue, WorkQueue
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, NodePool, Pool, pool_of
-from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, quantities
 
 _ALWAYS_SHOWN = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, NODES)
 _CAPACITY_TYPES = (SPOT, ON_DEMAND, RESERVED)
