@@ -15,6 +15,12 @@ import pytest
 pytestmark = [pytest.mark.kubectl, pytest.mark.timeout(240)]
 
 SPEED = "60"  # a node takes half a simulated minute to come
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "web"},
+    "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+}
 
 
 class Live:
@@ -84,7 +90,8 @@ def test_a_drained_node_keeps_the_budget_and_a_deleted_claim_goes(live: Live) ->
     live("create", "deployment", "web", "--image=web:1", "--replicas=4")
     live("set", "resources", "deployment", "web", "--requests=cpu=1")
     live("rollout", "status", "deployment/web", "--timeout=60s")
-    live("create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=3")
+    # Not with `create poddisruptionbudget`: older ones ask for a version that servers no longer have.
+    live("apply", "-f", "-", stdin=json.dumps(BUDGET))
     node = live.items("pods")[0]["spec"]["nodeName"]
 
     live("drain", node, "--timeout=60s", "--ignore-daemonsets", "--force", "--delete-emptydir-data")
