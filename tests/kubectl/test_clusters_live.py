@@ -32,8 +32,14 @@ class Live:
             [*command, "--write-kubeconfig", str(folder / "kubeconfig")], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
-        while "try: kubectl" not in (line := self.process.stderr.readline()):
-            assert line, "the clusters did not start"
+        said = ""
+        while "try: kubectl" not in said:
+            line = self.process.stderr.readline()
+            if not line:
+                self.process.wait()
+                self.process.stderr.close()
+                raise AssertionError(f"the clusters did not start: {said}")
+            said += line
 
     def __call__(self, *args: str, stdin: str = "") -> str:
         result = subprocess.run(
