@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test check format bench soak vectors lock clean
+.PHONY: help setup setup-dev up test explore check format bench soak vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ up: setup ## start an embedded cluster with an example fleet (ends by itself wit
 
 test: setup-dev ## run the tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+explore: setup-dev ## run the tests with new random examples in every property
+	@KARPOOL_EXPLORE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 check: setup-dev ## lint, formatting, strict types, import layers
 	@$(BIN)/ruff check .
