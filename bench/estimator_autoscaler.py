@@ -15,7 +15,6 @@ from karpool.estimator.karpenter import KarpenterCapacity
 from karpool.estimator.market import Market
 from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.question import Question
-from karpool.estimator.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
 from karpool.kube.clock import RealClock, rfc3339
 from karpool.kube.resource import Key
 from karpool.model.catalogue import Catalogue
@@ -24,6 +23,7 @@ from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim, NodePool
 from karpool.model.meta import convert
 from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.state.snapshot import Snapshot
+from karpool.wire.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
 
 POOLS, TYPES, NODES, PODS = 20, 700, 5000, 50_000
 REQUESTS = 300

@@ -12,8 +12,6 @@ from prometheus_client import CollectorRegistry
 from karpool.estimator import options, process
 from karpool.estimator.member import Member
 from karpool.estimator.metrics import Metrics
-from karpool.estimator.proto import estimator_pb2 as pb
-from karpool.estimator.proto import explain_pb2
 from karpool.estimator.server import EstimatorServer
 from karpool.estimator.service import ESTIMATOR, EXPLAINER, Service
 from karpool.fleet.apiserver.inprocess import InProcess
@@ -22,6 +20,8 @@ from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.resource import NAMESPACES, NODES, PODS
 from karpool.kube.transport import Transport
+from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.proto import explain_pb2
 
 Object = dict[str, Any]
 

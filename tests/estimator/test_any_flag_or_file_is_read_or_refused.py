@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from karpool.cli.estimator import estimator
 from karpool.estimator import autoscaler_status, gates, group_templates
-from karpool.estimator.addresses import listener
 from karpool.estimator.options import FLAGS, defaults, validate
 from karpool.model.catalogue import Catalogue
 from karpool.model.errors import Invalid
+from karpool.wire.addresses import listener
 
 STATUS = """\
 time: 2026-01-01 00:00:00 +0000 UTC

@@ -5,10 +5,10 @@ from click.testing import CliRunner
 
 from karpool.cli import estimator as command
 from karpool.estimator import gates, options
-from karpool.estimator.addresses import Listener, listener, resolve, service_name
 from karpool.estimator.process import addresses, configs, tls_files
 from karpool.kube.errors import ConfigError
 from karpool.model.errors import Invalid
+from karpool.wire.addresses import Listener, listener, resolve, service_name
 
 GO_DEFAULTS = {
     "kubeconfig": "",

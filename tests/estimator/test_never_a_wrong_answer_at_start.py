@@ -7,9 +7,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.estimator.server import not_ready
 from karpool.kube.errors import Unreachable
+from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 
 

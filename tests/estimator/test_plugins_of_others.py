@@ -13,12 +13,12 @@ from karpool.estimator.framework import Code, Estimate, Role
 from karpool.estimator.node_resource import NodeResourceEstimator
 from karpool.estimator.question import Question
 from karpool.estimator.registry import Settings, chosen
-from karpool.estimator.request import ReplicasRequest
 from karpool.estimator.running import Framework
 from karpool.kube.resource import NAMESPACES
 from karpool.model.errors import Invalid
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import snapshot_of
+from karpool.wire.request import ReplicasRequest
 from tests.estimator.serving import World, asks, eventually, node, serving
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/estimator-plugin"

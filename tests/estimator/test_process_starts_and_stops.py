@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from karpool.estimator import options, process
-from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.estimator.service import ESTIMATOR
 from karpool.fleet.apiserver.http import serve
+from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, node
 
 

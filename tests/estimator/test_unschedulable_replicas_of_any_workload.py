@@ -3,11 +3,11 @@
 import grpc
 import pytest
 
-from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.estimator.unschedulable import comparable_template
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.clock import rfc3339
 from karpool.kube.resource import CRDS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
+from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, pod, serving
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")

@@ -14,8 +14,6 @@ from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.market import Market
 from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.question import Question
-from karpool.estimator.request import NodeClaim as Where
-from karpool.estimator.request import ReplicasRequest, requirements
 from karpool.kube.resource import Key
 from karpool.model.karpenter import NodeClaim, NodePool
 from karpool.model.meta import convert
@@ -23,6 +21,8 @@ from karpool.model.node import Node
 from karpool.model.taints import Toleration
 from karpool.state.cluster import ClusterState
 from karpool.state.snapshot import snapshot_of
+from karpool.wire.request import NodeClaim as Where
+from karpool.wire.request import ReplicasRequest, requirements
 from tests.packing.pool_cases import catalogue, instance_type
 
 NAMES = ("a", "b", "c")

@@ -11,9 +11,9 @@ from karpool.estimator.market import Market
 from karpool.estimator.member import Member
 from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.registry import Plugins
-from karpool.estimator.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
 from karpool.estimator.running import Framework
 from karpool.fleet.live import LiveCluster, catalogue_of
+from karpool.wire.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
 from tests.fleet.living import until
 
 Provider = Any

@@ -13,16 +13,6 @@ from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.node_resource import NodeResourceEstimator
 from karpool.estimator.pods import WaitingPod, waiting_since
 from karpool.estimator.question import Question
-from karpool.estimator.request import (
-    AssumedWorkload,
-    Component,
-    ComponentSetsRequest,
-    NodeClaim,
-    ObjectReference,
-    ReplicaRequirements,
-    ReplicasRequest,
-    requirements,
-)
 from karpool.estimator.resource_quota import ResourceQuota, ResourceQuotaEstimator
 from karpool.estimator.running import Framework
 from karpool.estimator.unschedulable import PodOwner, Unsupported, check_supported, of_deployment
@@ -38,6 +28,16 @@ from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 from karpool.state.cluster import ClusterState
 from karpool.state.snapshot import Snapshot
+from karpool.wire.request import (
+    AssumedWorkload,
+    Component,
+    ComponentSetsRequest,
+    NodeClaim,
+    ObjectReference,
+    ReplicaRequirements,
+    ReplicasRequest,
+    requirements,
+)
 from tests.vectors.estimator import node_row
 from tests.vectors.registry import Case, includes, kind
 

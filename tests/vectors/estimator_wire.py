@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.estimator import addresses, options, wire
-from karpool.estimator.request import (
+from karpool.estimator import options
+from karpool.model.errors import Invalid
+from karpool.wire import addresses
+from karpool.wire import serving as wire
+from karpool.wire.request import (
     AssumedWorkload,
     Component,
     ComponentSetsRequest,
@@ -13,7 +16,6 @@ from karpool.estimator.request import (
     ReplicasRequest,
     UnschedulableRequest,
 )
-from karpool.model.errors import Invalid
 from tests.vectors.registry import Case, kind
 
 _READERS = {

@@ -20,7 +20,6 @@ from karpool.estimator.framework import UNLIMITED
 from karpool.estimator.karpenter import NODES_MAX, KarpenterCapacity
 from karpool.estimator.market import Market
 from karpool.estimator.question import Question
-from karpool.estimator.request import ReplicaRequirements, ReplicasRequest
 from karpool.kube import safe_yaml
 from karpool.kube.clock import RealClock
 from karpool.kube.snapshot_file import read_objects
@@ -29,6 +28,7 @@ from karpool.model.pod import Pod
 from karpool.model.shape import PodShape, shape_of
 from karpool.model.workload import PodTemplate, pod_template
 from karpool.state.cluster import ClusterState
+from karpool.wire.request import ReplicaRequirements, ReplicasRequest
 
 NONE = "-"
 UNKNOWN = "?"

@@ -28,7 +28,6 @@ from karpool.estimator.group_templates import Template, annotations_of, describe
 from karpool.estimator.market import Market
 from karpool.estimator.packed_room import in_flight
 from karpool.estimator.question import Question
-from karpool.estimator.request import ComponentSetsRequest
 from karpool.estimator.waiting import LIVE_PODS, ObjectSink, WaitingForNodes, plain
 from karpool.kube.clock import Clock
 from karpool.kube.resource import CONFIGMAPS, DAEMONSETS, NODES, PODS, Key, Selection
@@ -43,6 +42,7 @@ from karpool.packing.first_fit import Component as Group
 from karpool.packing.reasons import explain
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import Snapshot, snapshot_of
+from karpool.wire.request import ComponentSetsRequest
 
 log = structlog.get_logger(__name__)
 NAME = "cluster-autoscaler"

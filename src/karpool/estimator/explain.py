@@ -7,20 +7,20 @@ import json
 from dataclasses import dataclass
 
 from karpool.estimator.framework import Outcome
-from karpool.estimator.proto import explain_pb2 as pb
 from karpool.estimator.question import Question
-from karpool.estimator.request import (
-    ComponentSetsRequest,
-    EstimateRequest,
-    ReplicaRequirements,
-    ReplicasRequest,
-)
-from karpool.estimator.wire import Reader, saturated
 from karpool.model.errors import Invalid
 from karpool.model.shape import PodShape, shape_of
 from karpool.model.workload import pod_template
 from karpool.packing import reasons
 from karpool.packing.reasons import Refusal
+from karpool.wire.proto import explain_pb2 as pb
+from karpool.wire.request import (
+    ComponentSetsRequest,
+    EstimateRequest,
+    ReplicaRequirements,
+    ReplicasRequest,
+)
+from karpool.wire.serving import Reader, saturated
 
 
 @dataclass(frozen=True, slots=True)

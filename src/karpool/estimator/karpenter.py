@@ -46,7 +46,6 @@ from karpool.estimator.packed_room import (
     sets_that_fit,
 )
 from karpool.estimator.question import Question
-from karpool.estimator.request import ComponentSetsRequest
 from karpool.estimator.waiting import plain
 from karpool.kube.clock import Clock
 from karpool.model.karpenter import Pool
@@ -56,6 +55,7 @@ from karpool.packing.first_fit import Component as Group
 from karpool.packing.new_replicas import NewNodes, Potential, Usage
 from karpool.state.columns import Int64s
 from karpool.state.snapshot import Snapshot
+from karpool.wire.request import ComponentSetsRequest
 
 NAME = "karpenter"
 NODES_MAX = 1000  # per pool

@@ -17,7 +17,6 @@ from karpool.estimator.owners import Kinds, Owned, OwnerReader, Owners
 from karpool.estimator.pods import BoundPods, WaitingPods
 from karpool.estimator.question import Question
 from karpool.estimator.registry import Plugins
-from karpool.estimator.request import EstimateRequest, ObjectReference
 from karpool.estimator.running import Framework
 from karpool.estimator.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.client import Client
@@ -27,6 +26,7 @@ from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, S
 from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.state.cluster import ClusterState
+from karpool.wire.request import EstimateRequest, ObjectReference
 
 # Pods that have ended are not sent at all; ending counts as going.
 LIVE_PODS = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")

@@ -16,7 +16,7 @@ from karpool.estimator.framework import (
     no_opinion,
 )
 from karpool.estimator.question import Question
-from karpool.estimator.request import ComponentSetsRequest
+from karpool.wire.request import ComponentSetsRequest
 
 NAME = "NodeResourceEstimator"
 

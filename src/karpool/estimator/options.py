@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Literal
 
 from karpool.estimator import gates, karpenter, node_autoscaler, node_resource, registry
-from karpool.estimator.addresses import PORT, listener
 from karpool.model import durations
 from karpool.model.errors import Invalid
+from karpool.wire.addresses import PORT, listener
 
 Kind = Literal["text", "number", "real", "switch", "duration", "list"]
 

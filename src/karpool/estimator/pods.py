@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from karpool.estimator.owners import chain, controller_of, is_of
-from karpool.estimator.request import AssumedWorkload, Component
 from karpool.kube.clock import parse_rfc3339
 from karpool.kube.informer import Change
 from karpool.kube.resource import Key
 from karpool.model.meta import NO_LABELS, Condition, Labels, OwnerReference, condition
 from karpool.model.pod import Pod
 from karpool.model.shape import PodShape
+from karpool.wire.request import AssumedWorkload, Component
 
 Requests = tuple[tuple[str, int], ...]
 _LONG_AGO = float("-inf")

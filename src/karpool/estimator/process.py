@@ -17,7 +17,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from karpool.estimator import gates, options, registry
-from karpool.estimator.addresses import listener
 from karpool.estimator.failure_reports import FailureGauges, announce, reporting
 from karpool.estimator.member import Member, MemberSettings
 from karpool.estimator.metrics import Metrics
@@ -25,7 +24,6 @@ from karpool.estimator.registry import Settings
 from karpool.estimator.running import Framework
 from karpool.estimator.server import POLL_SECONDS, EstimatorServer, not_ready
 from karpool.estimator.service import Service
-from karpool.estimator.tls import TlsFiles
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock, RealClock
@@ -37,6 +35,8 @@ from karpool.kube.kubeconfig import ClusterConfig
 from karpool.kube.kubeconfig_file import merge, read_file
 from karpool.model import durations
 from karpool.model.errors import ModelError
+from karpool.wire.addresses import listener
+from karpool.wire.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from karpool.estimator.request import AssumedWorkload, ComponentSetsRequest, EstimateRequest
 from karpool.packing.count import count
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling, first_fit
 from karpool.state.snapshot import Snapshot
+from karpool.wire.request import AssumedWorkload, ComponentSetsRequest, EstimateRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ import structlog
 
 from karpool.estimator.framework import UNLIMITED, Code, Estimate, Role, Watched, no_opinion
 from karpool.estimator.question import Question
-from karpool.estimator.request import Component, ComponentSetsRequest, ReplicaRequirements
 from karpool.kube.informer import Change
 from karpool.kube.resource import RESOURCEQUOTAS, Key
 from karpool.model import resources
 from karpool.model.errors import Invalid
 from karpool.model.meta import Wire, WireObject
 from karpool.model.pod import QuantityMap
+from karpool.wire.request import Component, ComponentSetsRequest, ReplicaRequirements
 
 NAME = "ResourceQuotaEstimator"
 NO_CONSTRAINTS = f"{NAME} found no quota constraints"

@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection
 
 from karpool.estimator.member import Member
 from karpool.estimator.service import ESTIMATOR, EXPLAINER, Service
-from karpool.estimator.tls import TlsFiles, server_credentials
-from karpool.estimator.wire import MESSAGE_BYTES_MAX
+from karpool.wire.serving import MESSAGE_BYTES_MAX
+from karpool.wire.tls import TlsFiles, server_credentials
 
 log = structlog.get_logger(__name__)
 

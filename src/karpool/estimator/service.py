@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from karpool.estimator import answering, explain, wire
+from karpool.estimator import answering, explain
 from karpool.estimator.answering import Refused, WrongCluster
 from karpool.estimator.framework import CANNOT_TELL, Code
 from karpool.estimator.member import Member
 from karpool.estimator.metrics import Call, Metrics
-from karpool.estimator.proto import explain_pb2, service_pb2
-from karpool.estimator.request import EstimateRequest, UnschedulableRequest
 from karpool.estimator.unschedulable import Unsupported
-from karpool.estimator.wire import Malformed, TooLarge
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
+from karpool.wire import serving
+from karpool.wire.proto import explain_pb2, service_pb2
+from karpool.wire.request import EstimateRequest, UnschedulableRequest
+from karpool.wire.serving import Malformed, TooLarge
 
 log = structlog.get_logger(__name__)
 
@@ -76,8 +77,8 @@ class Service:
         self._metrics = metrics
         self._clock = clock or RealClock()
         self._patient = cannot_tell_until_synced
-        self._read_replicas = Decoder(wire.read_replicas)
-        self._read_sets = Decoder(wire.read_component_sets)
+        self._read_replicas = Decoder(serving.read_replicas)
+        self._read_sets = Decoder(serving.read_component_sets)
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         estimator = {
@@ -89,27 +90,27 @@ class Service:
 
     async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
         return await self._estimated(
-            "MaxAvailableReplicas", self._read_replicas, wire.write_replicas, data, context
+            "MaxAvailableReplicas", self._read_replicas, serving.write_replicas, data, context
         )
 
     async def max_available_component_sets(self, data: bytes, context: Context) -> bytes:
-        write = wire.write_component_sets
+        write = serving.write_component_sets
         return await self._estimated("MaxAvailableComponentSets", self._read_sets, write, data, context)
 
     async def get_unschedulable_replicas(self, data: bytes, context: Context) -> bytes:
         start = perf_counter()
         call: Call = "GetUnschedulableReplicas"
         try:
-            request = wire.read_unschedulable(data)
+            request = serving.read_unschedulable(data)
             count = await self._unschedulable(request)
         except Exception as error:
             return await self._fail(call, error, perf_counter() - start, context)
         self._metrics.answered(call, count, perf_counter() - start)
-        return wire.write_unschedulable(count)
+        return serving.write_unschedulable(count)
 
     async def explain(self, data: bytes, context: Context) -> bytes:
         try:
-            message = wire.parse(explain_pb2.ExplainRequest, data)
+            message = serving.parse(explain_pb2.ExplainRequest, data)
             request, topology = explain.read(message)
             member = self._member(request.cluster)
             if reason := member.not_ready():

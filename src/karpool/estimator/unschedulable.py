@@ -10,13 +10,13 @@ from typing import Any
 
 from karpool.estimator.owners import OwnerReader, controller_of, is_of
 from karpool.estimator.pods import WaitingPod
-from karpool.estimator.request import ObjectReference
 from karpool.kube.client import Client
 from karpool.kube.resource import REPLICASETS, Resource, Selection
 from karpool.model import quantity
 from karpool.model.errors import Invalid
 from karpool.model.meta import LabelSelector, OwnerReference, Wire, WireObject
 from karpool.model.resources import Quantities
+from karpool.wire.request import ObjectReference
 
 TEMPLATE_HASH = "pod-template-hash"
 NANOSECONDS = 10**9

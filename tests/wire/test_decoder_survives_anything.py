@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator import wire
-from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.model.errors import Invalid
+from karpool.wire import serving as wire
+from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, node, serving
 
 MALFORMED = 1000

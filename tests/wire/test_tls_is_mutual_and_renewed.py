@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from karpool.estimator.service import ESTIMATOR
-from karpool.estimator.tls import TlsFiles, server_credentials
 from karpool.model.errors import Invalid
+from karpool.wire.tls import TlsFiles, server_credentials
 from tests.estimator.serving import World, asks, node, serving
 from tests.kube.pki import Authority
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.estimator import wire
-from karpool.estimator.proto import estimator_pb2 as pb
 from karpool.model.errors import Invalid
 from karpool.model.shape import PodShape
+from karpool.wire import serving as wire
+from karpool.wire.proto import estimator_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,7 +160,7 @@ def test_answers_saturate(amount):
 
 
 def test_the_checked_in_modules_are_what_the_schema_gives(tmp_path):
-    script = ROOT / "tools/build_estimator_protocol.py"
+    script = ROOT / "tools/build_wire_protocol.py"
     subprocess.run([sys.executable, script, tmp_path], check=True)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*_pb2.py*"))
 

@@ -1,8 +1,8 @@
-"""Generate the protocol modules of the estimator from its .proto files.
+"""Generate the protocol modules of the wire from their .proto files.
 
-    python tools/build_estimator_protocol.py [OUTPUT]
+    python tools/build_wire_protocol.py [OUTPUT]
 
-OUTPUT is the root that receives `karpool/estimator/proto/*_pb2.py` and their stubs, by default `src`.
+OUTPUT is the root that receives `karpool/wire/proto/*_pb2.py` and their stubs, by default `src`.
 The results are checked in, so that running needs no compiler; a test compares them with a fresh run.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = Path("karpool/estimator/proto")
+FOLDER = Path("karpool/wire/proto")
 HEADER = '# ruff: noqa\n# fmt: off\n# mypy: disable-error-code="type-arg"\n'
 
 

@@ -12,9 +12,13 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from karpool.estimator import request
-from karpool.estimator.proto import estimator_pb2 as pb
-from karpool.estimator.request import (
+from karpool.model.errors import Invalid, ModelError
+from karpool.model.meta import SelectorRequirement
+from karpool.model.requirements import NodeSelector, NodeSelectorTerm
+from karpool.model.taints import Toleration
+from karpool.wire import request
+from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.request import (
     AssumedWorkload,
     Component,
     ComponentSetsRequest,
@@ -25,10 +29,6 @@ from karpool.estimator.request import (
     UnschedulableRequest,
     Workload,
 )
-from karpool.model.errors import Invalid, ModelError
-from karpool.model.meta import SelectorRequirement
-from karpool.model.requirements import NodeSelector, NodeSelectorTerm
-from karpool.model.taints import Toleration
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)

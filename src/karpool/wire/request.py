@@ -1,7 +1,7 @@
 """What an estimator is asked, as plain values.
 
 Whatever generation of client a request came from, it looks like this; a decoder
-(`wire`), a manifest or a test makes these, and plugins read nothing else. Requests
+(`serving`), a manifest or a test makes these, and plugins read nothing else. Requests
 and constraints are compiled once, into a `PodShape`; text that cannot be
 understood raises `Invalid` naming the field.
 """
