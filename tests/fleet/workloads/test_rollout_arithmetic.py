@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from karpool.fleet.workloads.pods import removal_order
 from karpool.fleet.workloads.revisions import template_hash
 from karpool.fleet.workloads.rollout import Bounds, Part, bounds_of, grow_new, obsolete, rescale, shrink_old
-from karpool.fleet.workloads.status import changed_fields
 from karpool.kube.clock import rfc3339
+from karpool.kube.status import changed_fields
 from karpool.model.meta import Condition, ObjectMeta
 from karpool.model.pod import Pod, PodSpec, PodStatus
 

@@ -14,11 +14,11 @@ from karpool.fleet.karmada.names import Object, cluster_of
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.karmada.templates import TemplateKey, Templates, key_in, same_specification
 from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads.status import changed_fields, condition_of, with_condition
 from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
+from karpool.kube.status import changed_fields, condition_of, with_condition
 from karpool.kube.workqueue import Requeue, WorkQueue
 
 GATHER_SECONDS = 0.1

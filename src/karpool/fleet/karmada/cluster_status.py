@@ -16,12 +16,12 @@ from karpool.fleet.karmada.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Obje
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.karmada.summary import Models, Summary
 from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads.status import changed_fields, condition_of, with_condition
 from karpool.kube.clock import rfc3339, rfc3339_micro
 from karpool.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CLUSTERS, CRDS, LEASES, NODES, PODS, Key
 from karpool.kube.rest import NEVER
+from karpool.kube.status import changed_fields, condition_of, with_condition
 from karpool.kube.workqueue import Requeue
 from karpool.model.meta import ObjectMeta, Wire
 from karpool.model.node import Node

@@ -21,7 +21,6 @@ from karpool.fleet.karmada.names import (
 )
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads.status import condition_of, with_condition
 from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.events import ref as event_ref
@@ -34,6 +33,7 @@ from karpool.kube.resource import (
     RESOURCEBINDINGS,
     Key,
 )
+from karpool.kube.status import condition_of, with_condition
 from karpool.kube.workqueue import Requeue, WorkQueue
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE
 

@@ -15,12 +15,12 @@ from karpool.fleet.karmada.names import cluster_of as cluster_of_space
 from karpool.fleet.karmada.retention import has_drifted, may_write, retained
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads.status import condition_of, with_condition
 from karpool.kube.clock import rfc3339
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Rejected
 from karpool.kube.events import ref as event_ref
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERS, WORKS, Key, Resource
+from karpool.kube.status import condition_of, with_condition
 from karpool.kube.workqueue import Requeue
 from karpool.model.meta import ObjectMeta, Wire
 

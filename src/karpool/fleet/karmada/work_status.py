@@ -13,10 +13,10 @@ from karpool.fleet.karmada.members import Connections, Member, MemberInformers, 
 from karpool.fleet.karmada.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
 from karpool.fleet.karmada.retrying import looking_again
 from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads.status import condition_of
 from karpool.kube.errors import NotFound
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERS, WORKS, Key, Resource
+from karpool.kube.status import condition_of
 from karpool.kube.workqueue import Requeue
 
 GATHER_SECONDS = 0.1

@@ -15,13 +15,13 @@ from karpool.fleet.runtime import Context, Feed
 from karpool.fleet.workloads.claiming import Selectors, selector_of
 from karpool.fleet.workloads.dependents import Dependents, key_of, meta_of
 from karpool.fleet.workloads.pods import name_for
-from karpool.fleet.workloads.status import changed_fields
 from karpool.kube.client import Client
 from karpool.kube.decoding import Object
 from karpool.kube.errors import AlreadyExists, KubeError, NotFound, Unreachable
 from karpool.kube.events import EventType, ref
 from karpool.kube.informer import Change
 from karpool.kube.resource import Key, Resource
+from karpool.kube.status import changed_fields
 from karpool.kube.workqueue import Requeue, WorkQueue
 
 T = TypeVar("T")

@@ -25,9 +25,9 @@ from karpool.fleet.workloads.rollout import (
     shrink_old,
 )
 from karpool.fleet.workloads.set_pods import SetPods
-from karpool.fleet.workloads.status import condition_of
 from karpool.kube.decoding import Object
 from karpool.kube.resource import DEPLOYMENTS, PODS, REPLICASETS, Key
+from karpool.kube.status import condition_of
 from karpool.kube.workqueue import Requeue
 from karpool.model.pod import Pod
 

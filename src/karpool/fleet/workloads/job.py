@@ -26,12 +26,12 @@ from karpool.fleet.workloads.job_rules import (
     wanted_active,
 )
 from karpool.fleet.workloads.pods import new_pod, prefix_for, removal_order
-from karpool.fleet.workloads.status import changed_fields, condition_of, with_condition
 from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.decoding import Object
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.informer import Change
 from karpool.kube.resource import JOBS, PODS, Key
+from karpool.kube.status import changed_fields, condition_of, with_condition
 from karpool.kube.workqueue import Requeue
 from karpool.model.pod import Pod
 

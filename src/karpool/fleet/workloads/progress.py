@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from karpool.fleet.workloads.rollout import Bounds, Part
-from karpool.fleet.workloads.status import condition_of, with_condition, without_condition
 from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.decoding import Object
+from karpool.kube.status import condition_of, with_condition, without_condition
 
 AVAILABLE, PROGRESSING, FAILURE = "Available", "Progressing", "ReplicaFailure"
 CREATED, FOUND, UPDATED = "NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated"

@@ -19,12 +19,12 @@ from karpool.fleet.workloads.pods import (
     prefix_for,
     removal_order,
 )
-from karpool.fleet.workloads.status import with_condition, without_condition
 from karpool.kube.clock import rfc3339
 from karpool.kube.decoding import Object
 from karpool.kube.errors import KubeError
 from karpool.kube.informer import Change
 from karpool.kube.resource import PODS, REPLICASETS, Key
+from karpool.kube.status import with_condition, without_condition
 from karpool.kube.workqueue import Requeue
 from karpool.model.pod import Pod
 
