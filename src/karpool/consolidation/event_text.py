@@ -1,0 +1,39 @@
+"""What events say about moves, with the numbers. Words and reasons are Karpenter's."""
+
+from collections.abc import Sequence
+
+from karpool.consolidation.scoring import Score
+
+APPROVED = "ConsolidationApproved"
+REJECTED = "ConsolidationRejected"
+CANDIDATE = "ConsolidationCandidate"
+
+
+def approved(score: Score, k: int) -> str:
+    sign = ">=" if score.approved else "<"
+    return (
+        f"score {score.score:.2f} {sign} threshold {score.threshold:.2f} (k: {k}, "
+        f"savings {100 * score.savings_fraction:.1f}%, disruption {100 * score.disruption_fraction:.1f}%)"
+    )
+
+
+def command(decision: str, nodes: Sequence[str], replacements: int = 0) -> str:
+    """A move in one line: `replace: [a, b] -> [1 replacement]`."""
+    text = f"{decision}: [{', '.join(nodes)}]"
+    if not replacements:
+        return text
+    return f"{text} -> [{replacements} replacement{'' if replacements == 1 else 's'}]"
+
+
+def member(decision: str, node: str, of: int) -> str:
+    """The same for one node of several."""
+    return f"{decision}: [{node}] (part of {of}-node consolidation)"
+
+
+def candidate(command_text: str, savings_per_hour: float) -> str:
+    return f"Consolidation candidate: {command_text} (savings: ${savings_per_hour:.2f})"
+
+
+def rejected(command_text: str, reason: str, savings_per_hour: float) -> str:
+    """`reason`: budget, scheduling, churn or unknown."""
+    return f"Consolidation rejected: {command_text}, reason: {reason} (savings: ${savings_per_hour:.2f})"
