@@ -1,0 +1,46 @@
+"""Ways to make an autoscaler add a node, behind one interface.
+
+A backend is told what is asked and on which rung of the ladder, makes what is missing,
+and takes back only what is its own. `request` and `withdraw` may be repeated at any
+time and by anybody; neither waits for a node. What became of it is read from the
+cluster (`placeholders`), not from answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from karpool.provisioning.ask import Ask, Candidate
+from karpool.provisioning.placeholders import Placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server will not have it: quota, admission, a name that somebody else uses."""
+
+    index: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What one call did: indices that it created, that were there, and that were refused."""
+
+    created: tuple[int, ...] = ()
+    present: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()  # being deleted; ask again when they are gone
+    refused: tuple[Refused, ...] = ()
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def request(self, ask: Ask, candidate: Candidate) -> Requested:
+        """Make what is missing. Raises KubeError when the server cannot be asked; then repeat."""
+
+    def placeholders(self) -> Sequence[Placeholder]:
+        """All of this backend's in the cluster, as last seen, of every request."""
+
+    async def withdraw(self, placeholder: Placeholder) -> bool:
+        """Whether it is gone. Deletes that very object and nothing that came after it."""
