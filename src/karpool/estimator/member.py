@@ -12,7 +12,6 @@ from typing import Any
 
 from karpool.estimator import gates
 from karpool.estimator.framework import Watched, watches_of
-from karpool.estimator.gates import Gates
 from karpool.estimator.owners import Kinds, Owned, OwnerReader, Owners
 from karpool.estimator.pods import BoundPods, WaitingPods
 from karpool.estimator.question import Question
@@ -21,6 +20,7 @@ from karpool.estimator.running import Framework
 from karpool.estimator.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.client import Client
 from karpool.kube.errors import Denied, NotFound
+from karpool.kube.feature_gates import Gates
 from karpool.kube.informer import Informer
 from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Selection
 from karpool.model.node import Node

@@ -6,40 +6,13 @@ cannot work is refused before anything starts.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from karpool.estimator import gates, karpenter, node_autoscaler, node_resource, registry
-from karpool.model import durations
+from karpool.kube.flags import LOGGING_AND_PROFILING, Flag, check_value, ignored
 from karpool.model.errors import Invalid
 from karpool.wire.addresses import PORT, listener
-
-Kind = Literal["text", "number", "real", "switch", "duration", "list"]
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    short: str = ""
-    choices: tuple[str, ...] = ()
-    only_accepted: bool = False
-
-    @property
-    def full_help(self) -> str:
-        return (
-            f"{self.help} Accepted for compatibility; has no effect.".lstrip()
-            if self.only_accepted
-            else self.help
-        )
-
-
-def _ignored(name: str, kind: Kind, default: Any, help_text: str = "") -> Flag:
-    return Flag(name, kind, default, help_text, only_accepted=True)
-
 
 FLAGS: tuple[Flag, ...] = (
     Flag(
@@ -62,7 +35,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("kube-api-qps", "real", 20.0, "Requests per second to the member's API server."),
     Flag("kube-api-burst", "number", 30, "Requests at once to the member's API server."),
-    _ignored("parallelism", "number", 0, "Workers per request."),
+    ignored("parallelism", "number", 0, "Workers per request."),
     Flag("metrics-bind-address", "text", ":8080", "Where /metrics is served; 0 is nowhere."),
     Flag(
         "health-probe-bind-address",
@@ -71,27 +44,7 @@ FLAGS: tuple[Flag, ...] = (
         "Where /healthz, /livez and /readyz are served; 0 is nowhere.",
     ),
     Flag("feature-gates", "text", "", "Name=true|false, separated by commas."),
-    _ignored("enable-pprof", "switch", False, "Profiling of the Go binary."),
-    _ignored("profiling-bind-address", "text", ":6060", "Profiling of the Go binary."),
-    _ignored("add-dir-header", "switch", False),
-    _ignored("alsologtostderr", "switch", False),
-    _ignored("alsologtostderrthreshold", "text", ""),
-    _ignored("legacy-stderr-threshold-behavior", "switch", True),
-    _ignored("log-backtrace-at", "text", ":0"),
-    _ignored("log-dir", "text", ""),
-    _ignored("log-file", "text", ""),
-    _ignored("log-file-max-size", "number", 1800),
-    _ignored("log-flush-frequency", "duration", "5s"),
-    _ignored("log-text-info-buffer-size", "text", "0"),
-    _ignored("log-text-split-stream", "switch", False),
-    Flag("logging-format", "text", "text", "Form of log lines.", choices=("text", "json")),
-    _ignored("logtostderr", "switch", True),
-    _ignored("one-output", "switch", False),
-    _ignored("skip-headers", "switch", False),
-    _ignored("skip-log-headers", "switch", False),
-    _ignored("stderrthreshold", "text", "2"),
-    Flag("v", "number", 0, "How much to log, 0 to 5.", short="v"),
-    _ignored("vmodule", "text", ""),
+    *LOGGING_AND_PROFILING,
     # Of karmada#7376.
     Flag("plugins", "list", (), "Plugins to run; * is all, -Name leaves one out. Default: those of Karmada."),
     Flag(
@@ -148,6 +101,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("grace-period", "duration", "10s", "How long calls under way may take to finish after SIGTERM."),
     Flag("max-concurrent-requests", "number", 1000, "Calls at once; more are refused."),
 )
+SIGNED = ("server-port", "parallelism", "v")  # checked elsewhere, or not at all, as the Go binary does
 BY_NAME: Mapping[str, Flag] = {flag.name: flag for flag in FLAGS}
 
 
@@ -176,7 +130,7 @@ def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -
         lambda: listener("--metrics-bind-address", options["metrics-bind-address"]),
         lambda: listener("--health-probe-bind-address", options["health-probe-bind-address"]),
         lambda: _check_plugins(options["plugins"], options["node-capacity-providers"], known),
-        *(partial(_check_value, flag, options[flag.name]) for flag in FLAGS),
+        *(partial(check_value, flag, options[flag.name], signed=SIGNED) for flag in FLAGS),
     ]
     for check in checks:
         try:
@@ -184,21 +138,6 @@ def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -
         except Invalid as error:
             errors.append(str(error))
     return errors
-
-
-def _check_value(flag: Flag, value: Any) -> None:
-    name = f"--{flag.name}"
-    if flag.choices and value not in flag.choices:
-        raise Invalid(name, value, f"must be one of {', '.join(filter(None, flag.choices))}")
-    if flag.kind == "duration" and not flag.only_accepted:
-        try:
-            seconds = durations.seconds(value)
-        except Invalid as error:
-            raise error.at(name) from None
-        if seconds < 0:
-            raise Invalid(name, value, "must not be negative")
-    if flag.kind in ("number", "real") and value < 0 and flag.name not in ("server-port", "parallelism", "v"):
-        raise Invalid(name, value, "must not be negative")
 
 
 def _provider_errors(providers: Sequence[str]) -> list[str]:

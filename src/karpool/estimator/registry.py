@@ -20,12 +20,12 @@ from karpool.estimator import (
     resource_quota,
 )
 from karpool.estimator.framework import Plugin
-from karpool.estimator.gates import Gates
 from karpool.estimator.market import Market
 from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.node_resource import NodeResourceEstimator
 from karpool.estimator.resource_quota import Matching, ResourceQuotaEstimator
 from karpool.kube.clock import Clock, RealClock
+from karpool.kube.feature_gates import Gates
 from karpool.model.errors import Invalid
 
 ENTRY_POINTS = "karpool.estimator.plugins"
