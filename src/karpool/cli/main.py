@@ -5,21 +5,19 @@ once. Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 it 
 wrong, 2 wrong usage, 3 a valid answer of "does not fit".
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from karpool import __version__
 from karpool.cli.exits import FAILURE, INTERRUPTED, KarpoolExit
+from karpool.cli.lazy import LazyGroup, ReaderLeft, Table
 from karpool.model.errors import ModelError
 
-# name -> (module, attribute, what it does)
-_COMMANDS = {
+_COMMANDS: Table = {
     "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
     "cluster": ("karpool.cli.cluster", "cluster", "Start embedded clusters that live."),
     "capacity": ("karpool.cli.capacity", "capacity", "Say whether a workload fits, now or after scale-up."),
@@ -32,42 +30,9 @@ _COMMANDS = {
 }
 
 
-class ReaderLeft(Exception):
-    """Whoever read our output has seen enough."""
-
-
-class LazyGroup(click.Group):
-    """A group that knows its commands' names and purposes before it has loaded them."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # which click itself would end with 1
-            raise ReaderLeft from None
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        offered = [CompletionItem(name, help=_COMMANDS[name][2]) for name in names]
-        return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
-
-
 @click.group(
     cls=LazyGroup,
+    table=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of 'does not fit'.",
 )
