@@ -14,17 +14,14 @@ read as "no answer from this cluster" without losing those of the others.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from karpool.estimator.question import Question
-from karpool.kube.informer import Sink
-from karpool.kube.resource import ALL, Resource, Selection
+from karpool.kube.watched import Watched as Watched  # noqa: PLC0414 - plugins find it here
 
 UNLIMITED = 2**31 - 1  # "no constraint that I know of"
 CANNOT_TELL = -1
 EXISTING_NODES = "existing nodes"
-
-T = TypeVar("T")
 
 
 class Role(StrEnum):
@@ -75,21 +72,6 @@ class Estimate:
 
 def no_opinion(*reasons: str) -> Estimate:
     return Estimate(UNLIMITED, Code.NOOPERATION, reasons)
-
-
-@dataclass(frozen=True, slots=True)
-class Watched(Generic[T]):
-    """A kind that a plugin needs to see. Its sink is told of every object, on the event loop.
-
-    With `optional`, a cluster that does not know the kind is one that has no such objects; otherwise
-    the estimator waits for it.
-    """
-
-    resource: Resource
-    into: type[T]
-    sink: Sink[T]
-    selection: Selection = ALL
-    optional: bool = False
 
 
 class Plugin(Protocol):

@@ -1,15 +1,15 @@
 """Pods that wait for a node, and daemons that will run on every new one; informers' sinks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import structlog
 
 from karpool.estimator.pods import waiting_since
 from karpool.kube.clock import Clock
-from karpool.kube.informer import Change
 from karpool.kube.resource import Key, Selection
+from karpool.kube.watched import ObjectSink as ObjectSink  # noqa: PLC0414 - read with the rest of this
 from karpool.model.disruption import is_provisionable
 from karpool.model.errors import Invalid
 from karpool.model.pod import Pod
@@ -20,24 +20,9 @@ from karpool.provisioning.expected import Daemons
 from karpool.state.snapshot import Snapshot
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 # The selection of the estimator's own watch of pods, so that both share one informer.
 LIVE_PODS = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
-
-
-class ObjectSink(Generic[T]):
-    """Calls one function for objects as they are now, and one for those that are gone."""
-
-    def __init__(self, put: Callable[[Key, T], None], drop: Callable[[Key], None]) -> None:
-        self._put, self._drop = put, drop
-
-    def apply(self, changes: Sequence[Change[T]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED" or change.object is None:
-                self._drop(change.key)
-            else:
-                self._put(change.key, change.object)
 
 
 @dataclass(frozen=True, slots=True)
