@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator.failures import Cause, Failures, Offer
 from karpool.packing.offerings import StockOut
+from karpool.provisioning.failures import Cause, Failures, Offer
 
 SPOT_A = Offer("m5.large", "a", "spot")
 SPOT_B = Offer("m5.large", "b", "spot")

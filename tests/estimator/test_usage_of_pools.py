@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.estimator.coming_room import coming_rows
-from karpool.estimator.failures import Failures
 from karpool.estimator.framework import EXISTING_NODES
 from karpool.estimator.karpenter import KarpenterCapacity
 from karpool.estimator.karpenter_objects import KarpenterObjects
@@ -19,6 +18,7 @@ from karpool.model.karpenter import NodeClaim, NodePool
 from karpool.model.meta import convert
 from karpool.model.node import Node
 from karpool.model.taints import Toleration
+from karpool.provisioning.failures import Failures
 from karpool.state.cluster import ClusterState
 from karpool.state.snapshot import snapshot_of
 from karpool.wire.request import NodeClaim as Where

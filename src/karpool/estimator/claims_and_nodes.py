@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from karpool.estimator.failures import Cause, Failures
 from karpool.estimator.market import Market
-from karpool.estimator.stock_events import StockEvents, listed_values, moment, offer_of
 from karpool.kube.clock import Clock
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
@@ -21,6 +19,8 @@ from karpool.model.node import INSTANCE_TYPE, Node
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.provisioning.expected import counted_capacity
+from karpool.provisioning.failures import Cause, Failures
+from karpool.provisioning.stock_outs import StockEvents, listed_values, moment, offer_of
 
 log = structlog.get_logger(__name__)
 

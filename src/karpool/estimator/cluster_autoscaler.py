@@ -16,13 +16,6 @@ import structlog
 
 from karpool.estimator import autoscaler_status
 from karpool.estimator.autoscaler_status import GroupStatus
-from karpool.estimator.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    Failure,
-    Failures,
-    OnFailures,
-)
 from karpool.estimator.framework import UNLIMITED, Estimate, Part, Watched, no_opinion
 from karpool.estimator.group_templates import Template, annotations_of, described, group_of, row_like
 from karpool.estimator.market import Market
@@ -40,6 +33,13 @@ from karpool.model.shape import PodShape
 from karpool.packing.count import fits
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.reasons import explain
+from karpool.provisioning.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    Failure,
+    Failures,
+    OnFailures,
+)
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import Snapshot, snapshot_of
 from karpool.wire.request import ComponentSetsRequest

@@ -9,9 +9,7 @@ already shows is named as a `twin`, so that its room is never counted twice.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.estimator.failures import Failure, Failures
 from karpool.estimator.karpenter_objects import KarpenterObjects
-from karpool.estimator.stock_events import listed_values
 from karpool.estimator.waiting import Demand, is_tied
 from karpool.kube.resource import Key
 from karpool.model.catalogue import Catalogue
@@ -25,6 +23,8 @@ from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling
 from karpool.packing.new_replicas import NewNodes, Potential, Usage
 from karpool.provisioning.expected import Daemons, expected_row, row_name
+from karpool.provisioning.failures import Failure, Failures
+from karpool.provisioning.stock_outs import listed_values
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import Snapshot, snapshot_of
 

@@ -13,10 +13,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from karpool.estimator import autoscaler_status, karpenter
-from karpool.estimator.failures import Failure
 from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
 from karpool.kube.events import EventRecorder, EventType, ObjectRef
 from karpool.kube.resource import NODEPOOLS
+from karpool.provisioning.failures import Failure
 
 FAILED = "CapacityNotCounted"
 RECOVERED = "CapacityCountedAgain"

@@ -25,13 +25,6 @@ from karpool.estimator.coming_room import (
     rows_snapshot,
     settle,
 )
-from karpool.estimator.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    Failure,
-    Failures,
-    OnFailures,
-)
 from karpool.estimator.framework import UNLIMITED, Estimate, Part, Watched, no_opinion
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.market import Market
@@ -53,6 +46,13 @@ from karpool.model.shape import PodShape
 from karpool.packing.count import MANY, fits, in_play
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.new_replicas import NewNodes, Potential, Usage
+from karpool.provisioning.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    Failure,
+    Failures,
+    OnFailures,
+)
 from karpool.state.columns import Int64s
 from karpool.state.snapshot import Snapshot
 from karpool.wire.request import ComponentSetsRequest

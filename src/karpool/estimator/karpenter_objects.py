@@ -1,7 +1,7 @@
 """Karpenter's objects as the cluster shows them, kept current by informers.
 
 Pools compiled, daemons, node classes, the pods that wait for a node; claims and nodes are
-in `claims_and_nodes`, events in `stock_events`. `version` changes with everything that
+in `claims_and_nodes`, events in `provisioning.stock_outs`. `version` changes with everything that
 could change an answer. An object that cannot be understood is left out, and a pool that
 is left out says why.
 """
@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 import structlog
 
 from karpool.estimator.claims_and_nodes import ClaimsAndNodes
-from karpool.estimator.failures import Cause, Failures
 from karpool.estimator.framework import Watched
 from karpool.estimator.market import Market
-from karpool.estimator.stock_events import OUT_OF_STOCK, Event, StockEvents, moment
 from karpool.estimator.waiting import LIVE_PODS, ObjectSink, WaitingForNodes
 from karpool.kube.clock import Clock
 from karpool.kube.resource import (
@@ -37,6 +35,8 @@ from karpool.model.meta import Wire, WireObject, condition
 from karpool.model.node import ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.requirements import ValueSet, combined
+from karpool.provisioning.failures import Cause, Failures
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, Event, StockEvents, moment
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

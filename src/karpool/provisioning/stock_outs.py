@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
-from karpool.estimator.failures import Cause, Failures, Offer
 from karpool.kube.clock import parse_rfc3339
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
 from karpool.model.meta import Wire, WireObject
 from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.provisioning.failures import Cause, Failures, Offer
 
 OUT_OF_STOCK = "InsufficientCapacityError"
 _CLAIMS_REMEMBERED = 1000
