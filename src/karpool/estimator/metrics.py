@@ -4,18 +4,14 @@ Every label value is known beforehand, so that a series is there, at zero, from 
 start. `karmada_...` are stable, `karpool_...` are beta.
 """
 
-import platform
 from collections.abc import Iterable
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from karpool import __version__
 from karpool.estimator.framework import CANNOT_TELL, UNLIMITED, Point
 from karpool.estimator.member import Member
+from karpool.kube.process_metrics import describe_process
 
 Call = Literal["MaxAvailableReplicas", "MaxAvailableComponentSets", "GetUnschedulableReplicas"]
 CALLS: tuple[Call, ...] = ("MaxAvailableReplicas", "MaxAvailableComponentSets", "GetUnschedulableReplicas")
@@ -28,7 +24,7 @@ _PREFIX = "karmada_scheduler_estimator_estimating"
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry, plugins: Iterable[str] = ()) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # the library leaves it untyped
+        describe_process(registry)
         requests = Counter(
             f"{_PREFIX}_request",
             "Number of scheduler estimator requests",
@@ -82,10 +78,6 @@ class Metrics:
         self._rejected = {reason: rejected.labels(reason) for reason in REJECTIONS}
         self._answers = {(c, kind): answers.labels(c, kind) for c in CALLS for kind in ANSWERS}
         self._clusters = _ClusterGauges(registry)
-        _build_info(registry)
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        GCCollector(registry=registry)
 
     def answered(self, call: Call, answer: int, seconds: float) -> None:
         self._requests["success", call].inc()
@@ -136,20 +128,3 @@ def _kind(answer: int) -> str:
     if answer == CANNOT_TELL:
         return "cannot_tell"
     return "zero" if not answer else "unlimited" if answer >= UNLIMITED else "number"
-
-
-def _build_info(registry: CollectorRegistry) -> None:
-    labels = {
-        "git_version": f"karpool-{__version__}",
-        "git_commit": "unknown",
-        "git_short_commit": "unknown",
-        "git_tree_state": "unknown",
-        "build_date": "unknown",
-        "go_version": "none",
-        "compiler": platform.python_implementation().lower(),
-        "platform": f"{platform.system().lower()}/{platform.machine()}",
-    }
-    text = "Karmada build metadata exposed as labels with a constant value of 1."
-    Gauge("karmada_build_info", text, tuple(labels), registry=registry).labels(**labels).set(1)
-    ours = Gauge("karpool_build_info", "The version that runs.", ("version",), registry=registry)
-    ours.labels(__version__).set(1)
