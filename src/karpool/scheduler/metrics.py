@@ -5,6 +5,7 @@ start. `karmada_...` and `scheduler_...` are stable, `karpool_...` are beta.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -93,7 +94,7 @@ class SchedulerMetrics:
         self._failures = {reason: failures.labels(reason) for reason in REASONS}
         self._writes = {(w, r): writes.labels(w, r) for w in WRITES for r in WRITE_RESULTS}
         for pool in POOLS:
-            pending.labels(pool).set_function(lambda pool=pool: float(sizes()[pool]))
+            pending.labels(pool).set_function(partial(_size, sizes, pool))
 
     def attempted(self, result: Result, schedule_type: ScheduleType, seconds: float) -> None:
         self._attempts[result, schedule_type].inc()
@@ -116,3 +117,7 @@ class SchedulerMetrics:
 
     def leading(self, is_so: bool) -> None:
         self._leading.set(is_so)
+
+
+def _size(sizes: Callable[[], Mapping[Pool, int]], pool: Pool) -> float:
+    return float(sizes()[pool])
