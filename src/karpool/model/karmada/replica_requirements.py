@@ -1,0 +1,81 @@
+"""What one replica asks for, as bindings and estimator requests say it.
+
+Requests and constraints are compiled once, into a `PodShape`; text that cannot be
+understood raises `Invalid` naming the field. What was written is kept beside it,
+to be sent on as it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.requirements import NodeSelector, compile_terms
+from karpool.model.shape import PodShape, positive
+from karpool.model.taints import Toleration
+
+NO_SHAPE = PodShape()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClaim:
+    """Where pods may run. `node_affinity` None: anywhere; without terms: nowhere."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_affinity: NodeSelector | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRequirements:
+    """What one replica asks for; of components too, which have no namespace of their own."""
+
+    shape: PodShape = NO_SHAPE
+    namespace: str = ""
+    priority_class_name: str = ""
+    resource_request: Mapping[str, str] = field(default_factory=dict)  # as it was written
+    node_claim: NodeClaim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One pod template of a workload that has several."""
+
+    name: str
+    replicas: int
+    requirements: ReplicaRequirements | None = None
+
+    @property
+    def shape(self) -> PodShape:
+        return self.requirements.shape if self.requirements else NO_SHAPE
+
+
+def requirements(
+    resource_request: Mapping[str, str] | None = None,
+    node_claim: NodeClaim | None = None,
+    namespace: str = "",
+    priority_class_name: str = "",
+) -> ReplicaRequirements:
+    """Compile what one replica asks for; raises Invalid naming the resource."""
+    wanted = resource_request or {}
+    try:
+        # All of it is parsed, also what no node counts: a typo there is an error, as upstream.
+        amounts = resources.parse_all(wanted)
+    except Invalid as error:
+        raise error.at("resourceRequest") from None
+    counted = {
+        name: units
+        for name, units in amounts.items()
+        if name in resources.NATIVE or resources.is_scalar(name)
+    }
+    claim = node_claim or _ANYWHERE
+    shape = PodShape(
+        requests=positive(counted),
+        node_selector=tuple(sorted(claim.node_selector.items())),
+        node_terms=compile_terms(claim.node_affinity),
+        tolerations=claim.tolerations,
+    )
+    return ReplicaRequirements(shape, namespace, priority_class_name, wanted, node_claim)
+
+
+_ANYWHERE = NodeClaim()
