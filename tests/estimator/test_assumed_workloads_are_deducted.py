@@ -11,7 +11,7 @@ from karpool.packing.first_fit import deduct
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import snapshot_of
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.request import AssumedWorkload, Component, ReplicasRequest, requirements
+from karpool.wire.request import AssumedWorkload, Component, ReplicasRequest, group_of, requirements
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 
 GATE = {"feature_gates": "SchedulingOvercommitProtection=true"}
@@ -116,7 +116,7 @@ def cluster(cores):
 @given(clusters, workloads)
 def test_what_is_deducted_and_what_is_left_is_the_promise(cores, assumed):
     snapshot = cluster(cores)
-    groups = [[each.group for each in workload.components] for workload in assumed]
+    groups = [[group_of(each) for each in workload.components] for workload in assumed]
 
     found = deducted(snapshot, groups)
 

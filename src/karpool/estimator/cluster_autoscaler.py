@@ -181,7 +181,7 @@ class ClusterAutoscalerCapacity:
     def estimate_components(self, question: Question) -> Estimate:
         if not self.groups or not isinstance(question.request, ComponentSetsRequest):
             return no_opinion("cluster-autoscaler reports no node groups")
-        wanted = [Group(plain(each.group.shape), each.replicas) for each in question.request.components]
+        wanted = [Group(plain(each.shape), each.replicas) for each in question.request.components]
         wanted = [each for each in wanted if each.replicas]
         if not wanted:
             return no_opinion("no component has replicas")

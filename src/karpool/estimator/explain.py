@@ -42,7 +42,7 @@ def explanation(question: Question, outcome: Outcome) -> Explanation:
 
 def shapes(request: EstimateRequest) -> list[PodShape]:
     if isinstance(request, ComponentSetsRequest):
-        return list(dict.fromkeys(each.group.shape for each in request.components if each.replicas))
+        return list(dict.fromkeys(each.shape for each in request.components if each.replicas))
     return [request.shape]
 
 

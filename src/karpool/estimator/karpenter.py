@@ -115,9 +115,7 @@ class KarpenterCapacity:
             return no_opinion("karpenter has no pools")
         moment = self._after_assumed(question, self.moment(question.snapshot))
         groups = [
-            Group(plain(each.group.shape), each.replicas)
-            for each in question.request.components
-            if each.replicas
+            Group(plain(each.shape), each.replicas) for each in question.request.components if each.replicas
         ]
         if not groups:
             return no_opinion("no component has replicas")

@@ -13,7 +13,7 @@ from typing import Any
 from karpool.estimator import gates
 from karpool.estimator.framework import Watched, watches_of
 from karpool.estimator.owners import Kinds, Owned, OwnerReader, Owners
-from karpool.estimator.pods import BoundPods, WaitingPods
+from karpool.estimator.pods import BoundPods, WaitingPods, outstanding
 from karpool.estimator.question import Question
 from karpool.estimator.registry import Plugins
 from karpool.estimator.running import Framework
@@ -122,10 +122,11 @@ class Member:
     # Asking
 
     def question(self, request: EstimateRequest, *, topology: bool = False) -> Question:
-        assumed = request.assumed if self._settings.gates[gates.OVERCOMMIT_PROTECTION] else ()
-        if self._bound is not None:
-            assumed = tuple(map(self._bound.not_yet_bound, assumed))
-        return Question(request, self.state.snapshot(), assumed, topology)
+        if self._bound is None:  # overcommit protection is off
+            return Question(request, self.state.snapshot(), topology=topology)
+        arrived = tuple(map(self._bound.arrived, request.assumed))
+        assumed = tuple(map(outstanding, request.assumed, arrived))
+        return Question(request, self.state.snapshot(), assumed, topology, arrived)
 
     async def unschedulable(self, reference: ObjectReference, threshold_ns: int, now: float) -> int:
         """A threshold below zero counts as zero. Raises KubeError or Unsupported."""

@@ -108,22 +108,21 @@ class BoundPods:
             if controller and pod.spec.node_name and not pod.is_terminal and not pod.is_terminating:
                 self._remember(change.key, controller)
 
-    def not_yet_bound(self, assumed: AssumedWorkload) -> AssumedWorkload:
-        """The same promise without the replicas that are on a node already."""
-        if assumed.workload is None:
-            return assumed
+    def arrived(self, assumed: AssumedWorkload) -> tuple[int, ...]:
+        """How many replicas of each component are on a node; empty when it does not say whose they are."""
+        if assumed.workload is None or not assumed.components:
+            return ()
         bound = self._of(assumed)
-        if not bound:
-            return assumed
-        left = tuple(_without(each, bound) for each in assumed.components)
+        desired = desired_of(assumed)
+        counts = [_take(each, limit, bound) for each, limit in zip(assumed.components, desired, strict=True)]
         # A pod may ask for more than its template: admission adds sidecars and defaults.
         rest = bound.total()
-        components: list[Component] = []
-        for each in left:
-            placed = min(each.replicas, rest)
-            rest -= placed
-            components.append(Component(each.name, each.replicas - placed, each.requirements))
-        return AssumedWorkload(assumed.namespace, tuple(components), assumed.workload)
+        for index, limit in enumerate(desired):
+            more = min(limit - counts[index], rest)
+            counts[index] += more
+            rest -= more
+        counts[-1] += rest  # a workload that is still shrinking has more than it shall have
+        return tuple(counts)
 
     def _of(self, assumed: AssumedWorkload) -> Counter[Requests]:
         workload = assumed.workload
@@ -159,9 +158,29 @@ class BoundPods:
             del self._by_controller[key.namespace]
 
 
-def _without(component: Component, bound: Counter[Requests]) -> Component:
-    """Take the pods that ask for exactly what the component does off both."""
-    requests = component.group.shape.requests
-    placed = min(component.replicas, bound[requests])
-    bound[requests] -= placed
-    return Component(component.name, component.replicas - placed, component.requirements)
+def desired_of(assumed: AssumedWorkload) -> list[int]:
+    """What each component shall have in the end: never less than what of it is promised."""
+    told = assumed.workload.desired if assumed.workload else ()
+    return [
+        max(each.replicas, told[index] if index < len(told) else 0)
+        for index, each in enumerate(assumed.components)
+    ]
+
+
+def outstanding(assumed: AssumedWorkload, arrived: Sequence[int]) -> AssumedWorkload:
+    """The same promise without the replicas that are on a node already."""
+    if not arrived:
+        return assumed
+    components = tuple(
+        Component(each.name, min(each.replicas, max(0, limit - here)), each.requirements)
+        for each, limit, here in zip(assumed.components, desired_of(assumed), arrived, strict=True)
+    )
+    return AssumedWorkload(assumed.namespace, components, assumed.workload)
+
+
+def _take(component: Component, limit: int, bound: Counter[Requests]) -> int:
+    """Take the pods that ask for exactly what the component does, up to as many as it shall have."""
+    requests = component.shape.requests
+    taken = min(limit, bound[requests])
+    bound[requests] -= taken
+    return taken

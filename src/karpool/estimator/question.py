@@ -14,7 +14,7 @@ from karpool.packing.count import count
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling, first_fit
 from karpool.state.snapshot import Snapshot
-from karpool.wire.request import AssumedWorkload, ComponentSetsRequest, EstimateRequest
+from karpool.wire.request import Arrived, AssumedWorkload, ComponentSetsRequest, EstimateRequest, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Deduction:
 class Question:
     """`assumed` is what is to be deducted: nothing, unless overcommit protection is on.
 
+    `arrived` says what of each was on a node, and is not deducted any more.
+
     `topology` asks for spread constraints and pod affinity to be honoured. Karmada's requests do
     not carry any, and its answers ignore those of other pods.
     """
@@ -37,6 +39,7 @@ class Question:
     snapshot: Snapshot
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
+    arrived: Arrived = ()
 
     @property
     def for_sets(self) -> bool:
@@ -46,7 +49,7 @@ class Question:
     def deduction(self) -> Deduction:
         if not self.assumed:
             return Deduction(self.snapshot)
-        workloads = ([each.group for each in workload.components] for workload in self.assumed)
+        workloads = ([group_of(each) for each in workload.components] for workload in self.assumed)
         return deducted(self.snapshot, workloads, topology=self.topology)
 
     @property
@@ -57,7 +60,7 @@ class Question:
     def existing(self) -> int:
         """How many replicas, or sets, the nodes that exist take; exact, however many."""
         if isinstance(self.request, ComponentSetsRequest):
-            groups = [each.group for each in self.request.components]
+            groups = [group_of(each) for each in self.request.components]
             return first_fit(self.room, groups, topology=self.topology).sets
         return count(self.room, self.request.shape, topology=self.topology).total
 

@@ -24,7 +24,7 @@ from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import serving
 from karpool.wire.proto import explain_pb2, service_pb2
-from karpool.wire.request import EstimateRequest, UnschedulableRequest
+from karpool.wire.request import Arrived, EstimateRequest, UnschedulableRequest
 from karpool.wire.serving import Malformed, TooLarge
 
 log = structlog.get_logger(__name__)
@@ -125,35 +125,35 @@ class Service:
         self,
         call: Call,
         read: Decoder,
-        write: Callable[[int], bytes],
+        write: Callable[[int, Arrived], bytes],
         data: bytes,
         context: Context,
     ) -> bytes:
         start = perf_counter()
         try:
-            answer = await self._estimate(read(data))
+            answer, arrived = await self._estimate(read(data))
         except Exception as error:
             return await self._fail(call, error, perf_counter() - start, context)
         seconds = perf_counter() - start
         self._metrics.answered(call, answer, seconds)
         if seconds > SLOW_SECONDS:
             log.info("slow request", call=call, took_ms=round(seconds * 1000, 1), bytes=len(data))
-        return write(answer)
+        return write(answer, arrived)
 
-    async def _estimate(self, request: EstimateRequest) -> int:
+    async def _estimate(self, request: EstimateRequest) -> tuple[int, Arrived]:
         member = self._member(request.cluster)
         if reason := member.not_ready():
             if self._patient:
-                return CANNOT_TELL
+                return CANNOT_TELL, ()
             raise Unavailable(reason)
         if member.stale:
             log.warning("cluster is stale", cluster=member.name, seconds=round(member.staleness()))
-            return CANNOT_TELL
+            return CANNOT_TELL, ()
         question = member.question(request)
         outcome = await member.framework.run(question)
         if outcome.code is Code.ERROR:
             raise answering.failure(outcome.reasons, sets=question.for_sets)
-        return outcome.answer
+        return outcome.answer, question.arrived
 
     async def _unschedulable(self, request: UnschedulableRequest) -> int:
         member = self._member(request.cluster)

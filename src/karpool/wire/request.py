@@ -6,58 +6,52 @@ and constraints are compiled once, into a `PodShape`; text that cannot be
 understood raises `Invalid` naming the field.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from karpool.model import resources
-from karpool.model.errors import Invalid
-from karpool.model.requirements import NodeSelector, compile_terms
-from karpool.model.shape import PodShape, positive
-from karpool.model.taints import Toleration
+from karpool.model.karmada.replica_requirements import (
+    NO_SHAPE,
+    Component,
+    NodeClaim,
+    ReplicaRequirements,
+    requirements,
+)
+from karpool.model.shape import PodShape
 from karpool.packing.first_fit import Component as Group
 
-NO_SHAPE = PodShape()
+__all__ = [
+    "Arrived",
+    "AssumedWorkload",
+    "Component",
+    "ComponentSetsRequest",
+    "EstimateRequest",
+    "NodeClaim",
+    "ObjectReference",
+    "ReplicaRequirements",
+    "ReplicasRequest",
+    "UnschedulableRequest",
+    "Workload",
+    "group_of",
+    "requirements",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClaim:
-    """Where pods may run. `node_affinity` None: anywhere; without terms: nowhere."""
-
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    node_affinity: NodeSelector | None = None
-    tolerations: tuple[Toleration, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaRequirements:
-    """What one replica asks for; of components too, which have no namespace of their own."""
-
-    shape: PodShape = NO_SHAPE
-    namespace: str = ""
-    priority_class_name: str = ""
-    resource_request: Mapping[str, str] = field(default_factory=dict)  # as it was written
-    node_claim: NodeClaim | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    name: str
-    replicas: int
-    requirements: ReplicaRequirements | None = None
-
-    @property
-    def group(self) -> Group:
-        """The same, for the packing kernel."""
-        return Group(self.requirements.shape if self.requirements else NO_SHAPE, self.replicas)
+def group_of(component: Component) -> Group:
+    """The same, for the packing kernel."""
+    return Group(component.shape, component.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object whose pods, found by their owners, are those of an assumed workload."""
+    """An object whose pods, found by their owners, are those of an assumed workload.
+
+    `desired`: how many replicas of each component shall run in the end; empty: as many as are assumed.
+    """
 
     api_version: str
     kind: str
     name: str
+    desired: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +108,5 @@ class UnschedulableRequest:
 
 
 EstimateRequest = ReplicasRequest | ComponentSetsRequest
-
-
-def requirements(
-    resource_request: Mapping[str, str] | None = None,
-    node_claim: NodeClaim | None = None,
-    namespace: str = "",
-    priority_class_name: str = "",
-) -> ReplicaRequirements:
-    """Compile what one replica asks for; raises Invalid naming the resource."""
-    wanted = resource_request or {}
-    try:
-        # All of it is parsed, also what no node counts: a typo there is an error, as upstream.
-        amounts = resources.parse_all(wanted)
-    except Invalid as error:
-        raise error.at("resourceRequest") from None
-    counted = {
-        name: units
-        for name, units in amounts.items()
-        if name in resources.NATIVE or resources.is_scalar(name)
-    }
-    claim = node_claim or _ANYWHERE
-    shape = PodShape(
-        requests=positive(counted),
-        node_selector=tuple(sorted(claim.node_selector.items())),
-        node_terms=compile_terms(claim.node_affinity),
-        tolerations=claim.tolerations,
-    )
-    return ReplicaRequirements(shape, namespace, priority_class_name, wanted, node_claim)
-
-
-_ANYWHERE = NodeClaim()
+# For each assumed workload, for each of its components: replicas that are on a node. Empty: not known.
+Arrived = Sequence[Sequence[int]]

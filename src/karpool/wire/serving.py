@@ -19,6 +19,7 @@ from karpool.model.taints import Toleration
 from karpool.wire import request
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.request import (
+    Arrived,
     AssumedWorkload,
     Component,
     ComponentSetsRequest,
@@ -80,16 +81,22 @@ def read_unschedulable(data: bytes) -> UnschedulableRequest:
     return UnschedulableRequest(message.cluster, resource, message.unschedulable_threshold)
 
 
-def write_replicas(amount: int) -> bytes:
-    return pb.MaxAvailableReplicasResponse(max_replicas=saturated(amount)).SerializeToString()
+def write_replicas(amount: int, arrived: Arrived = ()) -> bytes:
+    message = pb.MaxAvailableReplicasResponse(max_replicas=saturated(amount), arrived=_arrived(arrived))
+    return message.SerializeToString()
 
 
-def write_component_sets(amount: int) -> bytes:
-    return pb.MaxAvailableComponentSetsResponse(max_sets=saturated(amount)).SerializeToString()
+def write_component_sets(amount: int, arrived: Arrived = ()) -> bytes:
+    message = pb.MaxAvailableComponentSetsResponse(max_sets=saturated(amount), arrived=_arrived(arrived))
+    return message.SerializeToString()
 
 
 def write_unschedulable(amount: int) -> bytes:
     return pb.UnschedulableReplicasResponse(unschedulable_replicas=saturated(amount)).SerializeToString()
+
+
+def _arrived(arrived: Arrived) -> list[pb.Arrived]:
+    return [pb.Arrived(bound=map(saturated, each)) for each in arrived]
 
 
 def saturated(amount: int) -> int:
@@ -124,7 +131,8 @@ class Reader:
         workload = None
         if message.HasField("workload"):
             given = message.workload
-            workload = Workload(given.api_version, given.kind, given.name)
+            self._spend(len(given.desired))
+            workload = Workload(given.api_version, given.kind, given.name, tuple(given.desired))
         components = self.components(message.components, f"{path}.components")
         return AssumedWorkload(message.namespace, components, workload)
 

@@ -20,10 +20,12 @@ class MaxAvailableReplicasRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., replica_requirements: _Optional[_Union[ReplicaRequirements, _Mapping]] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ...) -> None: ...
 
 class MaxAvailableReplicasResponse(_message.Message):
-    __slots__ = ("max_replicas",)
+    __slots__ = ("max_replicas", "arrived")
     MAX_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
     max_replicas: int
-    def __init__(self, max_replicas: _Optional[int] = ...) -> None: ...
+    arrived: _containers.RepeatedCompositeFieldContainer[Arrived]
+    def __init__(self, max_replicas: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ...) -> None: ...
 
 class MaxAvailableComponentSetsRequest(_message.Message):
     __slots__ = ("cluster", "components", "namespace", "assumed_workloads")
@@ -38,10 +40,12 @@ class MaxAvailableComponentSetsRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., namespace: _Optional[str] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ...) -> None: ...
 
 class MaxAvailableComponentSetsResponse(_message.Message):
-    __slots__ = ("max_sets",)
+    __slots__ = ("max_sets", "arrived")
     MAX_SETS_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
     max_sets: int
-    def __init__(self, max_sets: _Optional[int] = ...) -> None: ...
+    arrived: _containers.RepeatedCompositeFieldContainer[Arrived]
+    def __init__(self, max_sets: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ...) -> None: ...
 
 class UnschedulableReplicasRequest(_message.Message):
     __slots__ = ("cluster", "resource", "unschedulable_threshold")
@@ -167,14 +171,22 @@ class AssumedWorkload(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., workload: _Optional[_Union[WorkloadReference, _Mapping]] = ...) -> None: ...
 
 class WorkloadReference(_message.Message):
-    __slots__ = ("api_version", "kind", "name")
+    __slots__ = ("api_version", "kind", "name", "desired")
     API_VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
     api_version: str
     kind: str
     name: str
-    def __init__(self, api_version: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    desired: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, api_version: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., desired: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Arrived(_message.Message):
+    __slots__ = ("bound",)
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    bound: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, bound: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NodeSelector(_message.Message):
     __slots__ = ("node_selector_terms",)
