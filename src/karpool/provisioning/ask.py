@@ -103,7 +103,9 @@ class Ask:
     """`request` names the durable record and is a label value; so are its parts in names.
 
     `demand` is who waits (uids), `about` what the request is in words; both only inform.
-    `deadline` is when the attempt is over, in seconds since the epoch.
+    `deadline` is when the attempt is over, in seconds since the epoch. `avoid` are labels of
+    pods that a unit must not share a node with, in any namespace: those whose use of devices
+    schedulers do not see.
     """
 
     request: str
@@ -118,6 +120,7 @@ class Ask:
     owner: OwnerReference | None = None
     requirements: Requirements = field(default_factory=dict, hash=False)
     tolerations: tuple[Toleration, ...] = ()
+    avoid: Mapping[str, str] = field(default_factory=dict, hash=False)
     deadline: float | None = None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ time and by anybody; neither waits for a node. What became of it is read from th
 cluster (`placeholders`), not from answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,8 +36,13 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def request(self, ask: Ask, candidate: Candidate) -> Requested:
-        """Make what is missing. Raises KubeError when the server cannot be asked; then repeat."""
+    async def request(
+        self, ask: Ask, candidate: Candidate, indices: Collection[int] | None = None
+    ) -> Requested:
+        """Make what is missing of these units (None: of all), and nothing of the others.
+
+        Raises KubeError when the server cannot be asked; then repeat.
+        """
 
     def placeholders(self) -> Sequence[Placeholder]:
         """All of this backend's in the cluster, as last seen, of every request."""

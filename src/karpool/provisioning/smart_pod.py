@@ -1,0 +1,310 @@
+"""The smart pod: a pod whose only purpose is to be pending, and what one in the cluster says.
+
+`smart_pod` builds every field from an ask, so that the same ask gives the same bytes.
+Video memory is never asked for as host memory: units carry what the real pods ask for.
+The pod gives way to everybody (negative priority, never preempts), holds no privileges,
+needs no grace to go, and is protected from consolidation while it stands. Pure.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from karpool.kube.clock import rfc3339
+from karpool.kube.resource import PODS, Key
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
+from karpool.model.labels import check_value
+from karpool.model.meta import condition
+from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool.model.pod import Pod
+from karpool.model.requirements import Requirements, ValueSet
+from karpool.model.resources import is_extended, quantities
+from karpool.model.taints import NO_SCHEDULE, Toleration
+from karpool.provisioning.ask import UNITS_MAX, Ask, Candidate, Purpose
+from karpool.provisioning.names import digest, label_value, slug
+from karpool.provisioning.placeholders import (
+    CANDIDATE,
+    DEADLINE,
+    EPOCH,
+    INDEX,
+    KARPOOL,
+    MANAGED_BY,
+    REQUEST,
+    Outlook,
+    Placeholder,
+)
+from karpool.provisioning.stock_outs import moment
+
+DESIGN = "tensor-fusion.ai"
+COMPONENT = f"{DESIGN}/component"
+SMART_SCHEDULER = "smart-scheduler"
+GPU_MODEL = f"{DESIGN}/gpu-model"
+DEVICE_POOL = f"{DESIGN}/pool"
+TRIGGER_TYPE = f"{DESIGN}/trigger-type"
+ORIGINAL_REQUEST = f"{DESIGN}/original-request"
+CONTAINER = "gpu-trigger"
+SELECTOR = f"{COMPONENT}={SMART_SCHEDULER},{MANAGED_BY}={KARPOOL}"
+
+# Karpenter counts a node whose pods all lie at or below this as empty.
+PRIORITY_FLOOR = -(2**25)
+PRIORITY_CEILING = -1000
+_NAME_PREFIX = {Purpose.SCALE_UP: "smart-gpu", Purpose.REPLACEMENT: "smart-node"}
+_ABOUT_BYTES = 1024
+_DEMAND_SHOWN = 64  # uids; with the rest well below 4 KiB
+_NEVER_EMPTY = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+_NOBODY = 65532
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SmartPodSettings:
+    """`scheduler_name` must be one that says `Unschedulable`; otherwise set `marks_unschedulable`,
+    and the condition that autoscalers look for is written by whoever creates the pod."""
+
+    namespace: str = "karpool-smart-pods"
+    image: str = "registry.k8s.io/pause:3.9"
+    priority_class: str = "karpool-smart-pod"
+    priority: int = -1_000_000
+    scheduler_name: str = "default-scheduler"
+    marks_unschedulable: bool = False
+    active_deadline_seconds: int = 2700
+    maximum_age_seconds: float = 2400.0
+    orphan_grace_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not PRIORITY_FLOOR < self.priority <= PRIORITY_CEILING:
+            allowed = f"must be above {PRIORITY_FLOOR} and at most {PRIORITY_CEILING}"
+            raise Invalid("priority", self.priority, f"{allowed}, so that every workload comes first")
+        if self.active_deadline_seconds < self.maximum_age_seconds:
+            reason = f"must not be below the maximum age of {self.maximum_age_seconds:g} s"
+            raise Invalid("activeDeadlineSeconds", self.active_deadline_seconds, reason)
+
+
+def pod_name(ask: Ask, index: int) -> str:
+    middle = slug(ask.model or ask.pool)
+    parts = (_NAME_PREFIX[ask.purpose], middle, digest(ask.request), str(ask.epoch), str(index))
+    return "-".join(part for part in parts if part)
+
+
+def smart_pod(ask: Ask, candidate: Candidate, index: int, settings: SmartPodSettings) -> Object:
+    """The manifest of unit `index`. Raises Invalid when ask and candidate contradict each other."""
+    wanted = dict(ask.units[index].resources)
+    requests = quantities(wanted)
+    metadata: Object = {
+        "name": pod_name(ask, index),
+        "namespace": settings.namespace,
+        "labels": labels(ask, candidate, index),
+        "annotations": annotations(ask, candidate),
+    }
+    if ask.owner is not None:
+        metadata["ownerReferences"] = [msgspec.to_builtins(ask.owner)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulerName": settings.scheduler_name,
+            "priorityClassName": settings.priority_class,
+            "preemptionPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "activeDeadlineSeconds": settings.active_deadline_seconds,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _NOBODY,
+                "runAsGroup": _NOBODY,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "affinity": {**node_affinity(ask.constraints(candidate)), **_apart_from(ask.avoid)},
+            "tolerations": [
+                msgspec.to_builtins(each)
+                for each in _tolerations(wanted, (*ask.tolerations, *candidate.tolerations))
+            ],
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": settings.image,
+                    "resources": {
+                        "requests": requests,
+                        # Devices cannot be overcommitted; of CPU and memory the pause process takes nothing.
+                        "limits": {name: text for name, text in requests.items() if _is_device(name)},
+                    },
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def labels(ask: Ask, candidate: Candidate, index: int) -> dict[str, str]:
+    """Those of everything that stands for an ask."""
+    found = {
+        "app.kubernetes.io/name": "karpool",
+        "app.kubernetes.io/component": "provisioning",
+        MANAGED_BY: KARPOOL,
+        COMPONENT: SMART_SCHEDULER,
+        TRIGGER_TYPE: ask.purpose.value,
+        REQUEST: ask.request,
+        EPOCH: str(ask.epoch),
+        INDEX: str(index),
+        CANDIDATE: candidate.key,
+    }
+    texts = {GPU_MODEL: ask.model, DEVICE_POOL: ask.pool}
+    return found | {key: label_value(text) for key, text in texts.items() if text}
+
+
+def annotations(ask: Ask, candidate: Candidate) -> dict[str, str]:
+    found = {
+        f"{DESIGN}/created-by": "intelligent-scheduling-controller",
+        f"{DESIGN}/purpose": "trigger-karpenter-scaling",
+        f"{DESIGN}/cleanup-after": "node-ready",
+        ORIGINAL_REQUEST: original_request(ask),
+        f"{CANDIDATE}-constraints": _cut(str(candidate)),
+        DO_NOT_DISRUPT: "true",
+    }
+    texts = {GPU_MODEL: ask.model, DEVICE_POOL: ask.pool}
+    found |= {key: _cut(text) for key, text in texts.items() if text}
+    if ask.deadline is not None:
+        found[DEADLINE] = rfc3339(ask.deadline)
+    return found
+
+
+def original_request(ask: Ask) -> str:
+    """Who waits and for what, without anything that users wrote into their pods; below 4 KiB."""
+    shown = [_cut(uid, 36) for uid in ask.demand[:_DEMAND_SHOWN]]
+    about = {"about": _cut(ask.about), "demand": shown, "demandCount": len(ask.demand)}
+    return json.dumps(about, separators=(",", ":"), ensure_ascii=True)
+
+
+def _cut(text: str, limit: int = _ABOUT_BYTES) -> str:
+    """Printable ASCII, so that a character is a byte in JSON and in annotations alike."""
+    clean = "".join(
+        each if each.isascii() and each.isprintable() and each not in '"\\' else "?" for each in text
+    )
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def node_affinity(constraints: Requirements) -> Object:
+    """Required, one term. Raises Invalid for a key that no node can satisfy."""
+    entries = [entry for key in sorted(constraints) for entry in _expressions(key, constraints[key])]
+    if not entries:
+        return {}
+    term = {"nodeSelectorTerms": [{"matchExpressions": entries}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+
+
+def _apart_from(avoid: Mapping[str, str]) -> Object:
+    if not avoid:
+        return {}
+    term = {
+        "labelSelector": {"matchLabels": dict(avoid)},
+        "namespaceSelector": {},
+        "topologyKey": HOSTNAME,
+    }
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _expressions(key: str, wanted: ValueSet) -> Iterable[Object]:
+    """In the operators of pods, which have Gt and Lt but not Karpenter's Gte and Lte."""
+    if not wanted.complement:
+        if wanted.values:
+            for value in wanted.values:
+                check_value(value)
+            yield {"key": key, "operator": "In", "values": sorted(wanted.values)}
+        elif key in _NEVER_EMPTY:
+            raise Invalid(f"constraints.{key}", [], "the request and the candidate have no value in common")
+        else:
+            yield {"key": key, "operator": "DoesNotExist"}
+        return
+    if wanted.values:
+        yield {"key": key, "operator": "NotIn", "values": sorted(wanted.values)}
+    if wanted.at_least is not None:
+        yield {"key": key, "operator": "Gt", "values": [str(wanted.at_least - 1)]}
+    if wanted.at_most is not None:
+        yield {"key": key, "operator": "Lt", "values": [str(wanted.at_most + 1)]}
+    if not wanted.values and wanted.at_least is None and wanted.at_most is None:
+        yield {"key": key, "operator": "Exists"}
+
+
+def _tolerations(wanted: Iterable[str], given: Iterable[Toleration]) -> list[Toleration]:
+    """Also of the taint that keeps everybody else off nodes with the devices asked for."""
+    usual = [
+        Toleration(key=name, operator="Exists", effect=NO_SCHEDULE)
+        for name in sorted(wanted)
+        if _is_device(name)
+    ]
+    return list(dict.fromkeys((*usual, *given)))
+
+
+def _is_device(name: str) -> bool:
+    return is_extended(name) or name.startswith("hugepages-")
+
+
+# Reading
+
+
+def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
+    """None unless the pod is one of ours: namespace, labels, and the name that follows from them.
+
+    Where a claim or an autoscaler's words belong to it, the caller adds them.
+    """
+    found, meta = pod.labels, pod.metadata
+    epoch, index = _number(found.get(EPOCH, "")), _number(found.get(INDEX, ""))
+    request, purpose = found.get(REQUEST, ""), _purpose(found.get(TRIGGER_TYPE, ""))
+    if (
+        meta.namespace != namespace
+        or found.get(COMPONENT) != SMART_SCHEDULER
+        or found.get(MANAGED_BY) != KARPOOL
+        or purpose is None
+        or epoch is None
+        or index is None
+        or index >= UNITS_MAX
+        or not meta.uid
+        or not meta.name.startswith(f"{_NAME_PREFIX[purpose]}-")
+        or not meta.name.endswith(f"-{digest(request)}-{epoch}-{index}")
+    ):
+        return None
+    outlook, message = _outlook(pod)
+    return Placeholder(
+        PODS,
+        Key(meta.namespace, meta.name),
+        meta.uid,
+        request,
+        epoch,
+        index,
+        purpose,
+        moment(meta.creation_timestamp) or 0.0,
+        candidate=found.get(CANDIDATE, ""),
+        deadline=moment(pod.annotations.get(DEADLINE)),
+        deleting_since=moment(meta.deletion_timestamp),
+        outlook=outlook,
+        message=message,
+        node=pod.spec.node_name,
+    )
+
+
+def _outlook(pod: Pod) -> tuple[Outlook, str]:
+    if pod.is_terminal:
+        return Outlook.ENDED, pod.status.reason or f"the pod is {pod.status.phase}"
+    if pod.spec.node_name:
+        return Outlook.THERE, ""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    return Outlook.WAITING, (scheduled.message or "") if scheduled is not None else ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
+def _purpose(text: str) -> Purpose | None:
+    return Purpose(text) if text in list(Purpose) else None
