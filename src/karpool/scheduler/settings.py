@@ -1,0 +1,34 @@
+"""What an administrator may choose about decisions. The defaults are Karmada's, except where noted."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpool.scheduler import filters, scores
+
+
+class Merge(StrEnum):
+    """How the answers for one cluster become one number."""
+
+    MIN = "min"  # upstream
+    PREFER_ACCURATE = "prefer-accurate"
+    ACCURATE_IF_HIGHER = "accurate-if-higher"
+
+
+class Cost(StrEnum):
+    OFF = "off"
+    TIE_BREAK = "tie-break"  # the cheaper of two that are equal otherwise
+    WEIGHT = "weight"  # cheaper clusters take more
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    plugins: frozenset[str] = field(default=frozenset((*filters.NAMES, *scores.NAMES)))
+    multiple_pod_templates: bool = False  # gate MultiplePodTemplatesScheduling
+    workload_affinity: bool = False  # gate WorkloadAffinity
+    resource_models: bool = True  # gate CustomizedClusterResourceModeling
+    propagate_empty: bool = False  # --enable-empty-workload-propagation
+    # Not upstream's `min`: it clips what an autoscaler could still add to what exists.
+    merge: Merge = Merge.ACCURATE_IF_HIGHER
+    partial: bool = False  # place what fits instead of all or nothing
+    cost: Cost = Cost.OFF
+    spare_unready: bool = False  # give no further replicas to a cluster that is not ready
