@@ -1,0 +1,167 @@
+"""The newest known version of every binding and every cluster, read once per version.
+
+What we wrote ourselves is known before the watch delivers it: a decision never works on
+a binding older than our own last write, and workloads that must (or must not) share
+clusters see each other's results at once. A binding that cannot be read is kept as
+the `Invalid` that says why.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.kube.informer import Change
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import Binding, BindingKey, Head, head_of, read_binding
+from karpool.model.karmada.cluster import MemberCluster, read_cluster
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One version of a binding. `binding` is None when `problem` says what cannot be read."""
+
+    head: Head
+    uid: str
+    version: str
+    binding: Binding | None
+    problem: Invalid | None = None
+    raw_conditions: tuple[Mapping[str, Any], ...] = ()
+
+    def is_ours(self, scheduler: str) -> bool:
+        """Whether the scheduler of that name decides about it now."""
+        head = self.head
+        return head.scheduler_name == scheduler and not head.is_suspended and not head.is_carrier
+
+
+class KnownBindings:
+    def __init__(self) -> None:
+        self._held: dict[BindingKey, Known] = {}
+        self._groups: dict[tuple[str, str], dict[BindingKey, None]] = {}  # (namespace, group) -> members
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: BindingKey) -> Known | None:
+        return self._held.get(key)
+
+    def all(self) -> Iterator[Known]:
+        return iter(list(self._held.values()))
+
+    def bindings(self) -> Iterator[Binding]:
+        return (each.binding for each in self.all() if each.binding is not None)
+
+    def in_group(self, namespace: str, group: str) -> Sequence[Binding]:
+        """The bindings of a namespace with that affinity or anti-affinity group."""
+        members = self._groups.get((namespace, group), ())
+        held = (self._held[key].binding for key in members)
+        return [binding for binding in held if binding is not None]
+
+    def apply(self, change: Change[Object], key: BindingKey) -> tuple[Known | None, Known | None]:
+        """What was known before, and what is known now. Equal when the change is older than that."""
+        before = self._held.get(key)
+        if change.type == "DELETED" or change.object is None:
+            self._put(key, None)
+            return before, None
+        known = read(change.object)
+        if before is not None and before.uid == known.uid and is_older(known.version, before.version):
+            return before, before
+        self._put(key, known)
+        return before, known
+
+    def wrote(self, binding: Binding) -> None:
+        """The server's answer to a write of ours."""
+        before = self._held.get(binding.key)
+        if before is None or before.uid != binding.uid or is_older(binding.resource_version, before.version):
+            return
+        head = Head(
+            binding.key,
+            binding.scheduler_name,
+            binding.is_suspended,
+            binding.is_deleting,
+            before.head.is_carrier,
+            binding.generation,
+            binding.priority,
+        )
+        self._put(binding.key, Known(head, binding.uid, binding.resource_version, binding))
+
+    def _put(self, key: BindingKey, known: Known | None) -> None:
+        before = self._held.pop(key, None)
+        for group in _groups_of(before):
+            members = self._groups[group]
+            members.pop(key, None)
+            if not members:
+                del self._groups[group]
+        if known is not None:
+            self._held[key] = known
+            for group in _groups_of(known):
+                self._groups.setdefault(group, {})[key] = None
+
+
+def read(raw: Object) -> Known:
+    """Never fails: what cannot be read is said in `problem`."""
+    meta = raw.get("metadata") or {}
+    uid, version = str(meta.get("uid") or ""), str(meta.get("resourceVersion") or "")
+    try:
+        return Known(head_of(raw), uid, version, read_binding(raw))
+    except Invalid as error:
+        return Known(head_of(raw), uid, version, None, error, _conditions(raw))
+
+
+def unread(known: Known) -> Binding:
+    """As much of a binding that cannot be read as it takes to tell it so."""
+    return Binding(
+        key=known.head.key,
+        uid=known.uid,
+        resource_version=known.version,
+        generation=known.head.generation,
+        raw_conditions=known.raw_conditions,
+    )
+
+
+def is_older(version: str, than: str) -> bool:
+    """Versions of one kind compare as integers; any others are taken as they come."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def _conditions(raw: Object) -> tuple[Mapping[str, Any], ...]:
+    status = raw.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+
+
+def _groups_of(known: Known | None) -> list[tuple[str, str]]:
+    if known is None or known.binding is None:
+        return []
+    binding = known.binding
+    groups = {binding.affinity_group, binding.anti_affinity_group} - {""}
+    return [(binding.key.namespace, group) for group in sorted(groups)]
+
+
+class KnownClusters:
+    def __init__(self) -> None:
+        self._held: dict[str, MemberCluster] = {}
+        self._ordered: tuple[MemberCluster, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, name: str) -> MemberCluster | None:
+        return self._held.get(name)
+
+    def all(self) -> tuple[MemberCluster, ...]:
+        """By name. The same tuple until a cluster changes."""
+        if self._ordered is None:
+            self._ordered = tuple(self._held[name] for name in sorted(self._held))
+        return self._ordered
+
+    def apply(self, change: Change[Object]) -> tuple[MemberCluster | None, MemberCluster | None]:
+        """What was known before, and what is known now."""
+        name = change.key.name
+        before = self._held.pop(name, None)
+        self._ordered = None
+        if change.type == "DELETED" or change.object is None:
+            return before, None
+        self._held[name] = now = read_cluster(change.object)
+        return before, now
