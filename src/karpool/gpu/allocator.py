@@ -1,0 +1,267 @@
+"""Fractions of GPUs for worker pods: find, hold, commit, give back.
+
+`try_allocate` looks through quota, filters and strategy, and reserves what it
+found; `commit` makes it count once the pod carries the answer. Refusals are values
+with a stable code. Until `open` says that everything running was restored, nothing
+is given out. No I/O; time comes from the caller.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from karpool.gpu import filters, placement
+from karpool.gpu.allocation import Allocation
+from karpool.gpu.amounts import NOTHING, Amount
+from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
+from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.isolation import DYNAMIC, STATIC
+from karpool.gpu.ledger import RESERVATION_SECONDS, Ledger
+from karpool.gpu.partitions import PartitionCatalogue
+from karpool.gpu.placement import Strategy
+from karpool.gpu.quota import Charge, Quota, Quotas
+from karpool.gpu.refusals import Code, Refusal
+from karpool.gpu.request import COUNT_MAX, GpuRequest
+from karpool.state.columns import Bools
+
+WORKERS_PER_NODE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    strategy: Strategy = field(default_factory=partial(placement.by_load, placement.NODE_COMPACT))
+    policy: str = STATIC
+    workers_per_node: int = WORKERS_PER_NODE
+    catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)
+
+
+class Allocator:
+    def __init__(self, settings: Settings | None = None, devices: Iterable[Device] = ()) -> None:
+        self.settings = settings or Settings()
+        self.table = DeviceTable()
+        self.quotas = Quotas()
+        self.ledger = Ledger(
+            self.table,
+            self.quotas,
+            self.settings.policy,
+            self.settings.catalogue,
+            self.settings.workers_per_node,
+        )
+        self.is_open = False
+        for device in devices:
+            self.put_device(device)
+
+    def open(self) -> None:
+        """Everything that runs has been restored; from here on devices are given out."""
+        self.is_open = True
+
+    # What there is
+
+    def put_device(self, device: Device) -> None:
+        """Seen for the first time, or changed. What is taken of it is ours to know, not the object's."""
+        known = self.table.find(device.name)
+        self.table.put(device)
+        if known is None:
+            self.ledger.device_arrived(device.name)
+        else:
+            self.ledger.capacity_changed(device.name, device.capacity or NOTHING)
+
+    def remove_device(self, name: str) -> None:
+        self.table.remove(name)
+
+    def put_node(
+        self,
+        name: str,
+        labels: Mapping[str, str],
+        *,
+        cpu_milli: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Labels for affinity, and what the node has for worker pods (None: not looked at).
+
+        The room is that for all workers together; those in the ledger are subtracted here.
+        """
+        taken = self.ledger.load_of(name)
+        self.table.put_node(
+            name,
+            labels,
+            cpu_milli=UNBOUNDED if cpu_milli is None else cpu_milli - taken.cpu_milli,
+            memory_bytes=UNBOUNDED if memory_bytes is None else memory_bytes - taken.memory_bytes,
+        )
+
+    def put_quota(self, quota: Quota) -> None:
+        self.quotas.put(quota)
+
+    def remove_quota(self, namespace: str) -> None:
+        self.quotas.remove(namespace)
+
+    def devices_of(self, pool: str) -> list[Device]:
+        return [self.table.device(int(row)) for row in self.table.rows_of_pool(pool)]
+
+    def available(self, device: str) -> Amount | None:
+        """Capacity less what is committed; None for a device that is not there."""
+        row = self.table.find(device)
+        return None if row is None else self.table.available(row).at_least(NOTHING)
+
+    def free(self, device: str) -> Amount | None:
+        """Capacity less what is committed and what is reserved."""
+        row = self.table.find(device)
+        return None if row is None else self.table.free(row).at_least(NOTHING)
+
+    # Asking
+
+    def find(self, request: GpuRequest, only: Collection[str] | None = None) -> tuple[str, ...] | Refusal:
+        """The devices that `try_allocate` would take; nothing changes. `only` narrows it to these devices."""
+        refused = self._not_now(request) or self._over_quota(request)
+        if refused is not None:
+            return refused
+        rows = self.table.rows_of_pool(request.pool)
+        if only is not None:
+            rows = _among(self.table, rows, only)
+        if not len(rows):
+            return Refusal(
+                Code.POOL_EMPTY, f"pool {request.pool} has no GPU{' among these' if only is not None else ''}"
+            )
+        survivors = self._filtered(request, rows, trace=False)
+        if survivors.refusal is not None or not len(survivors.rows):
+            return self._explained(request, rows)
+        chosen = self.settings.strategy.choose(self.table, survivors.rows, request, self._counted(request))
+        if len(chosen) < request.count:
+            return Refusal(
+                Code.NOT_ENOUGH_GPUS, f"{len(survivors.rows)} GPUs fit, but no node has {request.count}"
+            )
+        return tuple(self.table.device(int(row)).name for row in chosen)
+
+    def try_allocate(
+        self,
+        request: GpuRequest,
+        now: float = 0.0,
+        *,
+        only: Collection[str] | None = None,
+        until: float | None = None,
+    ) -> Allocation | Refusal:
+        """Find devices and reserve them, until `until` or for half an hour."""
+        refused = self.ledger.refused_uid(request.uid)
+        if refused is not None:
+            return refused
+        found = self.find(request, only)
+        if isinstance(found, Refusal):
+            return found
+        return self.ledger.assume(request, found, now, until)
+
+    def hold(
+        self, request: GpuRequest, devices: Sequence[str], now: float, until: float | None = None
+    ) -> Allocation | Refusal:
+        """Reserve exactly these devices. Phase and external use are not asked: they may still be coming."""
+        if not self.is_open:
+            return _NOT_RECOVERED
+        return self.ledger.assume(request, devices, now, until)
+
+    def commit(self, uid: str) -> Allocation | Refusal:
+        return self.ledger.commit(uid)
+
+    def release(self, uid: str) -> None:
+        """The pod is gone for good."""
+        self.ledger.release(uid)
+
+    def drop(self, uid: str) -> None:
+        """Give up a hold or an allocation; the same pod may ask again."""
+        self.ledger.unreserve(uid)
+
+    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+        """An allocation found on a running pod; call before `open`."""
+        self.ledger.restore(request, devices, node)
+
+    def sweep(
+        self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS
+    ) -> list[str]:
+        return self.ledger.sweep(now, waiting, ttl_seconds)
+
+    # Inside
+
+    def _not_now(self, request: GpuRequest) -> Refusal | None:
+        if not self.is_open:
+            return _NOT_RECOVERED
+        if not request.pool:
+            return Refusal(Code.POOL_NAME_EMPTY, f"{request.key} names no GPU pool")
+        if not 1 <= request.count <= COUNT_MAX:
+            return Refusal(
+                Code.GPU_COUNT_OUT_OF_RANGE, f"{request.key} asks for {request.count} GPUs; 1 to {COUNT_MAX}"
+            )
+        return None
+
+    def _over_quota(self, request: GpuRequest) -> Refusal | None:
+        """What is known before a device is chosen; percentages are checked when it is."""
+        if request.namespace not in self.quotas.quotas:
+            return None
+        wanted, limit = request.request, request.limit
+        charge = Charge(
+            Amount(wanted.tflops_milli, wanted.vram_bytes),
+            Amount(limit.tflops_milli, limit.vram_bytes),
+            request.count,
+        )
+        return self.quotas.check(request.namespace, charge)
+
+    def _filtered(self, request: GpuRequest, rows: Rows, trace: bool) -> filters.Survivors:
+        chain = filters.chain(request, self.settings.policy, self.settings.catalogue)
+        cap = self.settings.workers_per_node
+        if cap > 0:
+            position = len(chain) - (request.count > 1)
+            chain.insert(position, ("worker cap", partial(filters.by_worker_cap, cap=cap)))
+        return filters.run(self.table, rows, chain, trace)
+
+    def _explained(self, request: GpuRequest, rows: Rows) -> Refusal:
+        survivors = self._filtered(request, rows, trace=True)
+        if survivors.refusal is not None:
+            return replace(
+                survivors.refusal,
+                message=f"no node of pool {request.pool} has {request.count} GPUs with {request.request}",
+            )
+        return Refusal(
+            Code.NO_GPU_AFTER_FILTER,
+            f"none of the {len(rows)} GPUs of pool {request.pool} can take {request.request}",
+            survivors.dropped,
+        )
+
+    def _counted(self, request: GpuRequest) -> Bools | None:
+        """Under Dynamic, devices locked to another mode say nothing about their node."""
+        if self.settings.policy != DYNAMIC:
+            return None
+        every = self.table.all_rows()
+        mask = np.zeros(self.table.n, dtype=np.bool_)
+        mask[filters.by_policy(self.table, every, policy=DYNAMIC, mode=request.isolation)] = True
+        return mask
+
+
+_NOT_RECOVERED = Refusal(Code.NOT_RECOVERED, "running pods are still being read; ask again")
+
+
+def _among(table: DeviceTable, rows: Rows, names: Collection[str]) -> Rows:
+    wanted = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
+    return rows[np.isin(rows, wanted)]
+
+
+def fits_template(
+    request: GpuRequest, devices: Sequence[Device], settings: Settings | None = None
+) -> Refusal | None:
+    """Would the request fit on these devices if they were new and idle? Quota is left out."""
+    fresh = Allocator(settings)
+    for number, device in enumerate(devices):
+        fresh.put_device(
+            replace(
+                device,
+                name=device.name or f"gpu-{number}",
+                pool=request.pool or "template",
+                phase=RUNNING,
+                used_by="",
+                available=device.capacity,
+                partitions={},
+                active_isolation_mode="",
+                isolation_conflict=False,
+            )
+        )
+    fresh.open()
+    found = fresh.find(request if request.pool else replace(request, pool="template"))
+    return found if isinstance(found, Refusal) else None

@@ -1,0 +1,331 @@
+"""All devices as columns, one row each, and the nodes they are in.
+
+Rows are reused, never moved; names and strings are kept once. Three amounts per
+device: `capacity`, `available` (capacity less what is committed) and `free`
+(available less what is reserved). Every change that a placement could notice
+raises the version of the device's node, so that what was computed about other
+nodes stays valid. Whether a change is allowed is decided by the ledger.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from karpool.gpu.amounts import NOTHING, Amount
+from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.isolation import HARD, PARTITIONED, SOFT, is_capable
+from karpool.state.columns import Bools, Int64s
+
+Rows = npt.NDArray[np.int64]
+NO_NODE = -1
+UNBOUNDED = 2**62  # room of a node about which nothing was said
+
+_AMOUNTS = (
+    "capacity_tflops",
+    "capacity_vram",
+    "available_tflops",
+    "available_vram",
+    "free_tflops",
+    "free_vram",
+)
+_CODES = ("pool", "model", "vendor", "resource", "owner", "mode", "policy", "lock")
+_FLAGS = (
+    "alive",
+    "running",
+    "ours",
+    "has_available",
+    "conflict",
+    "soft",
+    "hard",
+    "partitioned",
+    "compute_known",
+)
+_NUMBERS = ("index", "node", "partitions", "holders")
+_OF_NODES = ("cpu_room", "memory_room", "workers", "version")
+_CAPABLE = ((SOFT, "soft"), (HARD, "hard"), (PARTITIONED, "partitioned"))
+
+
+class Interned:
+    """Strings as small numbers; the empty string is 0."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {"": 0}
+
+    def code(self, text: str) -> int:
+        return self._codes.setdefault(text, len(self._codes))
+
+    def find(self, text: str) -> int:
+        """The number of a string, or -1 when nothing carries it."""
+        return self._codes.get(text, -1)
+
+
+class DeviceTable:
+    capacity_tflops: Int64s
+    capacity_vram: Int64s
+    available_tflops: Int64s
+    available_vram: Int64s
+    free_tflops: Int64s
+    free_vram: Int64s
+    pool: Int64s
+    model: Int64s
+    vendor: Int64s
+    resource: Int64s
+    owner: Int64s
+    mode: Int64s
+    policy: Int64s
+    lock: Int64s
+    index: Int64s
+    node: Int64s
+    partitions: Int64s
+    holders: Int64s
+    alive: Bools
+    running: Bools
+    ours: Bools
+    has_available: Bools
+    conflict: Bools
+    soft: Bools
+    hard: Bools
+    partitioned: Bools
+    compute_known: Bools
+    cpu_room: Int64s
+    memory_room: Int64s
+    workers: Int64s
+    version: Int64s
+
+    def __init__(self, devices: Iterable[Device] = ()) -> None:
+        self.strings = Interned()
+        self.devices: list[Device | None] = []
+        self.node_names: list[str] = []
+        self.node_labels: dict[str, Mapping[str, str]] = {}
+        self.node_rows: Rows = np.full((0, 1), -1, dtype=np.int64)
+        self.membership = 0  # raised whenever a device comes, goes or is described anew
+        self._row_of: dict[str, int] = {}
+        self._node_of: dict[str, int] = {}
+        self._vacant: list[int] = []
+        self._rows_of_node: list[list[int]] = []
+        self._pool_rows: dict[str, Rows] = {}
+        for name in (*_AMOUNTS, *_CODES, *_NUMBERS, *_OF_NODES):
+            setattr(self, name, np.zeros(0, dtype=np.int64))
+        for name in _FLAGS:
+            setattr(self, name, np.zeros(0, dtype=np.bool_))
+        for device in devices:
+            self.put(device)
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._row_of
+
+    def __iter__(self) -> Iterator[Device]:
+        return (device for device in self.devices if device is not None)
+
+    @property
+    def n(self) -> int:
+        """Rows, vacant ones included."""
+        return len(self.devices)
+
+    def find(self, name: str) -> int | None:
+        return self._row_of.get(name)
+
+    def device(self, row: int) -> Device:
+        found = self.devices[row]
+        if found is None:
+            raise LookupError(f"row {row} holds no device")
+        return found
+
+    def node_code(self, name: str) -> int | None:
+        return self._node_of.get(name)
+
+    def capacity(self, row: int) -> Amount:
+        return Amount(int(self.capacity_tflops[row]), int(self.capacity_vram[row]))
+
+    def available(self, row: int) -> Amount:
+        return Amount(int(self.available_tflops[row]), int(self.available_vram[row]))
+
+    def free(self, row: int) -> Amount:
+        return Amount(int(self.free_tflops[row]), int(self.free_vram[row]))
+
+    def rows_of_pool(self, pool: str) -> Rows:
+        """Devices of a pool; the same array until a device comes or goes."""
+        found = self._pool_rows.get(pool)
+        if found is None:
+            code = self.strings.find(pool)
+            found = np.flatnonzero(self.alive[: self.n] & (self.pool[: self.n] == code))
+            self._pool_rows[pool] = found
+        return found
+
+    def rows_of_node(self, code: int) -> list[int]:
+        return self._rows_of_node[code]
+
+    def all_rows(self) -> Rows:
+        return np.flatnonzero(self.alive[: self.n])
+
+    # Devices and nodes come and go
+
+    def put(self, device: Device) -> int:
+        """Add a device, or describe it anew. Amounts of a known device are left alone."""
+        row = self._row_of.get(device.name)
+        if row is None:
+            row = self._new_row(device)
+        else:
+            self._leave_node(row)
+        self.devices[row] = device
+        self._describe(row, device)
+        self._join_node(row, device)
+        self._changed_membership(row)
+        return row
+
+    def remove(self, name: str) -> None:
+        row = self._row_of.pop(name, None)
+        if row is None:
+            return
+        self._changed_membership(row)
+        self._leave_node(row)
+        self.devices[row] = None
+        self.alive[row] = False
+        self.node[row] = NO_NODE
+        self._vacant.append(row)
+
+    def put_node(
+        self, name: str, labels: Mapping[str, str] | None = None, *, cpu_milli: int, memory_bytes: int
+    ) -> None:
+        """What a node has left for worker pods, those in the ledger already subtracted."""
+        code = self._node(name)
+        self.cpu_room[code], self.memory_room[code] = cpu_milli, memory_bytes
+        self.version[code] += 1
+        if labels is not None:
+            self.put_labels(name, labels)
+
+    def put_labels(self, owner: str, labels: Mapping[str, str]) -> None:
+        self.node_labels[owner] = labels
+        self.membership += 1
+
+    # Amounts
+
+    def set_capacity(self, row: int, capacity: Amount) -> None:
+        self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
+        self.touch(row)
+
+    def set_available(self, row: int, amount: Amount) -> None:
+        self.available_tflops[row], self.available_vram[row] = amount.tflops_milli, amount.vram_bytes
+        self.has_available[row] = True
+
+    def set_free(self, row: int, amount: Amount) -> None:
+        self.free_tflops[row], self.free_vram[row] = amount.tflops_milli, amount.vram_bytes
+        self.touch(row)
+
+    def set_lock(self, row: int, mode: str, conflict: bool = False) -> None:
+        self.lock[row], self.conflict[row] = self.strings.code(mode), conflict
+        self.touch(row)
+
+    def touch(self, row: int) -> None:
+        code = self.node[row]
+        if code != NO_NODE:
+            self.version[code] += 1
+
+    def occupy(self, code: int, cpu_milli: int, memory_bytes: int, workers: int) -> None:
+        """Room of a node taken by a pod (negative: given back), and how many workers it has now."""
+        if self.cpu_room[code] != UNBOUNDED:
+            self.cpu_room[code] -= cpu_milli
+        if self.memory_room[code] != UNBOUNDED:
+            self.memory_room[code] -= memory_bytes
+        self.workers[code] = workers
+        self.version[code] += 1
+
+    def set_workers(self, node: str, workers: int) -> None:
+        self.workers[self._node(node)] = workers
+
+    # Inside
+
+    def _new_row(self, device: Device) -> int:
+        if self._vacant:
+            row = self._vacant.pop()
+        else:
+            row = len(self.devices)
+            self.devices.append(None)
+            self._grow((*_AMOUNTS, *_CODES, *_NUMBERS, *_FLAGS), row + 1)
+        self._row_of[device.name] = row
+        known = [given for given in (device.capacity, device.available) if given is not None]
+        capacity, available = (known[0], known[-1]) if known else (NOTHING, NOTHING)
+        self.has_available[row] = bool(known)  # without any figure a device is not used
+        self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
+        self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
+        self.free_tflops[row], self.free_vram[row] = available.tflops_milli, available.vram_bytes
+        self.holders[row] = 0
+        self.lock[row] = self.strings.code(device.active_isolation_mode)
+        self.conflict[row] = device.isolation_conflict
+        self.partitions[row] = len(device.partitions)
+        return row
+
+    def _describe(self, row: int, device: Device) -> None:
+        code = self.strings.code
+        self.alive[row] = True
+        self.running[row] = device.phase == RUNNING
+        self.ours[row] = device.is_ours
+        self.pool[row], self.model[row] = code(device.pool), code(device.model)
+        self.vendor[row], self.resource[row] = code(device.vendor), code(device.resource)
+        self.owner[row] = code(device.owner)
+        self.mode[row], self.policy[row] = code(device.isolation_mode), code(device.isolation_policy)
+        self.index[row] = -1 if device.index is None else device.index
+        self.compute_known[row] = device.compute_known
+        for mode, name in _CAPABLE:
+            getattr(self, name)[row] = is_capable(device.capabilities, mode)
+
+    def _join_node(self, row: int, device: Device) -> None:
+        if not device.node:
+            self.node[row] = NO_NODE
+            return
+        code = self._node(device.node)
+        self.node[row] = code
+        self._rows_of_node[code].append(row)
+        self._list_rows(code)
+
+    def _leave_node(self, row: int) -> None:
+        code = int(self.node[row])
+        if code != NO_NODE:
+            self._rows_of_node[code].remove(row)
+            self._list_rows(code)
+            self.version[code] += 1
+
+    def _list_rows(self, code: int) -> None:
+        rows = self._rows_of_node[code]
+        if len(rows) > self.node_rows.shape[1]:
+            wider = np.full((len(self.node_rows), len(rows)), -1, dtype=np.int64)
+            wider[:, : self.node_rows.shape[1]] = self.node_rows
+            self.node_rows = wider
+        self.node_rows[code] = -1
+        self.node_rows[code, : len(rows)] = rows
+
+    def _node(self, name: str) -> int:
+        code = self._node_of.get(name)
+        if code is None:
+            code = self._node_of[name] = len(self.node_names)
+            self.node_names.append(name)
+            self._rows_of_node.append([])
+            self._grow(_OF_NODES, code + 1)
+            self.cpu_room[code] = self.memory_room[code] = UNBOUNDED
+            if code >= len(self.node_rows):
+                longer = np.full(
+                    (max(64, 2 * len(self.node_rows)), self.node_rows.shape[1]), -1, dtype=np.int64
+                )
+                longer[: len(self.node_rows)] = self.node_rows
+                self.node_rows = longer
+        return code
+
+    def _grow(self, names: Iterable[str], size: int) -> None:
+        for name in names:
+            old: npt.NDArray[Any] = getattr(self, name)
+            if size > len(old):
+                longer = np.zeros(max(64, 2 * len(old)), dtype=old.dtype)
+                longer[: len(old)] = old
+                setattr(self, name, longer)
+
+    def _changed_membership(self, row: int) -> None:
+        self.membership += 1
+        self._pool_rows.clear()
+        self.touch(row)

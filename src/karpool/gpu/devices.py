@@ -1,0 +1,132 @@
+"""One GPU as the allocator sees it, and how it is read from the cluster.
+
+A `Device` is what was last reported about it. What is taken from it is in the
+ledger; `available` is used only where a device comes with a figure of its own
+(tests, files), and is otherwise computed from capacity and ledger.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from karpool.gpu.amounts import NOTHING, Amount, parse_amount
+from karpool.model.meta import Wire, WireObject
+from karpool.model.node import HOSTNAME
+
+PREFIX = "tensor-fusion.ai/"
+POOL_LABEL = PREFIX + "gpupool"
+OWNER_LABEL = PREFIX + "managed-by"
+CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
+MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
+OURS = "tensor-fusion"
+
+PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
+PHASES = (PENDING, RUNNING, UNKNOWN, "Destroying", "Migrating", "Updating")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One hardware slice in use: its template, and its place where that is known."""
+
+    template: str = ""
+    start: int | None = None
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    name: str
+    node: str = ""  # host name
+    owner: str = ""  # name of the node object
+    pool: str = ""
+    phase: str = PENDING
+    vendor: str = "NVIDIA"
+    model: str = ""
+    index: int | None = None
+    numa_node: int | None = None
+    capacity: Amount | None = None
+    available: Amount | None = None
+    used_by: str = ""
+    isolation_mode: str = ""
+    isolation_policy: str = ""
+    active_isolation_mode: str = ""
+    isolation_conflict: bool = False
+    capabilities: Mapping[str, bool] | None = None
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    missing_since: str = ""
+    resource: str = ""  # of the device plugin that hands it out
+    compute_known: bool = True
+
+    @property
+    def is_ours(self) -> bool:
+        return self.used_by in ("", OURS)
+
+
+class _Resource(Wire, frozen=True):
+    tflops: str | int | float | None = None
+    vram: str | int | float | None = None
+
+    def amount(self, path: str) -> Amount:
+        return parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+
+
+class _Status(Wire, frozen=True):
+    phase: str | None = None
+    vendor: str | None = None
+    gpu_model: str | None = None
+    index: int | None = None
+    numa_node: int | None = None
+    capacity: _Resource | None = None
+    available: _Resource | None = None
+    node_selector: dict[str, str] | None = None
+    isolation_mode: str | None = None
+    isolation_policy: str | None = None
+    active_isolation_mode: str | None = None
+    dynamic_isolation_conflict: bool | None = None
+    used_by: str | None = None
+
+
+class Gpu(WireObject, frozen=True):
+    """The cluster-scoped GPU object: one per device, status only."""
+
+    status: _Status | None = None
+
+
+def from_object(gpu: Gpu) -> Device:
+    """Raises Invalid naming the field."""
+    status, meta = gpu.status or _Status(), gpu.metadata
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    missing = annotations.get(MISSING_ANNOTATION, "")
+    phase = status.phase or PENDING
+    return Device(
+        name=meta.name,
+        node=(status.node_selector or {}).get(HOSTNAME, ""),
+        owner=labels.get(OWNER_LABEL, ""),
+        pool=labels.get(POOL_LABEL, ""),
+        phase=UNKNOWN if missing and phase == RUNNING else phase,
+        vendor=status.vendor or "NVIDIA",
+        model=status.gpu_model or "",
+        index=status.index,
+        numa_node=None if status.numa_node is None or status.numa_node < 0 else status.numa_node,
+        capacity=status.capacity.amount("status.capacity") if status.capacity else NOTHING,
+        used_by=status.used_by or "",
+        isolation_mode=status.isolation_mode or "",
+        isolation_policy=status.isolation_policy or "",
+        active_isolation_mode=status.active_isolation_mode or "",
+        isolation_conflict=bool(status.dynamic_isolation_conflict),
+        capabilities=_capabilities(annotations.get(CAPABILITIES_ANNOTATION)),
+        missing_since=missing,
+    )
+
+
+def _capabilities(text: str | None) -> Mapping[str, bool] | None:
+    """Metadata that cannot be read grants nothing: the device keeps `shared` only."""
+    if text is None:
+        return None
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {key[:1].upper() + key[1:]: given is True for key, given in read.items()}

@@ -1,0 +1,509 @@
+"""Who has what: reservations that only we know, and allocations that count.
+
+Keyed by the UID of the pod. A reservation (`assume`) keeps others away, a
+`commit` turns it into an allocation, and every way back gives exactly what was
+taken, once: each operation is safe to repeat. Nothing is half done: a refusal
+changes nothing, except that a failed `commit` ends its reservation.
+
+One thread. Time is given by the caller, in seconds of any clock that only goes forward.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpool.gpu import isolation
+from karpool.gpu.allocation import Allocation
+from karpool.gpu.amounts import NOTHING, Amount
+from karpool.gpu.columns import NO_NODE, DeviceTable
+from karpool.gpu.devices import Partition
+from karpool.gpu.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC
+from karpool.gpu.partitions import Host, PartitionCatalogue, place
+from karpool.gpu.quota import Charge, Quotas
+from karpool.gpu.refusals import Code, Refusal
+from karpool.gpu.request import GpuRequest
+
+RESERVATION_SECONDS = 30 * 60.0
+_RELEASED_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one request has of one device."""
+
+    device: str
+    amount: Amount
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the workers of one node take of the node itself."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    workers: int = 0
+
+    def plus(self, request: GpuRequest, sign: int) -> "Load":
+        return Load(
+            self.cpu_milli + sign * request.cpu_milli,
+            self.memory_bytes + sign * request.memory_bytes,
+            self.workers + sign,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    request: GpuRequest
+    taken: tuple[Taken, ...]
+    node: str
+    charge: Charge
+    since: float | None = None  # of a reservation
+    until: float | None = None  # a reservation with an end of its own
+
+    @property
+    def allocation(self) -> Allocation:
+        partitions = [each.partition for each in self.taken]
+        return Allocation(
+            self.request.uid,
+            self.node,
+            tuple(each.device for each in self.taken),
+            tuple(each.amount for each in self.taken),
+            next((each.template for each in partitions if each), ""),
+            tuple(each.start if each.group is None else each.group for each in partitions if each),
+        )
+
+
+@dataclass
+class Ledger:
+    table: DeviceTable
+    quotas: Quotas = field(default_factory=Quotas)
+    policy: str = STATIC
+    catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)
+    workers_per_node: int = 0  # 0: no cap
+    assumed: dict[str, Entry] = field(default_factory=dict)
+    committed: dict[str, Entry] = field(default_factory=dict)
+    _released: dict[str, None] = field(default_factory=dict)
+    _on_device: dict[str, dict[str, Taken]] = field(default_factory=dict)
+    _load: dict[str, Load] = field(default_factory=dict)
+
+    # Reservations
+
+    def assume(
+        self, request: GpuRequest, devices: Sequence[str], now: float | None, until: float | None = None
+    ) -> Allocation | Refusal:
+        """Keep these devices for this request."""
+        refused = self.refused_uid(request.uid)
+        if refused is not None:
+            return refused
+        taken = self._possible(request, devices)
+        if isinstance(taken, Refusal):
+            return taken
+        charge = self._charge(request, taken)
+        refused = self.quotas.check(request.namespace, charge)
+        if refused is not None:
+            return refused
+        entry = Entry(request, taken, self._node_of(taken), charge, now, until)
+        self.assumed[request.uid] = entry
+        self.quotas.assume(request.namespace, charge)
+        self._attach(entry)
+        for each in taken:
+            self._take_free(each)
+        return entry.allocation
+
+    def forget(self, uid: str) -> None:
+        """Drop a reservation."""
+        entry = self.assumed.pop(uid, None)
+        if entry is None:
+            return
+        self.quotas.forget(entry.request.namespace, entry.charge)
+        self._detach(entry)
+
+    def commit(self, uid: str) -> Allocation | Refusal:
+        """Make a reservation count. Once done it stays done."""
+        done = self.committed.get(uid)
+        if done is not None:
+            return done.allocation
+        entry = self.assumed.get(uid)
+        if entry is None:
+            return Refusal(Code.NOT_ASSUMED, f"{uid} has no reservation; allocate again")
+        refused = self._still_possible(entry)
+        if refused is not None:
+            self.forget(uid)
+            return refused
+        for each in entry.taken:
+            row = self._row(each.device)
+            self.table.set_available(row, self.table.available(row) - each.amount)
+        del self.assumed[uid]
+        self.committed[uid] = entry
+        self.quotas.forget(entry.request.namespace, entry.charge)
+        self.quotas.use(entry.request.namespace, entry.charge)
+        return entry.allocation
+
+    # The ways back
+
+    def rollback(self, uid: str) -> None:
+        """Give back an allocation whose pod was not bound; the pod may be allocated again."""
+        entry = self.committed.pop(uid, None)
+        if entry is None:
+            return
+        for each in entry.taken:
+            self._give_available(entry, each)
+        self.quotas.give_back(entry.request.namespace, entry.charge)
+        self._detach(entry)
+
+    def unreserve(self, uid: str) -> None:
+        """Nothing is left of this pod, whatever there was."""
+        self.rollback(uid)
+        self.forget(uid)
+
+    def release(self, uid: str) -> None:
+        """The pod is gone for good. Never fails: finalizers wait for it."""
+        self.unreserve(uid)
+        self._released.pop(uid, None)
+        self._released[uid] = None
+        while len(self._released) > _RELEASED_KEPT:
+            del self._released[next(iter(self._released))]
+
+    def sweep(
+        self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS
+    ) -> list[str]:
+        """Drop reservations that outlived their time; those waiting for their gang stay."""
+        swept = []
+        for uid, entry in list(self.assumed.items()):
+            if uid in self.committed:
+                del self.assumed[uid]
+            elif uid in waiting or entry.since is None:
+                self.assumed[uid] = replace(entry, since=now)
+            elif now - entry.since > ttl_seconds or (entry.until is not None and now >= entry.until):
+                self.forget(uid)
+                swept.append(uid)
+        return swept
+
+    def retain(self, alive: Collection[str]) -> list[str]:
+        """Release committed allocations of pods that are not there any more."""
+        gone = [uid for uid in self.committed if uid not in alive]
+        for uid in gone:
+            self.release(uid)
+        return gone
+
+    # After a start
+
+    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+        """An allocation found on a running pod. It is a fact: nothing is checked, nothing refused."""
+        if request.uid in self.committed:
+            return
+        self.forget(request.uid)
+        taken = []
+        for name in dict.fromkeys(devices):
+            row = self.table.find(name)
+            capacity = self.table.capacity(row) if row is not None else NOTHING
+            partition = Partition(request.template) if request.isolation == PARTITIONED else None
+            taken.append(Taken(name, self._needed(request, name, capacity, partition), partition))
+        charge = self._charge(request, tuple(taken))
+        entry = Entry(request, tuple(taken), node or self._node_of(taken), charge)
+        self.committed[request.uid] = entry
+        self.quotas.use(request.namespace, charge)
+        self._attach(entry)
+        for each in taken:
+            self._recompute(each.device)
+
+    def device_arrived(self, name: str) -> None:
+        """A device (again) in the table: what the ledger knows of it is subtracted."""
+        entries = self._on_device.get(name)
+        row = self._row(name)
+        node = self.table.device(row).node
+        if node:
+            self.table.set_workers(node, self.load_of(node).workers)
+        if not entries:
+            return
+        for uid in list(entries):
+            self._reprice(uid, name, self.table.capacity(row))
+        self._recompute(name)
+        self.table.holders[row] = len(entries)
+
+    def capacity_changed(self, name: str, capacity: Amount) -> None:
+        """Add the difference; a device that was reset to zero and came back is computed anew."""
+        row = self._row(name)
+        old = self.table.capacity(row)
+        if old == capacity:
+            return
+        self.table.set_capacity(row, capacity)
+        if old.is_zero:
+            for uid in list(self._on_device.get(name, ())):
+                self._reprice(uid, name, capacity)
+            self._recompute(name)
+            return
+        available = (self.table.available(row) + capacity - old).at_most(capacity)
+        self.table.set_available(row, available)
+        self._refresh_free(name)
+
+    # Reading
+
+    def holders(self, device: str) -> Mapping[str, Taken]:
+        return self._on_device.get(device, {})
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self.committed.values()
+        yield from self.assumed.values()
+
+    def load_of(self, node: str) -> Load:
+        return self._load.get(node, Load())
+
+    def was_released(self, uid: str) -> bool:
+        return uid in self._released
+
+    def partitions(self, name: str) -> list[Partition]:
+        row = self.table.find(name)
+        reported = {} if row is None else dict(self.table.device(row).partitions)
+        ours = self._on_device.get(name, {})
+        outside = [each for uid, each in reported.items() if uid not in ours]
+        return outside + [each.partition for each in ours.values() if each.partition is not None]
+
+    # Inside: may it be done?
+
+    def refused_uid(self, uid: str) -> Refusal | None:
+        if uid in self.committed:
+            return Refusal(Code.ALREADY_ALLOCATED, f"{uid} already has {self.committed[uid].allocation}")
+        if uid in self.assumed:
+            return Refusal(Code.ALREADY_ASSUMED, f"{uid} already holds {self.assumed[uid].allocation}")
+        if uid in self._released:
+            return Refusal(Code.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
+        return None
+
+    def _possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[Taken, ...] | Refusal:
+        if len(set(devices)) != len(devices) or not devices:
+            return Refusal(Code.NOT_ENOUGH_GPUS, f"{list(devices)} is not a list of different devices")
+        taken = []
+        for name in devices:
+            found = self._possible_on(request, name)
+            if isinstance(found, Refusal):
+                return found
+            taken.append(found)
+        code = self.table.node_code(self._node_of(taken))
+        if code is not None and 0 < self.workers_per_node <= self.table.workers[code]:
+            return Refusal(
+                Code.NO_GPU_AFTER_FILTER,
+                f"node {self._node_of(taken)} has {self.workers_per_node} workers, as many as it may have",
+            )
+        return tuple(taken)
+
+    def _possible_on(self, request: GpuRequest, name: str) -> Taken | Refusal:
+        row = self.table.find(name)
+        if row is None:
+            return Refusal(Code.UNKNOWN_GPU, f"there is no GPU {name}")
+        refused = self._wrong_isolation(request, row)
+        if refused is not None:
+            return refused
+        capacity, free = self.table.capacity(row), self.table.free(row)
+        if request.isolation == PARTITIONED:
+            return self._slice(request, name, capacity, free)
+        if request.isolation == SHARED:
+            if free != capacity or self.table.holders[row] or self.table.partitions[row]:
+                return Refusal(
+                    Code.INSUFFICIENT_TFLOPS,
+                    f"GPU {name} is in use; a whole one is asked for",
+                    remaining=free,
+                )
+            return Taken(name, capacity)
+        need = request.request.on(capacity)
+        if not free.covers(need):
+            short = (
+                Code.INSUFFICIENT_TFLOPS if free.tflops_milli < need.tflops_milli else Code.INSUFFICIENT_VRAM
+            )
+            return Refusal(short, f"GPU {name} has {free} left, {need} are asked for", remaining=free)
+        return Taken(name, need)
+
+    def _slice(self, request: GpuRequest, name: str, capacity: Amount, free: Amount) -> Taken | Refusal:
+        device = self.table.device(self._row(name))
+        wanted = request.request.on(capacity)
+        template = self.catalogue.match(device.model, capacity, wanted, request.template)
+        if isinstance(template, Refusal):
+            return template
+        host = Host(device.vendor, capacity, free, self.partitions(name), self.catalogue.cap(device.model))
+        partition = place(template, host, self.catalogue.templates.get(device.model) or {})
+        if isinstance(partition, Refusal):
+            return partition
+        return Taken(name, template.cost(capacity.tflops_milli), partition)
+
+    def _wrong_isolation(self, request: GpuRequest, row: int) -> Refusal | None:
+        device = self.table.device(row)
+        lock = self._lock_of(row, device.name)
+        if isolation.is_compatible(
+            self.policy,
+            request.isolation,
+            device_policy=device.isolation_policy,
+            device_mode=device.isolation_mode,
+            lock=lock,
+            conflict=bool(self.table.conflict[row]),
+        ):
+            return None
+        if self.policy == DYNAMIC and lock and lock != request.isolation:
+            return Refusal(
+                Code.ISOLATION_LOCKED, f"GPU {device.name} is locked to {lock} as long as it is used"
+            )
+        return Refusal(
+            Code.ISOLATION_INCOMPATIBLE,
+            f"GPU {device.name} does not take {request.isolation or 'any'} isolation",
+        )
+
+    def _lock_of(self, row: int, name: str) -> str:
+        held = next(iter(self._on_device.get(name, ())), None)
+        if held is None:
+            return self.table.device(row).active_isolation_mode
+        entry = self.committed.get(held) or self.assumed[held]
+        return entry.request.isolation
+
+    def _still_possible(self, entry: Entry) -> Refusal | None:
+        for each in entry.taken:
+            row = self.table.find(each.device)
+            if row is None:
+                return Refusal(Code.UNKNOWN_GPU, f"GPU {each.device} is gone")
+            available = self.table.available(row)
+            if not available.covers(each.amount):
+                return Refusal(
+                    Code.INSUFFICIENT_TFLOPS
+                    if available.tflops_milli < each.amount.tflops_milli
+                    else Code.INSUFFICIENT_VRAM,
+                    f"GPU {each.device} has shrunk to {available}, {each.amount} are reserved",
+                    remaining=available,
+                )
+        return None
+
+    # Inside: do it
+
+    def _needed(
+        self, request: GpuRequest, name: str, capacity: Amount, partition: Partition | None
+    ) -> Amount:
+        if request.isolation == SHARED:
+            return capacity
+        row = self.table.find(name)
+        if partition is not None and row is not None:
+            template = self.catalogue.named(self.table.device(row).model, partition.template)
+            if template is not None:
+                return template.cost(capacity.tflops_milli)
+        return request.request.on(capacity)
+
+    def _charge(self, request: GpuRequest, taken: Sequence[Taken]) -> Charge:
+        """Percentages are charged as what they are on the devices that were chosen."""
+        rows = [self.table.find(each.device) for each in taken]
+        capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]
+        wanted = [request.request.on(capacity) for capacity in capacities]
+        limits = [request.limit.on(capacity) for capacity in capacities]
+        return Charge(_largest(wanted), _largest(limits), request.count)
+
+    def _attach(self, entry: Entry) -> None:
+        request = entry.request
+        for each in entry.taken:
+            self._on_device.setdefault(each.device, {})[request.uid] = each
+            row = self.table.find(each.device)
+            if row is not None:
+                self._count_holders(row, each.device)
+        self._occupy(entry, 1)
+
+    def _detach(self, entry: Entry) -> None:
+        request = entry.request
+        for each in entry.taken:
+            on_device = self._on_device.get(each.device, {})
+            on_device.pop(request.uid, None)
+            if not on_device:
+                self._on_device.pop(each.device, None)
+            row = self.table.find(each.device)
+            if row is not None:
+                self._count_holders(row, each.device)
+                self._refresh_free(each.device)
+        self._occupy(entry, -1)
+
+    def _occupy(self, entry: Entry, sign: int) -> None:
+        if not entry.node:
+            return
+        request = entry.request
+        load = self._load.get(entry.node, Load()).plus(request, sign)
+        if load.workers:
+            self._load[entry.node] = load
+        else:
+            self._load.pop(entry.node, None)
+        code = self.table.node_code(entry.node)
+        if code is not None:
+            self.table.occupy(code, sign * request.cpu_milli, sign * request.memory_bytes, load.workers)
+
+    def _count_holders(self, row: int, name: str) -> None:
+        held = self._on_device.get(name, {})
+        self.table.holders[row] = len(held)
+        self.table.partitions[row] = len(self.partitions(name))
+        if self.policy == DYNAMIC:
+            conflict = bool(self.table.conflict[row]) and bool(held)
+            self.table.set_lock(row, "" if conflict else self._mode_held(held), conflict)
+
+    def _mode_held(self, held: Mapping[str, Taken]) -> str:
+        for uid in held:
+            entry = self.committed.get(uid) or self.assumed.get(uid)
+            if entry is not None:
+                return entry.request.isolation
+        return ""
+
+    def _take_free(self, taken: Taken) -> None:
+        row = self._row(taken.device)
+        self.table.set_free(row, self.table.free(row) - taken.amount)
+
+    def _give_available(self, entry: Entry, taken: Taken) -> None:
+        row = self.table.find(taken.device)
+        if row is None:
+            return
+        capacity = self.table.capacity(row)
+        whole = entry.request.isolation == SHARED
+        back = capacity if whole else (self.table.available(row) + taken.amount).at_most(capacity)
+        self.table.set_available(row, back)
+
+    def _refresh_free(self, name: str) -> None:
+        """What is available less all reservations."""
+        row = self._row(name)
+        free = self.table.available(row)
+        for uid, each in self._on_device.get(name, {}).items():
+            if uid in self.assumed:
+                free = free - each.amount
+        self.table.set_free(row, free)
+
+    def _recompute(self, name: str) -> None:
+        """Capacity less everything committed. Below zero when pods hold more than there is."""
+        row = self.table.find(name)
+        if row is None:
+            return
+        available = self.table.capacity(row)
+        for uid, each in self._on_device.get(name, {}).items():
+            if uid in self.committed:
+                available = available - each.amount
+        self.table.set_available(row, available)
+        self._refresh_free(name)
+
+    def _reprice(self, uid: str, name: str, capacity: Amount) -> None:
+        """What a request takes of a device whose capacity was not known before."""
+        book = self.committed if uid in self.committed else self.assumed
+        entry = book[uid]
+        taken = tuple(
+            replace(each, amount=self._needed(entry.request, name, capacity, each.partition))
+            if each.device == name
+            else each
+            for each in entry.taken
+        )
+        book[uid] = replace(entry, taken=taken)
+        self._on_device[name][uid] = next(each for each in taken if each.device == name)
+
+    def _node_of(self, taken: Sequence[Taken]) -> str:
+        for each in taken:
+            row = self.table.find(each.device)
+            if row is not None and self.table.node[row] != NO_NODE:
+                return self.table.node_names[int(self.table.node[row])]
+        return ""
+
+    def _row(self, name: str) -> int:
+        row = self.table.find(name)
+        if row is None:
+            raise LookupError(f"there is no GPU {name}")
+        return row
+
+
+def _largest(amounts: Sequence[Amount]) -> Amount:
+    found = amounts[0]
+    for each in amounts[1:]:
+        found = found.at_least(each)
+    return found
