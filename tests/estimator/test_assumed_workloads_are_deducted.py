@@ -92,6 +92,42 @@ async def test_an_owner_index_follows_pods_that_come_and_go(world):
         assert await estimator.replicas(request) == 2
 
 
+async def test_of_a_workload_that_grows_only_the_replicas_to_come_are_deducted(world):
+    job = await world.workload(JOBS, "train")
+    for number in range(3):
+        await world.add(pod(f"old-{number}", node="a", metadata={"ownerReferences": [job]}))
+    reference = {"api_version": "batch/v1", "kind": "Job", "name": "train", "desired": [5]}
+    # Three run, two are promised: 8 cores, 3 taken, 2 to come.
+    request = asks(assumed_workloads=[promised(component(2), **reference)])
+    async with serving(world.transport, **GATE) as estimator:
+        assert await estimator.replicas(request) == 3
+        await world.add(pod("new", node="b", metadata={"ownerReferences": [job]}))
+        snapshot = estimator.members["member1"].state.snapshot
+        await eventually(lambda: len(snapshot().bound.node) == 4)
+        assert await estimator.replicas(request) == 3
+
+
+async def test_the_answer_says_what_of_each_promise_is_there(world):
+    job = await world.workload(JOBS, "train")
+    await world.add(
+        pod("on-a-node", node="a", metadata={"ownerReferences": [job]}),
+        pod("waits", metadata={"ownerReferences": [job]}),
+    )
+    reference = {"api_version": "batch/v1", "kind": "Job", "name": "train"}
+    request = asks(assumed_workloads=[promised(component(3)), promised(component(3), **reference)])
+
+    async with serving(world.transport, **GATE) as estimator:
+        data = await estimator.raw("MaxAvailableReplicas", request.SerializeToString())
+        told = [
+            (list(each.bound), each.waiting)
+            for each in pb.MaxAvailableReplicasResponse.FromString(data).arrived
+        ]
+        assert told == [([], 0), ([1], 1)]
+    async with serving(world.transport) as estimator:
+        data = await estimator.raw("MaxAvailableReplicas", request.SerializeToString())
+        assert not pb.MaxAvailableReplicasResponse.FromString(data).arrived
+
+
 shapes = st.builds(
     lambda cpu, replicas: Component("c", replicas, requirements({"cpu": str(cpu)})),
     st.integers(1, 5),

@@ -1,7 +1,7 @@
 """Two small indexes over the pods of a cluster, fed by the same informer as its state.
 
 `WaitingPods`: those that the scheduler called unschedulable, and since when.
-`BoundPods`: how many pods of each controller have a node, by what they request.
+`BoundPods`: how many pods of each controller have a node, by what they request, and how many have none.
 """
 
 from collections import Counter
@@ -15,10 +15,11 @@ from karpool.kube.resource import Key
 from karpool.model.meta import NO_LABELS, Condition, Labels, OwnerReference, condition
 from karpool.model.pod import Pod
 from karpool.model.shape import PodShape
-from karpool.wire.request import AssumedWorkload, Component
+from karpool.wire.request import Arrived, AssumedWorkload, Component
 
 Requests = tuple[tuple[str, int], ...]
 _LONG_AGO = float("-inf")
+NOT_KNOWN = Arrived()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class WaitingPods:
 @dataclass(slots=True)
 class _Controlled:
     controller: OwnerReference
-    pods: Counter[Requests]
+    bound: Counter[Requests]
+    waiting: int = 0
 
 
 class BoundPods:
@@ -94,7 +96,8 @@ class BoundPods:
         owner_of: Callable[[str], OwnerReference | None],
     ) -> None:
         self._shape_of, self._owner_of = shape_of, owner_of
-        self._known: dict[Key, tuple[str, Requests]] = {}
+        # The uid of a pod's controller, and what the pod asks for; None while it has no node.
+        self._known: dict[Key, tuple[str, Requests | None]] = {}
         self._by_controller: dict[str, dict[str, _Controlled]] = {}  # namespace, uid
 
     def apply(self, changes: Sequence[Change[Pod]], /) -> None:
@@ -105,14 +108,14 @@ class BoundPods:
                 continue
             controller = controller_of(pod.metadata)
             # One that is about to end serves no promise, although it still holds its room.
-            if controller and pod.spec.node_name and not pod.is_terminal and not pod.is_terminating:
-                self._remember(change.key, controller)
+            if controller and not pod.is_terminal and not pod.is_terminating:
+                self._remember(change.key, controller, has_node=bool(pod.spec.node_name))
 
-    def arrived(self, assumed: AssumedWorkload) -> tuple[int, ...]:
+    def arrived(self, assumed: AssumedWorkload) -> Arrived:
         """How many replicas of each component are on a node; empty when it does not say whose they are."""
         if assumed.workload is None or not assumed.components:
-            return ()
-        bound = self._of(assumed)
+            return NOT_KNOWN
+        bound, waiting = self._of(assumed)
         desired = desired_of(assumed)
         counts = [_take(each, limit, bound) for each, limit in zip(assumed.components, desired, strict=True)]
         # A pod may ask for more than its template: admission adds sidecars and defaults.
@@ -122,25 +125,31 @@ class BoundPods:
             counts[index] += more
             rest -= more
         counts[-1] += rest  # a workload that is still shrinking has more than it shall have
-        return tuple(counts)
+        return Arrived(tuple(counts), waiting)
 
-    def _of(self, assumed: AssumedWorkload) -> Counter[Requests]:
+    def _of(self, assumed: AssumedWorkload) -> tuple[Counter[Requests], int]:
         workload = assumed.workload
         assert workload is not None
-        total: Counter[Requests] = Counter()
+        bound: Counter[Requests] = Counter()
+        waiting = 0
         for each in self._by_controller.get(assumed.namespace, {}).values():
             owners = chain(each.controller, self._owner_of)
             if any(is_of(owner, workload.api_version, workload.kind, workload.name) for owner in owners):
-                total += each.pods
-        return total
+                bound += each.bound
+                waiting += each.waiting
+        return bound, waiting
 
-    def _remember(self, key: Key, controller: OwnerReference) -> None:
-        shape = self._shape_of(key.namespace, key.name)
-        requests = shape.requests if shape is not None else ()
+    def _remember(self, key: Key, controller: OwnerReference, *, has_node: bool) -> None:
         controllers = self._by_controller.setdefault(key.namespace, {})
         if controller.uid not in controllers:
             controllers[controller.uid] = _Controlled(controller, Counter())
-        controllers[controller.uid].pods[requests] += 1
+        requests = None
+        if has_node:
+            shape = self._shape_of(key.namespace, key.name)
+            requests = shape.requests if shape is not None else ()
+            controllers[controller.uid].bound[requests] += 1
+        else:
+            controllers[controller.uid].waiting += 1
         self._known[key] = (controller.uid, requests)
 
     def _forget(self, key: Key) -> None:
@@ -148,11 +157,14 @@ class BoundPods:
             return
         uid, requests = self._known.pop(key)
         controllers = self._by_controller[key.namespace]
-        pods = controllers[uid].pods
-        pods[requests] -= 1
-        if not pods[requests]:
-            del pods[requests]
-        if not pods:
+        found = controllers[uid]
+        if requests is None:
+            found.waiting -= 1
+        else:
+            found.bound[requests] -= 1
+            if not found.bound[requests]:
+                del found.bound[requests]
+        if not found.bound and not found.waiting:
             del controllers[uid]
         if not controllers:
             del self._by_controller[key.namespace]
@@ -167,13 +179,13 @@ def desired_of(assumed: AssumedWorkload) -> list[int]:
     ]
 
 
-def outstanding(assumed: AssumedWorkload, arrived: Sequence[int]) -> AssumedWorkload:
+def outstanding(assumed: AssumedWorkload, arrived: Arrived) -> AssumedWorkload:
     """The same promise without the replicas that are on a node already."""
-    if not arrived:
+    if not arrived.bound:
         return assumed
     components = tuple(
         Component(each.name, min(each.replicas, max(0, limit - here)), each.requirements)
-        for each, limit, here in zip(assumed.components, desired_of(assumed), arrived, strict=True)
+        for each, limit, here in zip(assumed.components, desired_of(assumed), arrived.bound, strict=True)
     )
     return AssumedWorkload(assumed.namespace, components, assumed.workload)
 

@@ -39,7 +39,7 @@ class Question:
     snapshot: Snapshot
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
-    arrived: Arrived = ()
+    arrived: Sequence[Arrived] = ()
 
     @property
     def for_sets(self) -> bool:

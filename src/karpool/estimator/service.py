@@ -6,7 +6,7 @@ callers the answers of all other clusters, so whatever is not the request's own
 fault is answered with -1, "cannot tell".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -125,7 +125,7 @@ class Service:
         self,
         call: Call,
         read: Decoder,
-        write: Callable[[int, Arrived], bytes],
+        write: Callable[[int, Sequence[Arrived]], bytes],
         data: bytes,
         context: Context,
     ) -> bytes:
@@ -140,7 +140,7 @@ class Service:
             log.info("slow request", call=call, took_ms=round(seconds * 1000, 1), bytes=len(data))
         return write(answer, arrived)
 
-    async def _estimate(self, request: EstimateRequest) -> tuple[int, Arrived]:
+    async def _estimate(self, request: EstimateRequest) -> tuple[int, Sequence[Arrived]]:
         member = self._member(request.cluster)
         if reason := member.not_ready():
             if self._patient:

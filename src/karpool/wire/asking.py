@@ -34,7 +34,7 @@ class Answer:
     """`arrived` is empty when the server does not say: a Go server, or one without overcommit protection."""
 
     value: int
-    arrived: Arrived = ()
+    arrived: tuple[Arrived, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def read_unschedulable(data: bytes) -> int:
     return parse(pb.UnschedulableReplicasResponse, data).unschedulable_replicas
 
 
-def _arrived(messages: Iterable[pb.Arrived]) -> Arrived:
-    return tuple(tuple(each.bound) for each in messages)
+def _arrived(messages: Iterable[pb.Arrived]) -> tuple[Arrived, ...]:
+    return tuple(Arrived(tuple(each.bound), each.waiting) for each in messages)
 
 
 def _component(component: Component) -> pb.Component:

@@ -6,7 +6,6 @@ and constraints are compiled once, into a `PodShape`; text that cannot be
 understood raises `Invalid` naming the field.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from karpool.model.karmada.replica_requirements import (
@@ -64,6 +63,17 @@ class AssumedWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """What there is of an assumed workload: replicas on a node, of each component, and those without one.
+
+    `bound` is empty when nobody can tell whose pods are meant.
+    """
+
+    bound: tuple[int, ...] = ()
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicasRequest:
     """How many replicas fit? `requirements` None is not the same as empty ones: see the quota plugin."""
 
@@ -108,5 +118,3 @@ class UnschedulableRequest:
 
 
 EstimateRequest = ReplicasRequest | ComponentSetsRequest
-# For each assumed workload, for each of its components: replicas that are on a node. Empty: not known.
-Arrived = Sequence[Sequence[int]]

@@ -81,12 +81,12 @@ def read_unschedulable(data: bytes) -> UnschedulableRequest:
     return UnschedulableRequest(message.cluster, resource, message.unschedulable_threshold)
 
 
-def write_replicas(amount: int, arrived: Arrived = ()) -> bytes:
+def write_replicas(amount: int, arrived: Iterable[Arrived] = ()) -> bytes:
     message = pb.MaxAvailableReplicasResponse(max_replicas=saturated(amount), arrived=_arrived(arrived))
     return message.SerializeToString()
 
 
-def write_component_sets(amount: int, arrived: Arrived = ()) -> bytes:
+def write_component_sets(amount: int, arrived: Iterable[Arrived] = ()) -> bytes:
     message = pb.MaxAvailableComponentSetsResponse(max_sets=saturated(amount), arrived=_arrived(arrived))
     return message.SerializeToString()
 
@@ -95,8 +95,8 @@ def write_unschedulable(amount: int) -> bytes:
     return pb.UnschedulableReplicasResponse(unschedulable_replicas=saturated(amount)).SerializeToString()
 
 
-def _arrived(arrived: Arrived) -> list[pb.Arrived]:
-    return [pb.Arrived(bound=map(saturated, each)) for each in arrived]
+def _arrived(arrived: Iterable[Arrived]) -> list[pb.Arrived]:
+    return [pb.Arrived(bound=map(saturated, each.bound), waiting=saturated(each.waiting)) for each in arrived]
 
 
 def saturated(amount: int) -> int:

@@ -183,10 +183,12 @@ class WorkloadReference(_message.Message):
     def __init__(self, api_version: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., desired: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Arrived(_message.Message):
-    __slots__ = ("bound",)
+    __slots__ = ("bound", "waiting")
     BOUND_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     bound: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, bound: _Optional[_Iterable[int]] = ...) -> None: ...
+    waiting: int
+    def __init__(self, bound: _Optional[_Iterable[int]] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class NodeSelector(_message.Message):
     __slots__ = ("node_selector_terms",)
