@@ -26,6 +26,11 @@ _COMMANDS: Table = {
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
     "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),
+    "verify-policy": (
+        "karpool.cli.verify_policy",
+        "verify_policy",
+        "Check what the Balanced consolidation policy promises.",
+    ),
     "version": ("karpool.cli.version", "version", "Print the version."),
 }
 

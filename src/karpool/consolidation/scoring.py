@@ -63,7 +63,8 @@ def _ratio(savings_fraction: float, disruption_fraction: float) -> float:
         return 0.0
     if disruption_fraction <= 0:
         return math.inf
-    return savings_fraction / disruption_fraction
+    found = savings_fraction / disruption_fraction
+    return 0.0 if math.isnan(found) else found  # both overflowed
 
 
 def _finite(amount: float) -> float:
@@ -75,11 +76,11 @@ def score_columns(savings: Floats, disruption: Floats, totals: PoolTotals) -> Fl
     """The scores of many moves of one pool, equal to `score_move` of each."""
     if not (totals.cost_per_hour > 0 and totals.disruption > 0):
         return np.zeros_like(savings)
-    gain = np.where(np.isfinite(savings), savings, 0.0) / totals.cost_per_hour
-    pain = np.where(np.isfinite(disruption), disruption, 0.0) / totals.disruption
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
+        gain = np.where(np.isfinite(savings), savings, 0.0) / totals.cost_per_hour
+        pain = np.where(np.isfinite(disruption), disruption, 0.0) / totals.disruption
         found = np.where(pain <= 0, np.inf, gain / pain)
-    result: Floats = np.where(gain <= 0, 0.0, found)
+    result: Floats = np.where((gain <= 0) | np.isnan(found), 0.0, found)
     return result
 
 

@@ -21,6 +21,7 @@ from karpool.model.pod import Pod
 NODE_COST = 1.0
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def pod_cost(pod: Pod) -> float:

@@ -1,0 +1,75 @@
+import pytest
+
+from karpool.consolidation.policy import (
+    POLICY_ANNOTATION,
+    THRESHOLD_ANNOTATION,
+    Policy,
+    PolicyName,
+    PolicyOverride,
+    policy_of,
+)
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import NodePool
+from karpool.model.meta import convert
+
+BALANCED = PolicyName.BALANCED
+
+
+def pool(field=None, **annotations):
+    spec = {"disruption": {"consolidationPolicy": field}} if field else {}
+    return convert({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}, NodePool)
+
+
+def annotated(policy=None, threshold=None, field=None):
+    given = {POLICY_ANNOTATION: policy, THRESHOLD_ANNOTATION: threshold}
+    return pool(field, **{key: value for key, value in given.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("given", "override", "expected"),
+    [
+        pytest.param(
+            pool(), PolicyOverride(), Policy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED, 2, "field"), id="default"
+        ),
+        pytest.param(pool("Balanced"), PolicyOverride(), Policy(BALANCED, 2, "field"), id="field"),
+        pytest.param(
+            annotated("Balanced", "3", "WhenEmpty"),
+            PolicyOverride(),
+            Policy(BALANCED, 3, "annotation"),
+            id="both",
+        ),
+        pytest.param(
+            annotated(None, "1", "Balanced"), PolicyOverride(), Policy(BALANCED, 1, "field"), id="only k"
+        ),
+        pytest.param(
+            annotated("WhenEmpty", "3"),
+            PolicyOverride(BALANCED),
+            Policy(BALANCED, 3, "flag"),
+            id="flag and k",
+        ),
+        pytest.param(
+            annotated("nonsense", "9"),
+            PolicyOverride(BALANCED, 1),
+            Policy(BALANCED, 1, "flag"),
+            id="all flags",
+        ),
+    ],
+)
+def test_the_first_that_says_it_decides(given, override, expected):
+    assert policy_of(given, override) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        pytest.param(annotated("balanced"), POLICY_ANNOTATION, id="case matters"),
+        pytest.param(annotated("Balanced", "4"), THRESHOLD_ANNOTATION, id="too large"),
+        pytest.param(annotated("Balanced", "2.0"), THRESHOLD_ANNOTATION, id="no whole number"),
+        pytest.param(annotated("Balanced", ""), THRESHOLD_ANNOTATION, id="empty"),
+        pytest.param(pool("Whenever"), "consolidationPolicy", id="a field that the schema would refuse"),
+    ],
+)
+def test_what_cannot_be_used_names_its_place(given, path):
+    with pytest.raises(Invalid) as error:
+        policy_of(given)
+    assert path in str(error.value)

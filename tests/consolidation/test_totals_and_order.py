@@ -1,0 +1,118 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karpool.consolidation.prices import cheapest, worst_launch_price
+from karpool.consolidation.ranking import interleaved, order, saving_ratio
+from karpool.consolidation.totals import PoolNode, PoolTotals, node_cost, pool_totals, totals_by_code
+from karpool.model.catalogue import Offering
+from karpool.model.meta import convert
+from karpool.model.pod import Pod
+
+nodes = st.lists(
+    st.builds(
+        PoolNode,
+        pool=st.sampled_from("abc"),
+        disruption=st.floats(1, 1000),
+        price_per_hour=st.none() | st.floats(0, 100) | st.just(math.nan),
+    ),
+    max_size=12,
+)
+
+
+@given(nodes, st.randoms())
+def test_pool_totals_do_not_depend_on_the_order_of_nodes(found, rng):
+    shuffled = list(found)
+    rng.shuffle(shuffled)
+
+    assert pool_totals(shuffled) == pool_totals(found)
+
+
+@given(nodes)
+def test_columns_add_up_to_the_same(found):
+    codes = np.array(["abc".index(node.pool) for node in found], dtype=np.int64)
+    prices = np.array(
+        [math.nan if p.price_per_hour is None else p.price_per_hour for p in found], dtype=float
+    )
+    costs = np.array([node.disruption for node in found], dtype=float)
+
+    assert totals_by_code(codes, costs, prices, list("abc")) == pool_totals(found)
+
+
+def test_an_unknown_price_does_not_poison_a_total():
+    found = pool_totals([PoolNode("a", 2, 1.5), PoolNode("a", 3, None), PoolNode("a", 1, math.nan)])
+
+    assert found == {"a": PoolTotals(1.5, 6, nodes=3, unpriced=2)}
+
+
+def test_a_claim_without_a_node_counts_as_one():
+    assert pool_totals([PoolNode("a", node_cost([]), 1.0)])["a"].disruption == 1.0
+
+
+def pod(**spec):
+    return convert({"metadata": {"name": "p", "annotations": spec.pop("annotations", {})}, "spec": spec}, Pod)
+
+
+def test_pods_that_cost_nothing_do_not_make_a_node_cheaper():
+    free = pod(priority=-(10**9))
+    assert node_cost([free, free, pod()]) == 2.0
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(0, 10), st.floats(1, 100)), max_size=10))
+def test_nodes_are_in_the_order_of_their_ratio(entries):
+    names = [f"n{index}" for index in range(len(entries))]
+    prices = np.array([math.nan if price is None else price for price, _ in entries], dtype=float)
+    costs = np.array([cost for _, cost in entries], dtype=float)
+
+    found = order(names, prices, costs).tolist()
+
+    assert sorted(found) == list(range(len(entries)))
+    ratios = [saving_ratio(*entries[row]) for row in found]
+    assert ratios == sorted(ratios, reverse=True)
+
+
+def test_equal_nodes_are_in_the_order_of_their_names():
+    found = order(["b", "c", "a"], np.ones(3), np.ones(3)).tolist()
+    assert found == [2, 0, 1]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 4)),
+    st.lists(st.sampled_from("abcdx"), unique=True),
+)
+def test_pools_take_turns_and_nobody_is_left_out(sizes, first):
+    groups = {pool: [f"{pool}{number}" for number in range(size)] for pool, size in sizes.items()}
+
+    found = interleaved(groups, first)
+
+    assert sorted(found) == sorted(name for group in groups.values() for name in group)
+    rounds = [int(name[1:]) for name in found]
+    assert rounds == sorted(rounds)
+
+
+def offering(price, capacity_type="on-demand", zone="z1", available=True):
+    return Offering(zone, capacity_type, price, available)
+
+
+def everything(_):
+    return True
+
+
+@pytest.mark.parametrize(
+    ("offerings", "worst", "best"),
+    [
+        pytest.param([], None, None, id="none"),
+        pytest.param([offering(0.2, "spot"), offering(0.9)], 0.2, 0.2, id="spot comes before on-demand"),
+        pytest.param([offering(0.2, "spot"), offering(0.5, "spot", "z2")], 0.5, 0.2, id="the dearest zone"),
+        pytest.param([offering(0.2, "spot", available=False), offering(0.9)], 0.9, 0.9, id="out of stock"),
+        pytest.param(
+            [offering(0.2), offering(None, zone="z2")], None, 0.2, id="an unknown price may be worse"
+        ),
+    ],
+)
+def test_prices_of_a_launch(offerings, worst, best):
+    assert worst_launch_price(offerings, everything) == worst
+    assert cheapest(offerings, everything) == best
