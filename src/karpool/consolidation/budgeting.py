@@ -1,0 +1,170 @@
+"""How many nodes of a pool may go now: budgets, limits per window of time, and opening hours.
+
+Nodes that are not ready or leave already count against a budget whatever its reason, as
+upstream. A budget or annotation that cannot be read closes its own pool and no other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from karpool.consolidation.plan import DisruptionReason, Why
+from karpool.consolidation.settings import PlanSettings, PoolSettings, Rate, any_open
+from karpool.consolidation.view import ClusterView, Disturbance, Machine
+from karpool.model.budgets import UNBOUNDED, allowed, budgets_of, granted
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import DEFAULT_DISRUPTION, Budget, NodePool
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`counted` nodes of a pool are initialised; `consuming` of them are down or leave."""
+
+    counted: int = 0
+    consuming: int = 0
+
+
+def use_of(machines: Iterable[Machine], in_flight: Iterable[str] = ()) -> dict[str, Use]:
+    """By pool."""
+    going = frozenset(in_flight)
+    counted: dict[str, int] = {}
+    consuming: dict[str, int] = {}
+    for each in machines:
+        claim, node, pool = each.claim, each.node, each.pool
+        if claim is None or node is None or not pool or not each.is_initialized:
+            continue
+        if claim.is_true("InstanceTerminating"):
+            continue
+        counted[pool] = counted.get(pool, 0) + 1
+        if not node.is_ready or each.is_leaving or node.name in going:
+            consuming[pool] = consuming.get(pool, 0) + 1
+    return {pool: Use(number, consuming.get(pool, 0)) for pool, number in counted.items()}
+
+
+def remaining(budgets: Sequence[Budget], use: Use, reason: str, now: float) -> int:
+    return max(0, allowed(budgets, use.counted, reason, now) - use.consuming)
+
+
+@dataclass(slots=True)
+class RateLeft:
+    rate: Rate
+    left: int
+    pool: str = ""  # empty: of all pools together
+
+    def refusal(self, nodes: int) -> Iterable[Why]:
+        if self.left < nodes:
+            whose = f"nodepool {self.pool}" if self.pool else "the cluster"
+            message = f"{whose} may lose {self.rate}, and {self.left} of them are left"
+            yield Why("rate", message, whose if self.pool else "")
+
+
+@dataclass(slots=True)
+class PoolAllowance:
+    """What is left of one pool's permission."""
+
+    pool: str
+    left: dict[str, int]  # by disruption reason
+    limits: Mapping[str, Why]  # what each reason's number comes from
+    closed: tuple[Why, ...] = ()
+    rate: RateLeft | None = None
+
+    def refusal(self, reason: DisruptionReason, nodes: int) -> Iterable[Why]:
+        yield from self.closed
+        if self.left[reason] < nodes:
+            yield self.limits[reason]
+        if self.rate is not None:
+            yield from self.rate.refusal(nodes)
+
+
+@dataclass(slots=True)
+class Permission:
+    """Counted down as moves are taken into a plan."""
+
+    pools: dict[str, PoolAllowance]
+    rates: list[RateLeft]
+
+    def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
+        """Why so many nodes of these pools may not go now; empty when they may."""
+        found = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
+        found += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
+        return tuple(dict.fromkeys(found))
+
+    def take(self, nodes: Mapping[str, int]) -> None:
+        for pool, number in nodes.items():
+            own = self.pools[pool]
+            # A node that goes for one reason is one that is gone for the others as well.
+            own.left = {reason: left - number for reason, left in own.left.items()}
+            if own.rate is not None:
+                own.rate.left -= number
+        for rate in self.rates:
+            rate.left -= sum(nodes.values())
+
+
+def permission(
+    view: ClusterView, settings: PlanSettings, pools: Mapping[str, PoolSettings], now: float
+) -> Permission:
+    """For every pool whose settings can be understood."""
+    uses = use_of(view.machines, view.in_flight)
+    closed_for_all = _closed_for_all(view, settings, now)
+    found: dict[str, PoolAllowance] = {}
+    for name, own in pools.items():
+        use = uses.get(name, Use())
+        budgets = own.budgets if own.budgets is not None else _budgets(view.pool_objects[name])
+        heeds = settings.heed_budgets
+        found[name] = PoolAllowance(
+            name,
+            {
+                reason: remaining(budgets, use, reason, now) if heeds else UNBOUNDED
+                for reason in DisruptionReason
+            },
+            {reason: _limit(name, budgets, use, reason, now) for reason in DisruptionReason},
+            (*closed_for_all, *_closed(name, own, now)),
+            None if own.rate is None else _rate_left(own.rate, view.recent, now, name),
+        )
+    return Permission(found, [_rate_left(rate, view.recent, now) for rate in settings.rates])
+
+
+def _rate_left(rate: Rate, recent: Iterable[Disturbance], now: float, pool: str = "") -> RateLeft:
+    taken = sum(each.at > now - rate.seconds and pool in ("", each.pool) for each in recent)
+    return RateLeft(rate, max(0, rate.nodes - taken), pool)
+
+
+def _budgets(pool: NodePool) -> Sequence[Budget]:
+    return budgets_of(pool.spec.disruption or DEFAULT_DISRUPTION)
+
+
+def _closed_for_all(view: ClusterView, settings: PlanSettings, now: float) -> list[Why]:
+    found = [view.stop] if view.stop is not None else []
+    if not any_open(settings.windows, now):
+        shown = "; ".join(window.text for window in settings.windows)
+        found.append(Why("window", f"no maintenance window is open ({shown})"))
+    return found
+
+
+def _closed(name: str, own: PoolSettings, now: float) -> Iterable[Why]:
+    if own.stopped:
+        yield Why("stopped", f"nodepool {name} is stopped by its annotation", f"nodepool {name}")
+    if not any_open(own.windows, now):
+        shown = "; ".join(window.text for window in own.windows)
+        yield Why("window", f"no maintenance window of nodepool {name} is open ({shown})", f"nodepool {name}")
+
+
+def _limit(name: str, budgets: Sequence[Budget], use: Use, reason: str, now: float) -> Why:
+    """The budget that decides, in words."""
+    where = f"nodepool {name}"
+    try:
+        values = [
+            (granted(budget, use.counted, now), budget.nodes)
+            for budget in budgets
+            if budget.reasons is None or reason in budget.reasons
+        ]
+        for budget in budgets:
+            granted(budget, use.counted, now)
+    except Invalid as error:
+        message = f"{where} has a budget that cannot be read and closes it: {error}"
+        return Why("budget_unreadable", message, where)
+    number, text = min(values, default=(UNBOUNDED, "none"))
+    message = (
+        f"budget {text} of {where} allows {number} of {use.counted} nodes for {reason}, "
+        f"and {use.consuming} are down or leave already"
+    )
+    return Why("budget", message, where)

@@ -1,0 +1,265 @@
+"""Which nodes of a cluster may go as empty ones, which may be consolidated, and what holds the others.
+
+Gathers each node's facts for the rules of `eligibility`; rules of our own (young
+nodes, pods that start, utilisation) come after those. Also says which nodes may
+receive pods, which is a question of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from karpool.consolidation.eligibility import (
+    Method,
+    NodeFacts,
+    blocked,
+    initialized_at,
+    is_under_window,
+    refused,
+)
+from karpool.consolidation.plan import Held, Why
+from karpool.consolidation.pod_facts import NONE, SEVERAL, moment
+from karpool.consolidation.policy import Policy, policy_of
+from karpool.consolidation.settings import PlanSettings, PoolSettings, pool_settings
+from karpool.consolidation.totals import is_empty
+from karpool.consolidation.view import (
+    ACTIVE,
+    EVICTABLE,
+    RESCHEDULABLE,
+    STARTING,
+    UNREADY,
+    ClusterView,
+    Machine,
+)
+from karpool.model import durations
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import CAPACITY_TYPE, DEFAULT_DISRUPTION, DO_NOT_DISRUPT, NODEPOOL, NodeClaim
+from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.resources import CPU, MEMORY
+from karpool.state.columns import Bools, Int64s
+
+CONSOLIDATABLE = "Consolidatable"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """A pool's settings and policy, read once; `problem` closes it."""
+
+    settings: PoolSettings = field(default_factory=PoolSettings)
+    policy: Policy | None = None
+    wait: str = "0s"
+    wait_empty: str = "0s"
+    uses_condition: bool = True  # Karpenter's own condition must agree
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The nodes that may go as empty ones, those that may be consolidated, and the reasons of all others.
+
+    `targets` are rows that may receive pods.
+    """
+
+    empty: Int64s
+    candidates: Int64s
+    held: Mapping[int, tuple[Why, ...]]
+    targets: Bools
+    rules: Mapping[str, PoolRules]
+    stray: tuple[Held, ...] = ()  # claims without a node
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        return {name: rules.policy for name, rules in self.rules.items() if rules.policy is not None}
+
+
+def read_pools(view: ClusterView, settings: PlanSettings) -> dict[str, PoolRules]:
+    """One pool that cannot be understood is closed; the others are not."""
+    found: dict[str, PoolRules] = {}
+    for name, pool in view.pool_objects.items():
+        if name in view.broken_pools:
+            found[name] = PoolRules(problem=view.broken_pools[name])
+            continue
+        try:
+            own = pool_settings(pool)
+            policy = policy_of(pool, settings.override)
+            wait = own.consolidate_after or (pool.spec.disruption or DEFAULT_DISRUPTION).consolidate_after
+            durations.seconds_or_never(wait)
+        except Invalid as error:
+            found[name] = PoolRules(problem=str(error))
+            continue
+        found[name] = PoolRules(
+            own,
+            policy,
+            wait,
+            own.consolidate_after_empty or wait,
+            uses_condition=own.consolidate_after is None and own.consolidate_after_empty is None,
+        )
+    return found
+
+
+def judge(view: ClusterView, settings: PlanSettings, now: float) -> Judged:
+    return _Judge(view, settings, now).judged()
+
+
+class _Judge:
+    def __init__(self, view: ClusterView, settings: PlanSettings, now: float) -> None:
+        self._view, self._settings, self._now = view, settings, now
+        self._rules = read_pools(view, settings)
+        self._types = view.offerings.catalogue.types
+        pods = view.pods
+        active = (pods.flags & ACTIVE) != 0
+        self._protecting = _first_by_row(view, active & (pods.protected_until > now))
+        self._held = _first_by_row(view, self._held_pods())
+        self._starting = _first_by_row(
+            view, (pods.flags & (STARTING | RESCHEDULABLE)) == STARTING | RESCHEDULABLE
+        )
+        self._last_event = np.zeros(view.snapshot.n)
+        np.maximum.at(self._last_event, pods.rows, np.where(pods.since <= now, pods.since, 0.0))
+        self._use = _use(view)
+
+    def _held_pods(self) -> Bools:
+        view, pods = self._view, self._view.pods
+        none_allowed = np.array([budget.disruptions_allowed <= 0 for budget in view.budgets] or [False])
+        frees = np.array([budget.frees_unready_pods for budget in view.budgets] or [False])
+        number = np.maximum(pods.budget, 0)
+        unready = (pods.flags & UNREADY) != 0
+        one = (pods.budget >= 0) & none_allowed[number] & ~(frees[number] & unready)
+        found: Bools = ((pods.flags & EVICTABLE) != 0) & (one | (pods.budget == SEVERAL))
+        return found
+
+    def judged(self) -> Judged:
+        view = self._view
+        empty: list[int] = []
+        candidates: list[int] = []
+        held: dict[int, tuple[Why, ...]] = {}
+        costs = view.node_costs.tolist()
+        targets = np.ones(view.snapshot.n, dtype=np.bool_)
+        for row, machine in enumerate(view.machines):
+            facts = self._facts(row, machine, is_empty(costs[row]))
+            targets[row] = self._is_target(row, machine)
+            method = Method.EMPTINESS if facts.empty else Method.CONSOLIDATION
+            why = blocked(facts, method) or refused(facts, method) or self._own_rules(row, machine, facts)
+            if why is not None:
+                held[row] = (why,)
+            else:
+                (empty if facts.empty else candidates).append(row)
+        return Judged(
+            np.array(empty, dtype=np.int64),
+            np.array(candidates, dtype=np.int64),
+            held,
+            targets,
+            self._rules,
+            tuple(self._stray()),
+        )
+
+    def _stray(self) -> Iterable[Held]:
+        for machine in self._view.claims_without_node:
+            why = blocked(NodeFacts(name=machine.name, pool=machine.pool, has_node=False))
+            assert why is not None
+            yield Held(machine.name, machine.pool, machine.price_per_hour, 1.0, (why,))
+
+    def _facts(self, row: int, machine: Machine, empty: bool) -> NodeFacts:
+        view, claim, node = self._view, machine.claim, machine.node
+        assert node is not None
+        labels = node.labels
+        pool = labels.get(NODEPOOL, "")
+        rules = self._rules.get(pool)
+        protecting, held_pod = self._protecting[row], self._held[row]
+        return NodeFacts(
+            name=node.name,
+            pool=pool,
+            in_queue=node.name in view.in_flight,
+            managed=claim is not None,
+            initialized=machine.is_initialized,
+            deleting=machine.is_leaving,
+            nominated=node.name in view.nominated,
+            do_not_disrupt=node.annotations.get(DO_NOT_DISRUPT) == "true",
+            pool_exists=rules is not None,
+            pool_problem=rules.problem if rules is not None else "",
+            protecting_pod=view.pods.keys[protecting] if protecting >= 0 else "",
+            held_pod=view.pods.keys[held_pod] if held_pod >= 0 else "",
+            held_by=self._held_by(held_pod) if held_pod >= 0 else "",
+            is_static=pool in view.pools and view.pools[pool].is_static,
+            instance_type=labels.get(INSTANCE_TYPE, ""),
+            type_known=labels.get(INSTANCE_TYPE, "") in self._types,
+            capacity_type=labels.get(CAPACITY_TYPE, ""),
+            zone=labels.get(ZONE, ""),
+            consolidation_disabled=rules is not None and self._wait(rules, empty) == durations.NEVER,
+            empty=empty,
+            moves_pods=rules is None or rules.policy is None or rules.policy.moves_pods,
+            consolidatable=claim is None or rules is None or self._is_quiet(row, claim, rules, empty),
+            drifted=claim is not None and claim.is_true("Drifted"),
+            has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
+        )
+
+    def _held_by(self, pod: int) -> str:
+        pods, number = self._view.pods, int(self._view.pods.budget[pod])
+        return ", ".join(pods.several[pod]) if number == SEVERAL else self._view.budgets[number].name
+
+    @staticmethod
+    def _wait(rules: PoolRules, empty: bool) -> str:
+        return rules.wait_empty if empty else rules.wait
+
+    def _is_quiet(self, row: int, claim: NodeClaim, rules: PoolRules, empty: bool) -> bool:
+        """Karpenter's condition, and the pods themselves: the condition may lag behind them."""
+        if not self._settings.protect_young_sources or rules.problem:
+            return True
+        if rules.uses_condition and not claim.is_true(CONSOLIDATABLE):
+            return False
+        return not self._under_window(row, claim, self._wait(rules, empty))
+
+    def _under_window(self, row: int, claim: NodeClaim, wait: str) -> bool:
+        last = max(moment(claim.status.last_pod_event_time) or 0.0, float(self._last_event[row]))
+        return is_under_window(wait, initialized_at(claim), last or None, self._now)
+
+    def _is_target(self, row: int, machine: Machine) -> bool:
+        """Whether pods of other nodes may be sent there."""
+        claim, node = machine.claim, machine.node
+        assert node is not None
+        if machine.is_leaving or node.name in self._view.in_flight:
+            return False
+        if claim is None:
+            return NODEPOOL not in node.labels or machine.is_initialized
+        if not machine.is_initialized:
+            return False
+        rules = self._rules.get(machine.pool)
+        if not self._settings.protect_young_targets or rules is None or rules.problem:
+            return True
+        return not self._under_window(row, claim, rules.wait)
+
+    def _own_rules(self, row: int, machine: Machine, facts: NodeFacts) -> Why | None:
+        settings, claim = self._settings, machine.claim
+        if settings.min_age_seconds and claim is not None:
+            age = self._now - (initialized_at(claim) or self._now)
+            if age < settings.min_age_seconds:
+                return Why(
+                    "young", f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s"
+                )
+        if settings.protect_starting_pods and self._starting[row] >= 0:
+            pod = self._view.pods.keys[self._starting[row]]
+            return Why("pod_starting", f"pod {pod} is still starting there", f"pod {pod}")
+        if settings.most_use is not None and not facts.empty and self._use[row] > settings.most_use:
+            used = f"{self._use[row]:.0%} of it are used, more than {settings.most_use:.0%}"
+            return Why("well_used", used)
+        return None
+
+
+def _first_by_row(view: ClusterView, chosen: Bools) -> list[int]:
+    """By row, the first pod that is chosen; -1: none."""
+    found = np.full(view.snapshot.n, NONE, dtype=np.int64)
+    pods = np.flatnonzero(chosen)[::-1]
+    found[view.pods.rows[pods]] = pods
+    rows: list[int] = found.tolist()
+    return rows
+
+
+def _use(view: ClusterView) -> list[float]:
+    """By row, the larger share of cpu and memory that is asked for."""
+    snapshot = view.snapshot
+    shares = []
+    for name in (CPU, MEMORY):
+        whole = snapshot.allocatable(name).astype(np.float64)
+        shares.append(np.where(whole > 0, 1.0 - snapshot.free(name) / np.maximum(whole, 1.0), 0.0))
+    most: list[float] = np.maximum(*shares).tolist()
+    return most

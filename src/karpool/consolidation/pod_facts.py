@@ -1,0 +1,218 @@
+"""What consolidation needs to know of pods, worked out once per version of a pod.
+
+`table` joins it to a snapshot: the snapshot says where a pod is and what it asks for,
+this says what moving it costs and what speaks against it.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from math import inf
+
+import numpy as np
+
+from karpool.consolidation.totals import pod_cost
+from karpool.consolidation.view import (
+    ACTIVE,
+    EVICTABLE,
+    RESCHEDULABLE,
+    STARTING,
+    UNREADY,
+    PodTable,
+)
+from karpool.kube.clock import parse_rfc3339
+from karpool.kube.resource import Key
+from karpool.model import disruption
+from karpool.model.disruption import DisruptionBudget
+from karpool.model.errors import Invalid
+from karpool.model.meta import condition
+from karpool.model.pod import Pod
+from karpool.state.columns import Int32s, read_only
+from karpool.state.snapshot import Snapshot
+
+NONE = -1
+SEVERAL = -2
+Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
+
+
+def moment(text: str | None) -> float | None:
+    """None when it is not there or cannot be read."""
+    try:
+        return parse_rfc3339(text) if text else None
+    except ValueError:
+        return None
+
+
+def protected_until(pod: Pod) -> float:
+    """Until when the pod's own wish holds; 0 when it has none. A pod that has not started is protected."""
+    try:
+        seconds = disruption.protected_seconds(pod)
+    except Invalid:
+        return 0.0
+    if seconds <= 0:
+        return 0.0
+    started = moment(pod.status.start_time)
+    return inf if started is None else started + seconds
+
+
+def flags_of(pod: Pod) -> int:
+    ready = condition(pod.status.conditions, "Ready")
+    return (
+        RESCHEDULABLE * disruption.is_reschedulable(pod)
+        | ACTIVE * disruption.is_active(pod)
+        | EVICTABLE * disruption.is_evictable(pod, protected=False)
+        | UNREADY * (ready is not None and ready.status == "False")
+        | STARTING * (pod.status.phase == "Pending" and not pod.is_terminating)
+    )
+
+
+class PodFacts:
+    def __init__(self) -> None:
+        self._slot_of: dict[str, int] = {}
+        self._spare: list[int] = []
+        self._costs = array("d")
+        self._flags = array("B")
+        self._protected = array("d")
+        self._since = array("d")
+        self._groups = array("l")
+        self._group_ids: dict[Group, int] = {}
+        self._wishes: dict[str, str] = {}  # do-not-disrupt annotations that are ignored
+        self._nominated: dict[str, str] = {}  # waiting pod to node
+        self._waiting: dict[str, None] = {}
+
+    def put(self, key: Key, pod: Pod) -> None:
+        if pod.is_terminal:
+            self.drop(key)
+            return
+        name = str(key)
+        slot = self._slot_of.get(name)
+        if slot is None:
+            slot = self._slot_of[name] = self._spare.pop() if self._spare else self._grow()
+        self._costs[slot] = pod_cost(pod)
+        self._flags[slot] = flags_of(pod)
+        self._protected[slot] = protected_until(pod)
+        self._since[slot] = _last_event(pod)
+        labels = pod.metadata.labels
+        group = pod.metadata.namespace, frozenset(labels.items()) if labels else _NO_LABELS
+        self._groups[slot] = self._group_ids.setdefault(group, len(self._group_ids))
+        self._note(name, pod)
+
+    def _note(self, name: str, pod: Pod) -> None:
+        for known in (self._wishes, self._nominated, self._waiting):
+            known.pop(name, None)
+        try:
+            disruption.protected_seconds(pod)
+        except Invalid as error:
+            self._wishes[name] = str(error)
+        if not pod.spec.node_name and not pod.is_terminating:
+            if pod.status.nominated_node_name:
+                self._nominated[name] = pod.status.nominated_node_name
+            if disruption.is_provisionable(pod):
+                self._waiting[name] = None
+
+    def drop(self, key: Key) -> None:
+        name = str(key)
+        for known in (self._wishes, self._nominated, self._waiting):
+            known.pop(name, None)
+        slot = self._slot_of.pop(name, None)
+        if slot is not None:
+            self._spare.append(slot)
+
+    def _grow(self) -> int:
+        for column in (self._costs, self._protected, self._since):
+            column.append(0.0)
+        self._flags.append(0)
+        self._groups.append(0)
+        return len(self._costs) - 1
+
+    # Reading
+
+    def problems(self) -> Iterable[str]:
+        return (f"Pod {name}: {why}" for name, why in self._wishes.items())
+
+    def nominated(self) -> frozenset[str]:
+        return frozenset(self._nominated.values())
+
+    def pending(self, snapshot: Snapshot) -> list[str]:
+        return [name for name in self._waiting if name in snapshot.pending]
+
+    def table(self, snapshot: Snapshot, budgets: Sequence[DisruptionBudget]) -> PodTable:
+        """Pods of the snapshot that were not seen here count as ordinary ones that do not move."""
+        keys: list[str] = []
+        shapes: list[int] = []
+        counts = np.zeros(snapshot.n + 1, dtype=np.int64)
+        for row in range(snapshot.n):
+            pods = snapshot.pods_on(row)
+            counts[row + 1] = len(pods)
+            keys += pods.keys()
+            shapes += pods.values()
+        starts = np.cumsum(counts)
+        find = self._slot_of.get
+        slots = np.fromiter((find(key, NONE) for key in keys), dtype=np.int64, count=len(keys))
+        known, slots = slots >= 0, np.maximum(slots, 0)
+
+        def column(values: array[float] | array[int], dtype: type[np.generic], missing: float) -> np.ndarray:
+            whole = np.array(values, dtype=dtype) if len(values) else np.zeros(1, dtype=dtype)
+            return read_only(np.where(known, whole[slots], np.array(missing, dtype=dtype)))
+
+        group = column(self._groups, np.int64, NONE)
+        budget_of_group, several_of_group = self._selected_by(budgets)
+        budget = np.where(group >= 0, budget_of_group[np.maximum(group, 0)], NONE).astype(np.int32)
+        several = {
+            int(pod): tuple(budgets[each].name for each in several_of_group[int(group[pod])])
+            for pod in np.flatnonzero(budget == SEVERAL)
+        }
+        return PodTable(
+            keys=keys,
+            rows=read_only(np.repeat(np.arange(snapshot.n, dtype=np.int32), counts[1:])),
+            shapes=read_only(np.array(shapes, dtype=np.int32)),
+            costs=column(self._costs, np.float64, 1.0),
+            flags=column(self._flags, np.uint8, ACTIVE),
+            protected_until=column(self._protected, np.float64, 0.0),
+            budget=read_only(budget),
+            since=column(self._since, np.float64, 0.0),
+            starts=read_only(starts),
+            several=several,
+        )
+
+    def _selected_by(self, budgets: Sequence[DisruptionBudget]) -> tuple[Int32s, dict[int, list[int]]]:
+        """By group of pods: the budget that selects it, and all of them where they are several."""
+        found = np.full(max(len(self._group_ids), 1), NONE, dtype=np.int32)
+        several: dict[int, list[int]] = {}
+        by_namespace: dict[str, list[int]] = {}
+        for number, budget in enumerate(budgets):
+            by_namespace.setdefault(budget.namespace, []).append(number)
+        for (namespace, labels), group in self._group_ids.items():
+            in_namespace = by_namespace.get(namespace)
+            if not in_namespace:
+                continue
+            pairs = dict(labels)
+            chosen = [
+                number
+                for number in in_namespace
+                if (selector := budgets[number].selector) is not None and selector.matches(pairs)
+            ]
+            if len(chosen) == 1:
+                found[group] = chosen[0]
+            elif chosen:
+                found[group] = SEVERAL
+                several[group] = chosen
+        return found, several
+
+
+_NO_LABELS: frozenset[tuple[str, str]] = frozenset()
+
+
+def _last_event(pod: Pod) -> float:
+    """When it was last bound, started or told to end; what restarts a node's quiet time.
+
+    Daemons come with their node and do not.
+    """
+    if disruption.is_daemon(pod):
+        return 0.0
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    found = (
+        moment(pod.metadata.deletion_timestamp),
+        moment(scheduled.last_transition_time) if scheduled is not None else None,
+        moment(pod.status.start_time),
+    )
+    return max((at for at in found if at is not None), default=0.0)
