@@ -14,18 +14,16 @@ from karpool.kube.clock import Clock
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
-from karpool.model.meta import Condition, condition
 from karpool.model.node import INSTANCE_TYPE, Node
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
+from karpool.provisioning import claim_news
 from karpool.provisioning.expected import counted_capacity
-from karpool.provisioning.failures import Cause, Failures
-from karpool.provisioning.stock_outs import StockEvents, listed_values, moment, offer_of
+from karpool.provisioning.failures import Failures
+from karpool.provisioning.stock_outs import StockEvents, listed_values, moment
 
 log = structlog.get_logger(__name__)
 
-# Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
-_GIVEN_UP_SECONDS = 240.0
 _SAME_MAX = 10_000
 
 
@@ -151,27 +149,20 @@ class ClaimsAndNodes:
 
     def _observe(self, claim: NodeClaim, fact: ClaimFact, before: ClaimFact | None) -> None:
         """What a claim says about its pool."""
-        if not fact.pool:
-            return
-        self.failures.claimed(fact.pool, fact.created)
-        registered = condition(claim.status.conditions, "Registered")
-        if registered is not None and registered.status == "True":
-            self.failures.succeeded(fact.pool, offer_of(claim), self._at(registered))
-        launched = condition(claim.status.conditions, "Launched")
-        if launched is not None and launched.status != "True" and _says_why(launched):
-            message = f"{claim.name}: {launched.message}"
-            self.failures.failed(fact.pool, Cause.LAUNCH, self._at(launched), message)
+        claim_news.observe(claim, self.failures, fact.created, self._clock.now())
         if fact.going and before is not None and not before.going:
             self._given_up(claim.name, before, fact)
 
     def _given_up(self, name: str, before: ClaimFact, now: ClaimFact) -> None:
-        """A claim that goes after minutes without a node was given up by Karpenter."""
-        age = self._clock.now() - before.created
-        if before.going or before.registered or not before.pool or age < _GIVEN_UP_SECONDS:
-            return
-        cause = Cause.REGISTRATION if now.launched else Cause.LAUNCH
-        message = f"{name} was given up after {int(age)} s without a node"
-        self.failures.failed(before.pool, cause, self._clock.now(), message)
+        if not before.going and not before.registered:
+            claim_news.given_up(
+                name,
+                before.pool,
+                created=before.created,
+                launched=now.launched,
+                failures=self.failures,
+                now=self._clock.now(),
+            )
 
     def put_node(self, key: Key, node: Node) -> None:
         self.market.learn(node)
@@ -282,17 +273,9 @@ class ClaimsAndNodes:
             self._counted[key] = pool, amounts
             add(self._usage.setdefault(pool, {}), amounts)
 
-    def _at(self, found: Condition) -> float:
-        at = moment(found.last_transition_time)
-        return self._clock.now() if at is None else at
-
 
 def _mark(names: dict[str, None], name: str, there: bool) -> None:
     if there:
         names[name] = None
     else:
         names.pop(name, None)
-
-
-def _says_why(launched: Condition) -> bool:
-    return bool(launched.message) and launched.reason not in (None, "", "AwaitingReconciliation", "Launched")

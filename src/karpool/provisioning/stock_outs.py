@@ -27,10 +27,17 @@ _PATIENCE_SECONDS = 10.0
 class InvolvedObject(Wire, frozen=True):
     kind: str = ""
     name: str = ""
+    uid: str = ""
+
+
+class EventSource(Wire, frozen=True):
+    component: str = ""
 
 
 class Event(WireObject, frozen=True):
     involved_object: InvolvedObject = InvolvedObject()
+    source: EventSource | None = None
+    reporting_component: str = ""
     reason: str = ""
     message: str = ""
     first_timestamp: str | None = None

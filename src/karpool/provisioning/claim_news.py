@@ -1,0 +1,40 @@
+"""What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
+
+from karpool.model.karpenter import NodeClaim
+from karpool.model.meta import Condition, condition
+from karpool.provisioning.failures import Cause, Failures
+from karpool.provisioning.stock_outs import moment, offer_of
+
+# Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
+GIVEN_UP_SECONDS = 240.0
+
+
+def observe(claim: NodeClaim, failures: Failures, created: float, now: float) -> None:
+    """Pass on what the claim's conditions say; hearing it twice changes nothing."""
+    pool = claim.pool_name
+    if not pool:
+        return
+    failures.claimed(pool, created)
+    registered = condition(claim.status.conditions, "Registered")
+    if registered is not None and registered.status == "True":
+        failures.succeeded(pool, offer_of(claim), _at(registered, now))
+    launched = condition(claim.status.conditions, "Launched")
+    if launched is not None and launched.status != "True" and _says_why(launched):
+        failures.failed(pool, Cause.LAUNCH, _at(launched, now), f"{claim.name}: {launched.message}")
+
+
+def given_up(name: str, pool: str, *, created: float, launched: bool, failures: Failures, now: float) -> None:
+    """A claim that goes after minutes without ever having had a node was given up by Karpenter."""
+    age = now - created
+    if pool and age >= GIVEN_UP_SECONDS:
+        cause = Cause.REGISTRATION if launched else Cause.LAUNCH
+        failures.failed(pool, cause, now, f"{name} was given up after {int(age)} s without a node")
+
+
+def _at(found: Condition, now: float) -> float:
+    at = moment(found.last_transition_time)
+    return now if at is None else at
+
+
+def _says_why(launched: Condition) -> bool:
+    return bool(launched.message) and launched.reason not in (None, "", "AwaitingReconciliation", "Launched")
