@@ -1,0 +1,85 @@
+"""What autoscalers say in events about pods that wait: where they will run, or why not.
+
+Best effort, and only ever that: events get lost, are rate limited and come late. What
+a pod is bound to decides; until then these words tell people where things stand.
+"""
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from karpool.kube.resource import Key
+from karpool.provisioning.stock_outs import Event
+
+_PODS_MAX = 5000
+_MESSAGE_MAX = 1024
+_CLAIM = re.compile(r"\bnodeclaim/([a-z0-9][a-z0-9.-]{0,252})")
+_NODE = re.compile(r"\bnode/([a-z0-9][a-z0-9.-]{0,252})")
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The latest of a kind about one pod."""
+
+    at: float = _NEVER
+    claim: str = ""
+    node: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    coming: Word | None = None  # Karpenter's Nominated, cluster-autoscaler's TriggeredScaleUp
+    refused: Word | None = None  # Karpenter's FailedScheduling, cluster-autoscaler's NotTriggerScaleUp
+
+    @property
+    def latest_is_refusal(self) -> bool:
+        return self.refused is not None and (self.coming is None or self.refused.at > self.coming.at)
+
+
+NOTHING = Words()
+
+
+class PodWords:
+    """By the uid of the pod; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[str, Words] = OrderedDict()
+
+    def of(self, uid: str) -> Words:
+        return self._words.get(uid, NOTHING)
+
+    def put(self, key: Key, event: Event) -> None:
+        about = event.involved_object
+        if about.kind != "Pod" or not about.uid:
+            return
+        known = self._words.get(about.uid, NOTHING)
+        said = Word(event.at or 0.0, message=event.message[:_MESSAGE_MAX])
+        if event.reason in ("Nominated", "TriggeredScaleUp"):
+            claim, node = _CLAIM.search(event.message), _NODE.search(event.message)
+            said = Word(said.at, claim[1] if claim else "", node[1] if node else "", said.message)
+            known = Words(_later(known.coming, said), known.refused)
+        elif event.reason == "NotTriggerScaleUp" or (
+            event.reason == "FailedScheduling" and _is_karpenters(event)
+        ):
+            known = Words(known.coming, _later(known.refused, said))
+        else:
+            return
+        self._words[about.uid] = known
+        self._words.move_to_end(about.uid)
+        while len(self._words) > _PODS_MAX:
+            self._words.popitem(last=False)
+
+    def drop(self, key: Key) -> None:
+        """Events expire; what they said was true then, and the pod's own state decides."""
+
+
+def _later(known: Word | None, said: Word) -> Word:
+    return said if known is None or said.at >= known.at else known
+
+
+def _is_karpenters(event: Event) -> bool:
+    """kube-scheduler gives the same reason, and says only that no node has room now."""
+    component = event.reporting_component or (event.source.component if event.source is not None else "")
+    return component.startswith("karpenter") or event.message.startswith("Failed to schedule pod")

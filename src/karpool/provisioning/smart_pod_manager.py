@@ -1,0 +1,123 @@
+"""The Smart Pod Manager: the default backend, which works with any autoscaler that watches pods.
+
+Holds no state of its own: what exists is read from the cluster, names decide what is
+whose. It creates and deletes smart pods in its own namespace and touches nothing else.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from karpool.kube.client import Client
+from karpool.kube.clock import rfc3339
+from karpool.kube.resource import EVENTS, PODS, Key, Selection
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.pod import Pod
+from karpool.provisioning.ask import Ask, Candidate
+from karpool.provisioning.backends import Requested
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.placeholders import Outlook, Placeholder
+from karpool.provisioning.pod_words import PodWords
+from karpool.provisioning.smart_pod import SELECTOR, SmartPodSettings, placeholder_of, smart_pod
+from karpool.provisioning.stock_outs import Event
+from karpool.provisioning.writing import Made, Outcome, create_missing, delete_own, request_all
+
+UNSCHEDULABLE = "Unschedulable"
+
+
+class SmartPods:
+    """`watches` keep it informed; until they are synced it knows of nothing."""
+
+    name = "smart-pod"
+
+    def __init__(self, client: Client, settings: SmartPodSettings, monitor: ClaimMonitor) -> None:
+        self.settings = settings
+        self.monitor = monitor
+        self.words = PodWords()
+        self._client = client
+        self._known: dict[Key, Placeholder] = {}
+
+    @cached_property
+    def watches(self) -> Sequence[Watched[Any]]:
+        own = Selection(namespace=self.settings.namespace, label_selector=SELECTOR)
+        said = Selection(namespace=self.settings.namespace)
+        return (
+            Watched(PODS, Pod, ObjectSink(self.put_pod, self.drop_pod), own),
+            Watched(EVENTS, Event, ObjectSink(self.words.put, self.words.drop), said),
+        )
+
+    def put_pod(self, key: Key, pod: Pod) -> None:
+        found = placeholder_of(pod, self.settings.namespace)
+        if found is None:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = found
+
+    def drop_pod(self, key: Key) -> None:
+        self._known.pop(key, None)
+
+    def placeholders(self) -> Sequence[Placeholder]:
+        return [self._told(each) for each in self._known.values()]
+
+    def of(self, request: str) -> Sequence[Placeholder]:
+        """Those of one request, of any epoch."""
+        return [self._told(each) for each in self._known.values() if each.request == request]
+
+    def _told(self, found: Placeholder) -> Placeholder:
+        """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
+        if found.node:
+            return replace(found, claim=self.monitor.of_node(found.node))
+        words = self.words.of(found.uid)
+        if found.outlook is not Outlook.WAITING:
+            return found
+        if words.latest_is_refusal and words.refused is not None:
+            return replace(found, outlook=Outlook.REFUSED, message=words.refused.message)
+        if words.coming is not None:
+            claim = words.coming.claim or self.monitor.of_node(words.coming.node)
+            return replace(found, outlook=Outlook.COMING, claim=claim, message=words.coming.message)
+        return found
+
+    async def request(
+        self, ask: Ask, candidate: Candidate, indices: Collection[int] | None = None
+    ) -> Requested:
+        """Raises Invalid when ask and candidate contradict each other: nothing is made then."""
+        chosen = range(len(ask.units)) if indices is None else indices
+        manifests = {index: smart_pod(ask, candidate, index, self.settings) for index in chosen}
+
+        async def make(index: int) -> Outcome:
+            outcome = await create_missing(self._client, PODS, manifests[index])
+            if self.settings.marks_unschedulable and outcome.made in (Made.CREATED, Made.PRESENT):
+                await self._mark(outcome)
+            return outcome
+
+        return await request_all(manifests, make)
+
+    async def _mark(self, outcome: Outcome) -> None:
+        """Say what a scheduler that does not say it would: autoscalers look for nothing else."""
+        meta, status = outcome.object["metadata"], outcome.object.get("status") or {}
+        conditions = status.get("conditions") or ()
+        if outcome.object.get("spec", {}).get("nodeName") or any(
+            each.get("type") == "PodScheduled" for each in conditions
+        ):
+            return
+        said = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": UNSCHEDULABLE,
+            "message": "waits for a node of its own",
+            "lastTransitionTime": rfc3339(self._client.clock.now()),
+        }
+        await self._client.patch(
+            PODS,
+            meta["name"],
+            {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [said]}},
+            namespace=meta["namespace"],
+            how="strategic",
+            subresource="status",
+        )
+
+    async def withdraw(self, placeholder: Placeholder) -> bool:
+        if placeholder.resource != PODS or placeholder.key.namespace != self.settings.namespace:
+            raise ValueError(f"{placeholder.key} is not a smart pod of {self.settings.namespace}")
+        return await delete_own(self._client, placeholder)
