@@ -5,10 +5,10 @@ from click.testing import CliRunner
 
 from karpool.cli import estimator as command
 from karpool.estimator import gates, options
-from karpool.estimator.process import addresses, configs, tls_files
+from karpool.estimator.process import configs, tls_files
 from karpool.kube.errors import ConfigError
 from karpool.model.errors import Invalid
-from karpool.wire.addresses import Listener, listener, resolve, service_name
+from karpool.wire.addresses import Listener, listener, probe_addresses, resolve, service_name
 
 GO_DEFAULTS = {
     "kubeconfig": "",
@@ -201,7 +201,7 @@ def test_other_addresses_are_refused(text):
 def test_equal_addresses_are_listened_on_once():
     chosen = options.defaults() | {"health-probe-bind-address": ":8080"}
 
-    assert addresses(chosen) == [("", 8080)]
+    assert probe_addresses(chosen) == [("", 8080)]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from aiohttp import web
 from karpool.estimator import options, process
 from karpool.estimator.service import ESTIMATOR
 from karpool.fleet.apiserver.http import serve
+from karpool.kube.flags import WrongOptions
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, node
 
@@ -121,7 +122,7 @@ async def test_a_port_that_is_taken_ends_the_process(api, flag):
 
 
 async def test_flags_that_cannot_work_are_refused():
-    with pytest.raises(process.WrongOptions, match="clusterName cannot be empty"):
+    with pytest.raises(WrongOptions, match="clusterName cannot be empty"):
         await process.run(options.defaults(), asyncio.Event())
 
 

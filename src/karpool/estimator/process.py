@@ -29,22 +29,18 @@ from karpool.kube.client import Client
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import ConfigError
 from karpool.kube.events import EventRecorder
+from karpool.kube.flags import WrongOptions
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
 from karpool.kube.kubeconfig_file import merge, read_file
 from karpool.model import durations
-from karpool.model.errors import ModelError
-from karpool.wire.addresses import listener
+from karpool.wire.addresses import probe_addresses
 from karpool.wire.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
-
-
-class WrongOptions(ModelError):
-    """What is wrong with the flags, a line each."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ async def run(
         clusters: dict[str, Member] = {}
         health = Health()
         health.add("readyz", "clusters", lambda: not_ready(clusters) if clusters else "not started yet")
-        for address in addresses(chosen):
+        for address in probe_addresses(chosen):
             host, port = address
             await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=collectors))
         clock = RealClock()
@@ -227,13 +223,6 @@ def _freeze() -> None:
     """Spare what was counted from garbage collection: looking through 5,000 nodes' worth takes 20 ms."""
     gc.collect()
     gc.freeze()
-
-
-def addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Where to answer probes and metrics; once, if both are to be in one place."""
-    flags = ("metrics-bind-address", "health-probe-bind-address")
-    found = [listener(f"--{flag}", chosen[flag]) for flag in flags]
-    return list(dict.fromkeys((each.host, each.port) for each in found if each is not None))
 
 
 def tls_files(chosen: Mapping[str, Any]) -> TlsFiles | None:

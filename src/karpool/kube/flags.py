@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from karpool.model import durations
-from karpool.model.errors import Invalid
+from karpool.model.errors import Invalid, ModelError
 
 Kind = Literal["text", "number", "real", "switch", "duration", "list"]
+
+
+class WrongOptions(ModelError):
+    """What is wrong with the flags, a line each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,13 @@ def listener(flag: str, text: str) -> Listener | None:
     return Listener(host, int(port))
 
 
+def probe_addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Where a component answers probes and metrics; once, if both are to be in one place."""
+    flags = ("metrics-bind-address", "health-probe-bind-address")
+    found = [listener(f"--{flag}", chosen[flag]) for flag in flags]
+    return list(dict.fromkeys((each.host, each.port) for each in found if each is not None))
+
+
 def service_name(cluster: str, prefix: str = SERVICE_PREFIX) -> str:
     return f"{prefix}-{cluster}"
 
