@@ -6,13 +6,13 @@ clusters see each other's results at once. A binding that cannot be read is kept
 the `Invalid` that says why.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from karpool.kube.informer import Change
 from karpool.model.errors import Invalid
-from karpool.model.karmada.binding import Binding, BindingKey, Head, head_of, read_binding
+from karpool.model.karmada.binding import Binding, BindingKey, Head, Target, head_of, read_binding
 from karpool.model.karmada.cluster import MemberCluster, read_cluster
 
 Object = dict[str, Any]
@@ -39,6 +39,7 @@ class KnownBindings:
     def __init__(self) -> None:
         self._held: dict[BindingKey, Known] = {}
         self._groups: dict[tuple[str, str], dict[BindingKey, None]] = {}  # (namespace, group) -> members
+        self._decided: dict[BindingKey, tuple[Target, ...]] = {}  # results that are being written
 
     def __len__(self) -> int:
         return len(self._held)
@@ -52,11 +53,23 @@ class KnownBindings:
     def bindings(self) -> Iterator[Binding]:
         return (each.binding for each in self.all() if each.binding is not None)
 
-    def in_group(self, namespace: str, group: str) -> Sequence[Binding]:
-        """The bindings of a namespace with that affinity or anti-affinity group."""
-        members = self._groups.get((namespace, group), ())
-        held = (self._held[key].binding for key in members)
-        return [binding for binding in held if binding is not None]
+    def in_groups_of(self, binding: Binding) -> list[Binding]:
+        """Bindings that share a group with this one, with the results that are decided for them."""
+        found: dict[BindingKey, Binding] = {}
+        for group in _groups_of(binding):
+            for key in self._groups.get(group, ()):
+                other = self._held[key].binding
+                if other is not None:
+                    targets = self._decided.get(key)
+                    found[key] = other if targets is None else replace(other, targets=targets)
+        return list(found.values())
+
+    def decided(self, key: BindingKey, targets: tuple[Target, ...]) -> None:
+        """A result is about to be written; until `settled`, others reckon with it."""
+        self._decided[key] = targets
+
+    def settled(self, key: BindingKey) -> None:
+        self._decided.pop(key, None)
 
     def apply(self, change: Change[Object], key: BindingKey) -> tuple[Known | None, Known | None]:
         """What was known before, and what is known now. Equal when the change is older than that."""
@@ -88,14 +101,14 @@ class KnownBindings:
 
     def _put(self, key: BindingKey, known: Known | None) -> None:
         before = self._held.pop(key, None)
-        for group in _groups_of(before):
+        for group in _groups_of(before.binding if before else None):
             members = self._groups[group]
             members.pop(key, None)
             if not members:
                 del self._groups[group]
         if known is not None:
             self._held[key] = known
-            for group in _groups_of(known):
+            for group in _groups_of(known.binding):
                 self._groups.setdefault(group, {})[key] = None
 
 
@@ -131,10 +144,9 @@ def _conditions(raw: Object) -> tuple[Mapping[str, Any], ...]:
     return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
 
 
-def _groups_of(known: Known | None) -> list[tuple[str, str]]:
-    if known is None or known.binding is None:
+def _groups_of(binding: Binding | None) -> list[tuple[str, str]]:
+    if binding is None:
         return []
-    binding = known.binding
     groups = {binding.affinity_group, binding.anti_affinity_group} - {""}
     return [(binding.key.namespace, group) for group in sorted(groups)]
 

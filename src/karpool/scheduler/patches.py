@@ -16,10 +16,9 @@ from karpool.kube.decoding import Object
 from karpool.kube.status import with_condition
 from karpool.model.karmada.binding import Binding, Target
 from karpool.model.karmada.words import APPLIED_PLACEMENT
+from karpool.scheduler.decision import Decision, Reason
 
 SCHEDULED = "Scheduled"
-SUCCESS = "Success"
-SUCCESS_MESSAGE = "Binding has been scheduled successfully."
 MESSAGE_MAX = 4096  # of a condition; the API allows 32768, people read less
 
 
@@ -27,18 +26,28 @@ MESSAGE_MAX = 4096  # of a condition; the API allows 32768, people read less
 class Outcome:
     """How a pass over a binding ended, as its condition says it."""
 
-    is_success: bool
-    reason: str = SUCCESS
-    message: str = SUCCESS_MESSAGE
+    reason: Reason
+    message: str
     affinity_name: str | None = None  # of the group in use; None: leave it as it is
+    is_partial: bool = False  # a result was written, and more is wanted
+
+    @property
+    def is_success(self) -> bool:
+        return self.reason is Reason.SUCCESS
 
     def condition(self) -> Object:
         return {
             "type": SCHEDULED,
             "status": "True" if self.is_success else "False",
-            "reason": self.reason,
+            "reason": str(self.reason),
             "message": self.message[:MESSAGE_MAX],
         }
+
+
+def outcome_of(decision: Decision) -> Outcome:
+    placed = decision.targets is not None and (decision.is_success or decision.is_partial)
+    name = decision.group if placed and decision.group else None
+    return Outcome(decision.reason, decision.message, name, decision.is_partial)
 
 
 def result_patch(
@@ -75,7 +84,8 @@ def status_patch(
     changed: Object = {}
     if wanted != conditions:
         changed["conditions"] = wanted
-    if outcome.is_success:
+    if outcome.is_success or outcome.is_partial:
+        # After a partial placement too: members report only of bindings that were scheduled once.
         if binding.observed_generation != binding.generation:
             changed["schedulerObservedGeneration"] = binding.generation
         if outcome.affinity_name is not None and outcome.affinity_name != binding.observing_affinity_name:
