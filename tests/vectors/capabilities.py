@@ -1,5 +1,11 @@
 """Importing this registers every kind that something answers."""
 
-from tests.vectors import estimator, estimator_plugins, estimator_wire
+from tests.vectors import (
+    consolidation,
+    consolidation_limits,
+    estimator,
+    estimator_plugins,
+    estimator_wire,
+)
 
-__all__ = ["estimator", "estimator_plugins", "estimator_wire"]
+__all__ = ["consolidation", "consolidation_limits", "estimator", "estimator_plugins", "estimator_wire"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from karpool.consolidation.scoring import Score
+from karpool.consolidation.scoring import TOLERANCE, Score
 
 APPROVED = "ConsolidationApproved"
 REJECTED = "ConsolidationRejected"
@@ -10,10 +10,20 @@ CANDIDATE = "ConsolidationCandidate"
 
 
 def approved(score: Score, k: int) -> str:
-    sign = ">=" if score.approved else "<"
+    """Also for a move that was not: the sign says which."""
+    return compared(
+        score.score, score.threshold, k, 100 * score.savings_fraction, 100 * score.disruption_fraction
+    )
+
+
+def compared(
+    score: float, threshold: float, k: int, savings_percent: float, disruption_percent: float
+) -> str:
+    # Within the tolerance of decisions a score may round to less than what it reached.
+    sign = ">=" if score >= threshold - TOLERANCE else "<"
     return (
-        f"score {score.score:.2f} {sign} threshold {score.threshold:.2f} (k: {k}, "
-        f"savings {100 * score.savings_fraction:.1f}%, disruption {100 * score.disruption_fraction:.1f}%)"
+        f"score {score:.2f} {sign} threshold {threshold:.2f} "
+        f"(k: {k}, savings {savings_percent:.1f}%, disruption {disruption_percent:.1f}%)"
     )
 
 

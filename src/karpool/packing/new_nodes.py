@@ -73,7 +73,7 @@ def pack_new_nodes(
     offerings = catalogue if isinstance(catalogue, Offerings) else Offerings(catalogue)
     packer = _Packer(
         snapshot,
-        sorted(pods, key=_first_come),
+        sorted(pods, key=placing_order),
         in_order(pools),
         offerings,
         daemons=daemons,
@@ -90,7 +90,8 @@ def in_order(pools: Iterable[Pool]) -> list[Pool]:
     return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
 
 
-def _first_come(pod: PendingPod) -> tuple[int, int, str, str, str]:
+def placing_order(pod: PendingPod) -> tuple[int, int, str, str, str]:
+    """Sorts pods as Karpenter takes them: the largest first, then the oldest."""
     cpu = memory = 0
     for name, units in pod.shape.requests:
         if name == CPU:

@@ -1,0 +1,289 @@
+"""Vectors of consolidation: costs, prices, scores, orders and what may replace what.
+
+Scores are compared without our tolerance, since the vectors hold Karpenter's own decisions.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from karpool.consolidation import event_text, verification
+from karpool.consolidation.policy import Policy, PolicyName
+from karpool.consolidation.prices import cheapest, estimated_savings, worst_launch_price
+from karpool.consolidation.ranking import interleaved, order, saving_ratio
+from karpool.consolidation.replacement import (
+    cheaper_types,
+    same_type_ceiling,
+    spot_to_spot,
+    without_same_types,
+)
+from karpool.consolidation.scoring import Score, Source, can_pass, evaluate, score_move
+from karpool.consolidation.totals import PoolTotals, is_empty, node_cost, pod_cost
+from karpool.model.catalogue import Offering
+from karpool.model.disruption import eviction_cost, is_reschedulable
+from karpool.model.karpenter import Pool
+from karpool.model.meta import convert
+from karpool.model.pod import Pod
+from karpool.model.shape import PodShape
+from karpool.packing.new_nodes import in_order, placing_order
+from karpool.packing.planned import PendingPod
+from tests.consolidation.prefix_search import largest_prefix
+from tests.vectors.near import infinite_as_text, nearly
+from tests.vectors.registry import Case, kind
+
+Given = Mapping[str, Any]
+_OWNERS = {
+    "DaemonSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "Job": "batch/v1",
+    "Node": "v1",
+}
+
+
+def vector_pod(given: Given, name: str = "p") -> Pod:
+    """A pod from the words of the vectors."""
+    annotations = {
+        key: given[field]
+        for field, key in (
+            ("pod_deletion_cost", "controller.kubernetes.io/pod-deletion-cost"),
+            ("do_not_disrupt", "karpenter.sh/do-not-disrupt"),
+        )
+        if given.get(field) is not None
+    }
+    owner = given.get("owner")
+    owners = (
+        [{"apiVersion": _OWNERS.get(owner, "v1"), "kind": owner, "name": "o", "uid": "o"}] if owner else []
+    )
+    tolerations = [{"operator": "Exists"}] if given.get("tolerates_disrupted") else []
+    ready = given.get("ready")
+    conditions = [{"type": "Ready", "status": ready}] if ready is not None else []
+    return convert(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "annotations": annotations,
+                "labels": dict.fromkeys(given.get("labels") or (), "yes"),
+                "ownerReferences": owners,
+                **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if given.get("terminating") else {}),
+            },
+            "spec": {"priority": given.get("priority"), "tolerations": tolerations},
+            "status": {"phase": given.get("phase", "Running"), "conditions": conditions},
+        },
+        Pod,
+    )
+
+
+@kind("eviction_cost", same=nearly)
+def answer_eviction_cost(case: Case) -> Given:
+    pod = vector_pod(case["input"])
+    return {"eviction_cost": eviction_cost(pod), "scoring_cost": pod_cost(pod)}
+
+
+@kind("node_disruption_cost", same=nearly)
+def answer_node_cost(case: Case) -> Given:
+    pods = [vector_pod(each) for each in case["input"]["pods"]]
+    cost = node_cost(pods)
+    return {
+        "disruption_cost": cost,
+        "is_empty": is_empty(cost),
+        "reschedulable_pods": sum(map(is_reschedulable, pods)),
+    }
+
+
+@kind("score_move", same=nearly)
+def answer_score(case: Case) -> Given:
+    given = case["input"]
+    totals = PoolTotals(given["total_cost"], given["total_disruption_cost"])
+    return shown(score_move(given["savings"], given["disruption_cost"], totals, given["k"], tolerance=0.0))
+
+
+def shown(found: Score) -> Given:
+    return {
+        "savings_fraction": found.savings_fraction,
+        "disruption_fraction": found.disruption_fraction,
+        "score": infinite_as_text(found.score),
+        "threshold": found.threshold,
+        "approved": found.approved,
+    }
+
+
+@kind("evaluate_move", same=nearly)
+def answer_evaluate(case: Case) -> Given:
+    given = case["input"]
+    policies = {name: Policy(PolicyName(pool["policy"]), given["k"]) for name, pool in given["pools"].items()}
+    totals = {name: totals_of(pool) for name, pool in given["pools"].items() if totals_of(pool) is not None}
+    sources = [
+        Source(each["pool"], number(each["price"]), each["disruption"]) for each in given["candidates"]
+    ]
+    found = evaluate(sources, given["replacement_price"], policies, totals, tolerance=0.0)
+    return {
+        "approved": found.approved,
+        "per_pool": {each.pool: shown(each.score) for each in found.pools if each.score is not None},
+    }
+
+
+def totals_of(given: Given | None) -> PoolTotals | None:
+    if given is None or given.get("total_cost") is None:
+        return None
+    return PoolTotals(given["total_cost"], given["total_disruption"])
+
+
+def number(raw: Any) -> float | None:
+    """A price as the vectors write it, NaN as text included."""
+    if raw is None:
+        return None
+    found = float(raw)
+    return None if math.isnan(found) else found
+
+
+@kind("delete_ratio_prefilter")
+def answer_prefilter(case: Case) -> Given:
+    given = case["input"]
+    policy = Policy(PolicyName(given["policy"]), given.get("k", 2))
+    totals = totals_of(given["totals"])
+    found = can_pass(policy, number(given["price"]), given["disruption_cost"], totals, tolerance=0.0)
+    return {"can_pass": found}
+
+
+@kind("candidate_order", same=nearly)
+def answer_order(case: Case) -> Given:
+    given = case["input"]["candidates"]
+    names = [each["name"] for each in given]
+    prices = np.array([each["price"] for each in given], dtype=np.float64)
+    costs = np.array([each["disruption_cost"] for each in given], dtype=np.float64)
+    return {
+        "order": [names[row] for row in order(names, prices, costs).tolist()],
+        "ratios": {each["name"]: saving_ratio(each["price"], each["disruption_cost"]) for each in given},
+    }
+
+
+@kind("single_node_interleave")
+def answer_interleave(case: Case) -> Given:
+    given = case["input"]
+    return {"order": interleaved(given["groups"], given.get("previously_unseen_first") or ())}
+
+
+def offering(given: Given) -> Offering:
+    return Offering(
+        given["zone"], given["capacity_type"], number(given["price"]), given.get("available", True)
+    )
+
+
+def allowing(requirements: Given) -> Callable[[Offering], bool]:
+    zones, kinds = requirements.get("zone"), requirements.get("capacity_type")
+    return lambda each: (
+        (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
+    )
+
+
+@kind("estimated_savings", same=nearly)
+def answer_savings(case: Case) -> Given:
+    given = case["input"]
+    destinations = [
+        cheapest(map(offering, each["cheapest_type_offerings"]), allowing(each["requirements"]))
+        for each in given["replacements"]
+    ]
+    return {"savings": estimated_savings(map(number, given["source_prices"]), destinations)}
+
+
+@kind("replacement_price_filter", same=nearly)
+def answer_price_filter(case: Case) -> Given:
+    given = case["input"]
+    allows = allowing(given["requirements"])
+    worst = {
+        name: worst_launch_price(map(offering, sold), allows)
+        for name, sold in given["instance_types"].items()
+    }
+    return {"worst_launch_price": worst, "kept": cheaper_types(worst, given["current_price"])}
+
+
+@kind("spot_to_spot")
+def answer_spot(case: Case) -> Given:
+    given = case["input"]
+    found = spot_to_spot(
+        given["candidates"],
+        given["cheaper_types"],
+        enabled=given["feature_gate"],
+        min_values_types=given.get("min_types_for_min_values"),
+    )
+    return {"allowed": found.allowed, "launch_types": found.launch_types}
+
+
+@kind("multi_node_same_type_filter", same=nearly)
+def answer_same_type(case: Case) -> Given:
+    given = case["input"]
+    sources = [(each["type"], each["price"]) for each in given["candidates"]]
+    options = [(each["type"], each["price"]) for each in given["replacement_options"]]
+    kept = [name for name, _ in without_same_types(sources, options)]
+    return {"max_price": same_type_ceiling(sources, options), "kept": kept, "valid": bool(kept)}
+
+
+@kind("multi_node_search")
+def answer_search(case: Case) -> Given:
+    """Upstream's search is a twin in the tests: ours looks further."""
+    given = case["input"]
+    batch, probes = largest_prefix(given["candidates"], sizes(given["valid_batch_sizes"]))
+    return {"batch": batch, "probes": probes}
+
+
+def sizes(text: str) -> Callable[[int], bool]:
+    """`all`, `none`, or comparisons joined by `or` and `and`."""
+    if text in ("all", "none"):
+        return lambda size: text == "all"
+    compare: dict[str, Callable[[int, int], bool]] = {
+        "<=": lambda size, bound: size <= bound,
+        ">=": lambda size, bound: size >= bound,
+        "==": lambda size, bound: size == bound,
+        "!=": lambda size, bound: size != bound,
+        "<": lambda size, bound: size < bound,
+        ">": lambda size, bound: size > bound,
+    }
+    ways = []
+    for way in text.split(" or "):
+        terms = re.findall(r"([<>=!]=|[<>])\s*(\d+)", way)
+        if not terms:
+            raise ValueError(f"cannot read batch sizes {text!r}")
+        ways.append([(compare[sign], int(bound)) for sign, bound in terms])
+    return lambda size: any(all(holds(size, bound) for holds, bound in way) for way in ways)
+
+
+@kind("uniform_pool_properties")
+def answer_uniform(case: Case) -> Given:
+    given = case["input"]
+    (row,) = verification.threshold_table((given["k"],), tuple(sorted(given["prices"])))
+    return {"approved_replace_pairs": row.approved_pairs, "max_chain_single_node_pool": row.chain_length}
+
+
+@kind("approved_event_message")
+def answer_message(case: Case) -> Given:
+    given = case["input"]
+    return {
+        "message": event_text.compared(
+            given["score"], given["threshold"], given["k"], given["savings_pct"], given["disruption_pct"]
+        )
+    }
+
+
+@kind("pod_order")
+def answer_pod_order(case: Case) -> Given:
+    pods = [
+        PendingPod(
+            each["name"],
+            PodShape(requests=(("cpu", round(1000 * each["cpu"])), ("memory", int(each["memory"])))),
+            created=f"{each['created']:020}",
+            uid=each["uid"],
+        )
+        for each in case["input"]["pods"]
+    ]
+    return {"order": [pod.name for pod in sorted(pods, key=placing_order)]}
+
+
+@kind("nodepool_order")
+def answer_pool_order(case: Case) -> Given:
+    pools = [Pool(each["name"], weight=each["weight"] or 0) for each in case["input"]["nodepools"]]
+    return {"order": [pool.name for pool in in_order(pools)]}
