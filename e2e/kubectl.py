@@ -1,0 +1,62 @@
+"""kubectl against one cluster, for tests: what is applied, read back and waited for."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+class Kubectl:
+    def __init__(self, program: Path, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._command = [
+            str(program),
+            f"--kubeconfig={kubeconfig}",
+            "--cache-dir=" + str(kubeconfig.parent / "cache"),
+        ]
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Its output; an error raises with what it said."""
+        done = self.run(*arguments, stdin=stdin)
+        if done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()[-2000:]}")
+        return done.stdout
+
+    def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
+
+    def get(self, *arguments: str) -> Object:
+        found: Object = json.loads(self("get", *arguments, "-o", "json"))
+        return found
+
+    def items(self, *arguments: str) -> list[Object]:
+        found: list[Object] = self.get(*arguments)["items"]
+        return found
+
+
+def wait_for(what: str, look: Callable[[], T], deadline: float = 60.0, every: float = 0.2) -> T:
+    """The first true value of `look`; raises when there is none before the deadline."""
+    end = time.monotonic() + deadline
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {deadline:.0f} s; last seen {found!r}")
+        time.sleep(every)

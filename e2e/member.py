@@ -1,0 +1,179 @@
+"""A real member cluster: control plane, kwok in the place of kubelets, and real Karpenter.
+
+Karpenter runs with its kwok provider: every decision is Karpenter's own, only the machines are
+Node objects that kwok keeps alive. What it may buy is written by the test (`instance_type`),
+so that prices, stock and devices are known.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.control_plane import ApiServer, api_server, crds_of
+from e2e.kubectl import Kubectl
+from e2e.peers import Built
+from e2e.processes import Program, answers, free_port
+
+ZONES = ("zone-a", "zone-b")
+
+
+@dataclass
+class Member:
+    server: ApiServer
+    kubectl: Kubectl
+    karpenter: Program | None = None
+
+
+def instance_type(
+    name: str,
+    cpu: int,
+    memory: str,
+    price: float,
+    *,
+    zones: Sequence[str] = ZONES,
+    capacity_types: Mapping[str, float] | None = None,
+    available: bool = True,
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """One entry of the file the kwok provider reads; `capacity_types` are shares of the price."""
+    offerings = [
+        {
+            "Price": price * share,
+            "Available": available,
+            "Requirements": [
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [kind]},
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+            ],
+        }
+        for zone in zones
+        for kind, share in (capacity_types or {"on-demand": 1.0}).items()
+    ]
+    resources = {
+        "cpu": str(cpu),
+        "memory": memory,
+        "pods": "110",
+        "ephemeral-storage": "20Gi",
+        **(extra or {}),
+    }
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": resources,
+        "offerings": offerings,
+    }
+
+
+@contextlib.contextmanager
+def member(
+    peers: Mapping[str, Built],
+    folder: Path,
+    etcd_url: str,
+    name: str = "member1",
+    users: Sequence[str] = (),
+    instance_types: Sequence[Mapping[str, Any]] = (),
+    flags: Sequence[str] = (),
+) -> Iterator[Member]:
+    """A cluster whose pods are scheduled and start, with Karpenter when it has something to buy."""
+    with (
+        api_server(
+            peers["kubernetes"], folder, etcd_url, name, users, flags, controllers=(), scheduler=True
+        ) as server,
+        contextlib.ExitStack() as running,
+    ):
+        kubectl = Kubectl(peers["kubernetes"].program("kubectl"), server.kubeconfig())
+        kwok = Program(
+            f"kwok of {name}",
+            [
+                peers["kwok"].program("kwok"),
+                f"--kubeconfig={server.kubeconfig()}",
+                "--manage-all-nodes",
+                "--node-lease-duration-seconds=40",
+                f"--config={_stages(peers['kwok'].source, server.folder)}",
+            ],
+            server.folder / "kwok.log",
+        )
+        running.callback(kwok.stop)
+        cluster = Member(server, kubectl)
+        if instance_types:
+            cluster.karpenter = karpenter(peers["karpenter"], server, kubectl, instance_types)
+            running.callback(cluster.karpenter.stop)
+        yield cluster
+
+
+def karpenter(
+    built: Built, server: ApiServer, kubectl: Kubectl, instance_types: Sequence[Mapping[str, Any]]
+) -> Program:
+    """Karpenter with its kwok provider, ready, with its CRDs and one node class."""
+    definitions = [
+        *crds_of(built.source / "pkg" / "apis" / "crds"),
+        *crds_of(built.source / "kwok" / "apis" / "crds"),
+    ]
+    kubectl.apply(*definitions)
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.apply(
+        {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
+    )
+    types = server.folder / "instance-types.json"
+    types.write_text(json.dumps(list(instance_types)))
+    health = free_port()
+    program = Program(
+        f"karpenter of {server.name}",
+        [built.program("kwok")],
+        server.folder / "karpenter.log",
+        {
+            "KUBECONFIG": str(server.kubeconfig()),
+            "INSTANCE_TYPES_FILE_PATH": str(types),
+            "SYSTEM_NAMESPACE": "kube-system",
+            "KUBERNETES_MIN_VERSION": "1.19.0-0",
+            "KARPENTER_SERVICE": "karpenter",
+            "DISABLE_LEADER_ELECTION": "true",
+            "METRICS_PORT": str(free_port()),
+            "HEALTH_PROBE_PORT": str(health),
+            "LOG_LEVEL": "info",
+            "FEATURE_GATES": "CapacityBuffer=true,StaticCapacity=true,SpotToSpotConsolidation=true",
+        },
+    )
+    program.wait_until(answers(f"http://127.0.0.1:{health}/readyz"))
+    return program
+
+
+def node_pool(name: str = "general", **spec: Any) -> dict[str, Any]:
+    """A NodePool over everything the provider sells, with Karpenter's own consolidation off."""
+    template = {
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            "requirements": [
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"]}
+            ],
+            "expireAfter": "Never",
+        }
+    }
+    quiet = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template, "disruption": quiet, **spec},
+    }
+
+
+def _stages(source: Path, folder: Path) -> Path:
+    """The stages kwok ships for nodes with leases and for pods that start at once, in one file."""
+    stages = source / "kustomize" / "stage"
+    files = [
+        file
+        for part in (
+            stages / "node" / "fast",
+            stages / "node" / "heartbeat-with-lease",
+            stages / "pod" / "fast",
+        )
+        for file in sorted(part.glob("*.yaml"))
+        if file.name != "kustomization.yaml"
+    ]
+    path = folder / "kwok.yaml"
+    path.write_text("\n---\n".join(file.read_text() for file in files))
+    return path
