@@ -15,7 +15,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
 from karpool.model.meta import Wire, WireObject
 from karpool.model.node import INSTANCE_TYPE, ZONE
-from karpool.provisioning.failures import Cause, Failures, Offer
+from karpool.provisioning.failures import RECOVERY_SECONDS, Cause, Failures, Offer
 
 OUT_OF_STOCK = "InsufficientCapacityError"
 _CLAIMS_REMEMBERED = 1000
@@ -76,8 +76,10 @@ class StockEvents:
             pool, offers = self._claims.get(name, ("", ()))
             if not pool and now - at < _PATIENCE_SECONDS:
                 continue
-            del self._waiting[name]
             pool = pool or _pool_named(name, pools)
+            if not pool and now - at < RECOVERY_SECONDS:
+                continue  # pools come over yet another watch
+            del self._waiting[name]
             if pool and offers:
                 self._failures.out_of_stock(pool, offers, at, event.message)
             elif pool:
