@@ -2,10 +2,18 @@
 
 from tests.vectors import (
     consolidation,
+    consolidation_candidates,
     consolidation_limits,
     estimator,
     estimator_plugins,
     estimator_wire,
 )
 
-__all__ = ["consolidation", "consolidation_limits", "estimator", "estimator_plugins", "estimator_wire"]
+__all__ = [
+    "consolidation",
+    "consolidation_candidates",
+    "consolidation_limits",
+    "estimator",
+    "estimator_plugins",
+    "estimator_wire",
+]

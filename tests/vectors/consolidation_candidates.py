@@ -1,0 +1,201 @@
+"""Vectors of consolidation: who is a candidate, and for how many there is a budget."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from karpool.consolidation.budgeting import remaining, use_of
+from karpool.consolidation.eligibility import (
+    Method,
+    NodeFacts,
+    blocked,
+    is_consolidatable,
+    is_under_window,
+    lifetime_remaining,
+    refused,
+)
+from karpool.consolidation.policy import Policy, PolicyName
+from karpool.consolidation.totals import is_empty, node_cost
+from karpool.consolidation.view import Machine
+from karpool.kube.clock import parse_rfc3339
+from karpool.model import durations
+from karpool.model.budgets import allowed
+from karpool.model.disruption import (
+    DisruptionBudget,
+    PodDisruptionBudget,
+    blocking_budget,
+    budget_of,
+    is_active,
+    is_evictable,
+    is_protected,
+)
+from karpool.model.karpenter import NodeClaim
+from karpool.model.meta import convert
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+from tests.vectors.consolidation import vector_pod
+from tests.vectors.consolidation_limits import budgets
+from tests.vectors.near import nearly
+from tests.vectors.registry import Case, kind
+
+Given = Mapping[str, Any]
+_METHODS = {
+    "emptiness": Method.EMPTINESS,
+    "single": Method.CONSOLIDATION,
+    "multi": Method.CONSOLIDATION,
+    "drift": Method.DRIFT,
+}
+NOW = 1_767_225_600.0
+
+
+@kind("candidate_eligibility")
+def answer_eligibility(case: Case) -> Given:
+    method = _METHODS[case["input"]["method"]]
+    facts = node_facts(case["input"])
+    if why := blocked(facts, method):
+        return {"candidate": False, "should_disrupt": None, "reason": why.code}
+    refusal = refused(facts, method)
+    return {
+        "candidate": True,
+        "should_disrupt": refusal is None,
+        "reason": None if refusal is None else refusal.code,
+    }
+
+
+def node_facts(given: Given) -> NodeFacts:
+    node, pool = given["node"], given["nodepool"]
+    pods = [
+        (vector_pod(each, f"p{index}"), each.get("age_seconds"))
+        for index, each in enumerate(given.get("pods") or ())
+    ]
+    protecting = next((pod.name for pod, age in pods if is_active(pod) and is_protected(pod, age)), "")
+    held_pod, held_by = held(pods, [disruption_budget(each) for each in given.get("pdbs") or ()])
+    policy = Policy(PolicyName(pool.get("policy", "WhenEmptyOrUnderutilized")))
+    return NodeFacts(
+        name="n",
+        pool="" if lacks(node, "nodepool_label") else "p",
+        in_queue=node.get("in_queue", False),
+        managed=node.get("managed", True),
+        has_node=node.get("has_node", True),
+        initialized=node.get("initialized", True),
+        deleting=any(node.get(key) for key in ("deleting", "marked_for_deletion", "instance_terminating")),
+        nominated=node.get("nominated", False),
+        do_not_disrupt=node.get("do_not_disrupt") == "true",
+        pool_exists=pool.get("exists", True) and pool.get("managed", True),
+        protecting_pod=protecting,
+        held_pod=held_pod,
+        held_by=held_by,
+        is_static=pool.get("replicas") is not None,
+        type_known=not (lacks(node, "instance_type") or node.get("instance_type_unknown")),
+        capacity_type="" if lacks(node, "capacity_type") else "on-demand",
+        zone="" if lacks(node, "zone") else "z",
+        consolidation_disabled=durations.seconds_or_never(pool.get("consolidateAfter", "0s")) is None,
+        buffer_pods=node.get("buffer_pods", False),
+        empty=is_empty(node_cost(pod for pod, _ in pods)),
+        moves_pods=policy.moves_pods,
+        consolidatable=node.get("consolidatable", True),
+        drifted=node.get("drifted", False),
+        has_grace_period=node.get("termination_grace_period") is not None,
+    )
+
+
+def lacks(node: Given, name: str) -> bool:
+    """However a vector says that a label, or what it names, is not there."""
+    stem = name.removesuffix("_label")
+    for key, absent in (
+        (name, (False, None, "")),
+        (f"{stem}_label", (False, None, "")),
+        (f"has_{stem}_label", (False,)),
+        (f"{stem}_known", (False,)),
+        (f"no_{stem}_label", (True,)),
+        (f"missing_{stem}_label", (True,)),
+    ):
+        if key in node and node[key] in absent:
+            return True
+    return False
+
+
+def disruption_budget(given: Given) -> DisruptionBudget:
+    wanted = given["matches"]
+    labels = dict.fromkeys([wanted] if isinstance(wanted, str) else wanted, "yes")
+    return budget_of(
+        convert(
+            {
+                "metadata": {"name": "-".join(labels) or "all", "namespace": "default"},
+                "spec": {
+                    "selector": {"matchLabels": labels},
+                    "unhealthyPodEvictionPolicy": given.get(
+                        "unhealthy_pod_eviction_policy", "IfHealthyBudget"
+                    ),
+                },
+                "status": {"disruptionsAllowed": given["disruptions_allowed"]},
+            },
+            PodDisruptionBudget,
+        )
+    )
+
+
+def held(pods: list[tuple[Pod, float | None]], found: list[DisruptionBudget]) -> tuple[str, str]:
+    """The first pod that budgets hold, and their names."""
+    for pod, age in pods:
+        if is_evictable(pod, protected=is_protected(pod, age)) and blocking_budget(pod, found):
+            return pod.name, ", ".join(each.name for each in found if each.selects(pod))
+    return "", ""
+
+
+@kind("consolidate_after")
+def answer_consolidate_after(case: Case) -> Given:
+    given = case["input"]
+    initialized = moment(given["seconds_since_initialized"])
+    last = moment(given["seconds_since_last_pod_event"])
+    wait = given["consolidateAfter"]
+    return {
+        "under_window": is_under_window(wait, initialized, last, NOW),
+        "consolidatable": is_consolidatable(wait, initialized, last, NOW),
+    }
+
+
+def moment(seconds_ago: float | None) -> float | None:
+    return None if seconds_ago is None else NOW - seconds_ago
+
+
+@kind("lifetime_remaining", same=nearly)
+def answer_lifetime(case: Case) -> Given:
+    given = case["input"]
+    expiry = durations.seconds_or_never(given["expireAfter"] or durations.NEVER)
+    return {"remaining": lifetime_remaining(expiry, given["age_seconds"])}
+
+
+@kind("budget_remaining")
+def answer_remaining(case: Case) -> Given:
+    given = case["input"]
+    now = parse_rfc3339(given["now"])
+    machines = [machine(each, f"n{number}") for number, each in enumerate(given["nodes"])]
+    marked = [f"n{number}" for number, each in enumerate(given["nodes"]) if each.get("marked_for_deletion")]
+    uses = use_of(machines, marked)
+    counted, consuming = (uses["p"].counted, uses["p"].consuming) if "p" in uses else (0, 0)
+    return {
+        "pool_nodes": counted,
+        "consuming": consuming,
+        "allowed": allowed(budgets(given), counted, given["reason"], now),
+        "remaining": remaining(budgets(given), uses["p"], given["reason"], now) if "p" in uses else 0,
+    }
+
+
+def machine(given: Given, name: str) -> Machine:
+    labels = {"karpenter.sh/nodepool": "p"}
+    initialized = {"karpenter.sh/initialized": "true"} if given.get("initialized", True) else {}
+    ready = {"type": "Ready", "status": "True" if given.get("ready", True) else "False"}
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if given.get("deleting") else {}
+    terminating = {"type": "InstanceTerminating", "status": "True"}
+    node = {
+        "metadata": {"name": name, "labels": {**labels, **initialized}},
+        "status": {"conditions": [ready]},
+    }
+    claim = {
+        "metadata": {"name": name, "labels": labels, **leaving},
+        "status": {"conditions": [terminating] if given.get("instance_terminating") else []},
+    }
+    return Machine(
+        convert(node, Node) if given.get("has_node", True) else None,
+        convert(claim, NodeClaim) if given.get("managed", True) else None,
+    )
