@@ -1,0 +1,90 @@
+"""Carry out a plan: what is intended is stored first, and only what was stored is done.
+
+Whoever is killed in between leaves a record that says what to finish. One object that
+the server refuses does not stop the others; it is reported, and the next step sees the
+cluster as it is. What the hands are (a client, a simulation) is left to the caller.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+import structlog
+
+from karpool.gpu.record import Record
+from karpool.gpu.world import Commit, Create, Delete, Hold, Plan
+from karpool.kube.errors import Conflict, KubeError
+
+log = structlog.get_logger(__name__)
+
+
+class Hands(Protocol):
+    """All of these may raise KubeError; all may be repeated."""
+
+    async def store(self, record: Record) -> Record:
+        """Create it, or write it over exactly the version it was read at (Conflict otherwise)."""
+
+    async def remove(self, record: Record) -> None: ...
+
+    async def create(self, record: Record, creates: Sequence[Create]) -> None: ...
+
+    async def delete(self, delete: Delete) -> None: ...
+
+    async def hold(self, hold: Hold) -> None: ...
+
+    async def drop(self, uid: str) -> None: ...
+
+    async def commit(self, commit: Commit, record: Record) -> None:
+        """Try once, and remember that it was tried, whatever comes of it."""
+
+
+@dataclass
+class Done:
+    """What one plan came to. `stale`: somebody else wrote; look again soon."""
+
+    stored: dict[str, Record] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    stale: bool = False
+
+
+async def carry_out(plan: Plan, records: dict[str, Record], hands: Hands) -> Done:
+    """`records` as the step saw them. Cancellation may come anywhere."""
+    done = Done(stored=dict(records))
+    doubtful: set[str] = set()
+    for record in plan.store:
+        if not await _attempt(done, record.name, _store(done, record, hands)):
+            doubtful.add(record.name)
+    for drop in plan.drops:
+        await hands.drop(drop.uid)
+    for hold in plan.holds:
+        await hands.hold(hold)
+    for delete in plan.deletes:
+        if delete.placeholder.request not in doubtful:
+            await _attempt(done, delete.placeholder.key.name, hands.delete(delete))
+    for name, group in groupby(plan.creates, key=lambda each: each.record):
+        creates = list(group)
+        if name not in doubtful:
+            await _attempt(done, name, hands.create(done.stored[name], creates))
+    for commit in plan.commits:
+        if commit.record not in doubtful:
+            await _attempt(done, commit.item.request.key, hands.commit(commit, done.stored[commit.record]))
+    for record in plan.remove:
+        await _attempt(done, record.name, hands.remove(record))
+    return done
+
+
+async def _store(done: Done, record: Record, hands: Hands) -> None:
+    done.stored[record.name] = await hands.store(record)
+
+
+async def _attempt(done: Done, name: str, work: Awaitable[None]) -> bool:
+    try:
+        await work
+    except KubeError as error:
+        done.stale |= isinstance(error, Conflict)
+        done.failed.append(f"{name}: {error}")
+        say = log.debug if isinstance(error, Conflict) else log.warning
+        say("scale-up action failed", object=name, reason=str(error))
+        return False
+    return True

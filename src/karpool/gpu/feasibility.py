@@ -1,0 +1,98 @@
+"""Could it ever fit? On a full-size node of what may be launched, and within quota.
+
+Scaling up for a request that no new node could serve buys a node for nothing. So each
+rung of a ladder is turned into idle devices and asked the allocator's own filters;
+rungs that refuse are left out, and when none is left the refusal is the answer. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from karpool.gpu.allocator import Settings as AllocatorSettings
+from karpool.gpu.allocator import fits_template
+from karpool.gpu.amounts import Amount
+from karpool.gpu.demand import Item, Rung, Yield
+from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.isolation import is_capable, is_compatible
+from karpool.gpu.refusals import Code, Refusal
+from karpool.gpu.request import GpuRequest
+
+
+def template_devices(brings: Yield, pool: str, mode: str = "") -> list[Device]:
+    """What a node of this yield would register, all idle."""
+    amount = Amount(brings.tflops_milli, brings.vram_bytes)
+    return [
+        Device(
+            name=f"template-{index}",
+            node="template",
+            owner="template",
+            pool=pool,
+            phase=RUNNING,
+            vendor=brings.vendor,
+            model=brings.model,
+            index=index,
+            capacity=amount,
+            available=amount,
+            isolation_mode=mode,
+            compute_known=brings.tflops_milli > 0,
+        )
+        for index in range(brings.devices)
+    ]
+
+
+def feasible(
+    item: Item, rungs: Sequence[Rung], settings: AllocatorSettings | None = None
+) -> tuple[Rung, ...] | Refusal:
+    """The rungs that could serve this item, in order; or why none can.
+
+    Where the node affinity leads is the ladder's business; it is not asked again here.
+    """
+    request = replace(item.request, node_terms=None, preferred=(), gang=None, cpu_milli=0, memory_bytes=0)
+    kept: list[Rung] = []
+    refusal: Refusal | None = None
+    answers: dict[Yield, Refusal | None] = {}
+    for rung in rungs:
+        if rung.brings not in answers:
+            answers[rung.brings] = _refused(request, item.request, rung.brings, settings)
+        answer = answers[rung.brings]
+        if answer is None:
+            kept.append(rung)
+        else:
+            refusal = refusal or answer
+    if kept:
+        return tuple(kept)
+    if refusal is None:
+        return Refusal(
+            Code.NO_CANDIDATES,
+            f"no NodePool can launch a node for {item.request}; check pools, limits and node constraints",
+        )
+    return refusal
+
+
+def _refused(
+    request: GpuRequest, whole: GpuRequest, brings: Yield, settings: AllocatorSettings | None
+) -> Refusal | None:
+    if whole.cpu_milli > brings.cpu_milli or whole.memory_bytes > brings.memory_bytes:
+        return Refusal(Code.NO_GPU_AFTER_FILTER, "no node with the GPU has the pod's CPU and memory")
+    return fits_template(request, template_devices(brings, request.pool), settings)
+
+
+def could_use(request: GpuRequest, device: Device) -> bool:
+    """Whether a device is of the kind a request may use; how much is left of it is not asked."""
+    return (
+        request.pool in ("", device.pool)
+        and request.model in ("", device.model)
+        and request.vendor in ("", device.vendor)
+        and (not request.indices or device.index in request.indices)
+        and device.resource == request.resource
+        and is_capable(device.capabilities, request.isolation)
+        and is_compatible(
+            device.isolation_policy or "Static",
+            request.isolation,
+            device_policy=device.isolation_policy,
+            device_mode=device.isolation_mode,
+            lock=device.active_isolation_mode,
+            conflict=device.isolation_conflict,
+        )
+        and (device.compute_known or not request.request.tflops_milli)
+    )

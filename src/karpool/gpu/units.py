@@ -1,0 +1,124 @@
+"""How far one unit has come: its stage as the cluster shows it, before anything is handed over.
+
+`advance` looks at the unit's smart pod, claim, node and devices, and at nothing it
+remembers except what it wrote down itself (which node, which claim). Stages only move
+forward. A unit that ran out of time, or whose node is lost, says why. Pure.
+"""
+
+from dataclasses import replace
+
+from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.record import Record, State, Unit
+from karpool.gpu.world import SMART_POD_USE, NodeView, Settings, World
+from karpool.provisioning.attempts import Setback, setback_of
+from karpool.provisioning.placeholders import Outlook, Placeholder
+
+
+def advance(
+    record: Record, unit: Unit, pod: Placeholder | None, world: World, settings: Settings
+) -> Unit | Setback:
+    """The unit one look further, or why it ends here. For active units up to READY."""
+    if (record.name, record.epoch, unit.index) in world.refused and pod is None:
+        return Setback.CREATE_REFUSED
+    seen = _located(unit, pod, world)
+    if isinstance(seen, Setback):
+        return seen
+    moved = _staged(seen, pod, world, settings)
+    if isinstance(moved, Setback):
+        return moved
+    return overdue(moved, pod, world.now, settings) or moved
+
+
+def _located(unit: Unit, pod: Placeholder | None, world: World) -> Unit | Setback:
+    """Where its node or claim is. A node counts from when it is seen, and is missed only after that."""
+    if unit.node:
+        node = world.nodes.get(unit.node)
+        return Setback.INTERRUPTED if node is None or node.going else unit
+    if pod is not None and pod.outlook is Outlook.ENDED:
+        return Setback.CLAIM_LOST
+    claim = pod.claim if pod is not None and pod.claim else unit.claim
+    progress = world.claims.get(claim) if claim else None
+    node_name = pod.node if pod is not None and pod.node else progress.node if progress else ""
+    if node_name and node_name in world.nodes:
+        if world.nodes[node_name].going:
+            return Setback.INTERRUPTED
+        return replace(unit, claim=claim, node=node_name)
+    if progress is not None:
+        if progress.ending is not None:
+            return setback_of(progress.ending)
+        return replace(unit, claim=claim)
+    if unit.claim and claim == unit.claim:  # it was there, and is no more
+        return Setback.CLAIM_LOST
+    return unit
+
+
+def _staged(unit: Unit, pod: Placeholder | None, world: World, settings: Settings) -> Unit | Setback:
+    if not unit.node:
+        if unit.claim:
+            return _at(unit, State.LAUNCHING, world.now)
+        if pod is None:
+            return unit
+        if pod.outlook is Outlook.REFUSED and unit.stage is State.PENDING:
+            waited = world.now - unit.since
+            # A first refusal may be a moment's: the autoscaler looks again every few seconds.
+            return Setback.INFEASIBLE if waited >= settings.resync else unit
+        return _at(unit, State.PENDING, world.now)
+    node = world.nodes[unit.node]
+    if unit.stage is State.READY:
+        return unit
+    if not node.ready:
+        return _at(unit, State.REGISTERED, world.now)
+    waiting = _at(unit, State.DEVICE_WAIT, world.now)
+    shown = len(shown_devices(node, pod))
+    if shown >= max(unit.devices, unit.gpus, 1):
+        return _at(waiting, State.READY, world.now)
+    if world.now - waiting.since < settings.device_limit:
+        return waiting
+    # Fewer than promised may still be enough for what waits.
+    return _at(waiting, State.READY, world.now) if shown >= unit.gpus else Setback.DEVICE_NOT_READY
+
+
+def _at(unit: Unit, stage: State, now: float) -> Unit:
+    """At least at this stage."""
+    return replace(unit, stage=stage, since=now) if stage.place > unit.stage.place else unit
+
+
+def shown_devices(node: NodeView, pod: Placeholder | None) -> tuple[Device, ...]:
+    """Those that could be handed over: running, and free or occupied by this very smart pod."""
+    own = f"{SMART_POD_USE}{pod.uid}" if pod is not None else ""
+    return tuple(
+        device
+        for device in node.devices
+        if device.phase == RUNNING
+        and device.capacity is not None
+        and not device.capacity.is_zero
+        and (device.is_ours or device.used_by == own)
+    )
+
+
+def overdue(unit: Unit, pod: Placeholder | None, now: float, settings: Settings) -> Setback | None:
+    """Why it is too late for this unit, if it is."""
+    created = unit.started if pod is None else min(unit.started, pod.created)
+    if now - created >= settings.maximum_age:
+        return Setback.TIMEOUT
+    match unit.stage:
+        case State.PENDING if now - unit.since >= settings.pending_limit:
+            return Setback.NO_REACTION
+        case State.LAUNCHING if now - unit.started >= settings.launch_limit:
+            return Setback.LAUNCH_TIMEOUT
+        case State.REGISTERED if now - unit.started >= settings.launch_limit:
+            return Setback.REGISTRATION_TIMEOUT
+    return None
+
+
+def timers(unit: Unit, settings: Settings) -> list[float]:
+    """When a unit must be looked at though nothing happens."""
+    due = [unit.started + settings.maximum_age]
+    match unit.stage:
+        case State.PENDING:
+            due += [unit.since + settings.pending_limit, unit.since + settings.resync]
+        case State.LAUNCHING | State.REGISTERED:
+            due.append(unit.started + settings.launch_limit)
+        case State.DEVICE_WAIT:
+            due.append(unit.since + settings.device_limit)
+    return due
