@@ -7,6 +7,8 @@ from tests.vectors import (
     estimator,
     estimator_plugins,
     estimator_wire,
+    gpu,
+    gpu_ledger,
 )
 
 __all__ = [
@@ -16,4 +18,6 @@ __all__ = [
     "estimator",
     "estimator_plugins",
     "estimator_wire",
+    "gpu",
+    "gpu_ledger",
 ]

@@ -16,7 +16,7 @@ from karpool.gpu import filters, placement
 from karpool.gpu.allocation import Allocation
 from karpool.gpu.amounts import NOTHING, Amount
 from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
-from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.devices import Device, as_new
 from karpool.gpu.isolation import DYNAMIC, STATIC
 from karpool.gpu.ledger import RESERVATION_SECONDS, Ledger
 from karpool.gpu.partitions import PartitionCatalogue
@@ -247,21 +247,10 @@ def fits_template(
     request: GpuRequest, devices: Sequence[Device], settings: Settings | None = None
 ) -> Refusal | None:
     """Would the request fit on these devices if they were new and idle? Quota is left out."""
+    pool = request.pool or "template"
     fresh = Allocator(settings)
     for number, device in enumerate(devices):
-        fresh.put_device(
-            replace(
-                device,
-                name=device.name or f"gpu-{number}",
-                pool=request.pool or "template",
-                phase=RUNNING,
-                used_by="",
-                available=device.capacity,
-                partitions={},
-                active_isolation_mode="",
-                isolation_conflict=False,
-            )
-        )
+        fresh.put_device(replace(as_new(device, f"gpu-{number}", device.node or "new-node"), pool=pool))
     fresh.open()
-    found = fresh.find(request if request.pool else replace(request, pool="template"))
+    found = fresh.find(replace(request, pool=pool))
     return found if isinstance(found, Refusal) else None

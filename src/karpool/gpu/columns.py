@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.gpu.amounts import NOTHING, Amount
-from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.devices import PENDING, RUNNING, Device
 from karpool.gpu.isolation import HARD, PARTITIONED, SOFT, is_capable
 from karpool.state.columns import Bools, Int64s
 
@@ -34,6 +34,7 @@ _CODES = ("pool", "model", "vendor", "resource", "owner", "mode", "policy", "loc
 _FLAGS = (
     "alive",
     "running",
+    "pending",
     "ours",
     "has_available",
     "conflict",
@@ -82,6 +83,7 @@ class DeviceTable:
     holders: Int64s
     alive: Bools
     running: Bools
+    pending: Bools
     ours: Bools
     has_available: Bools
     conflict: Bools
@@ -265,7 +267,7 @@ class DeviceTable:
     def _describe(self, row: int, device: Device) -> None:
         code = self.strings.code
         self.alive[row] = True
-        self.running[row] = device.phase == RUNNING
+        self.running[row], self.pending[row] = device.phase == RUNNING, device.phase == PENDING
         self.ours[row] = device.is_ours
         self.pool[row], self.model[row] = code(device.pool), code(device.model)
         self.vendor[row], self.resource[row] = code(device.vendor), code(device.resource)

@@ -7,10 +7,11 @@ ledger; `available` is used only where a device comes with a figure of its own
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from karpool.gpu.amounts import NOTHING, Amount, parse_amount
-from karpool.model.meta import Wire, WireObject
+from karpool.model.errors import Invalid
+from karpool.model.meta import Int32, Wire, WireObject
 from karpool.model.node import HOSTNAME
 
 PREFIX = "tensor-fusion.ai/"
@@ -19,6 +20,9 @@ OWNER_LABEL = PREFIX + "managed-by"
 CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
 MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
 OURS = "tensor-fusion"
+
+_TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit 64 bits
+_VRAM_MAX = 2**50
 
 PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
 PHASES = (PENDING, RUNNING, UNKNOWN, "Destroying", "Migrating", "Updating")
@@ -62,20 +66,40 @@ class Device:
         return self.used_by in ("", OURS)
 
 
+def as_new(device: Device, name: str, node: str) -> Device:
+    """The same kind of device, idle, in a node that is still to come."""
+    return replace(
+        device,
+        name=name,
+        node=node,
+        owner=node,
+        phase=RUNNING,
+        used_by="",
+        available=device.capacity,
+        active_isolation_mode="",
+        isolation_conflict=False,
+        partitions={},
+        missing_since="",
+    )
+
+
 class _Resource(Wire, frozen=True):
     tflops: str | int | float | None = None
     vram: str | int | float | None = None
 
     def amount(self, path: str) -> Amount:
-        return parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+        found = parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+        if not (0 <= found.tflops_milli <= _TFLOPS_MAX and 0 <= found.vram_bytes <= _VRAM_MAX):
+            raise Invalid(path, str(found), "is not what one GPU can have")
+        return found
 
 
 class _Status(Wire, frozen=True):
     phase: str | None = None
     vendor: str | None = None
     gpu_model: str | None = None
-    index: int | None = None
-    numa_node: int | None = None
+    index: Int32 | None = None
+    numa_node: Int32 | None = None
     capacity: _Resource | None = None
     available: _Resource | None = None
     node_selector: dict[str, str] | None = None

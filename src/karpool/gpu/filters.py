@@ -69,7 +69,7 @@ def chain(
     if request.model:
         filters.append(("model", partial(by_model, model=request.model)))
     if request.vendor:
-        filters.append(("vendor", partial(by_vendor, vendor=request.vendor)))
+        filters.extend(vendor_filter(request.vendor))
     if request.node_terms is not None or request.preferred:
         filters.append(
             (
@@ -82,6 +82,10 @@ def chain(
     if request.count > 1:
         filters.append(("same node", partial(by_same_node, count=request.count)))
     return filters
+
+
+def vendor_filter(vendor: str) -> list[tuple[str, Filter]]:
+    return [("vendor", partial(by_vendor, vendor=vendor))]
 
 
 def _kept(rows: Rows, keep: Bools) -> Rows:

@@ -98,7 +98,7 @@ class Ledger:
         taken = self._possible(request, devices)
         if isinstance(taken, Refusal):
             return taken
-        charge = self._charge(request, taken)
+        charge = self.charge(request, taken)
         refused = self.quotas.check(request.namespace, charge)
         if refused is not None:
             return refused
@@ -186,6 +186,19 @@ class Ledger:
             self.release(uid)
         return gone
 
+    def replace_committed(self, entry: Entry) -> None:
+        """An allocation with other amounts on the same devices. Whether that fits was checked."""
+        old = self.committed[entry.request.uid]
+        self.committed[entry.request.uid] = entry
+        namespace = entry.request.namespace
+        self.quotas.give_back(namespace, old.charge)
+        self.quotas.use(namespace, entry.charge)
+        for before, after in zip(old.taken, entry.taken, strict=True):
+            row = self._row(after.device)
+            self._on_device[after.device][entry.request.uid] = after
+            self.table.set_available(row, self.table.available(row) + before.amount - after.amount)
+            self._refresh_free(after.device)
+
     # After a start
 
     def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
@@ -199,7 +212,7 @@ class Ledger:
             capacity = self.table.capacity(row) if row is not None else NOTHING
             partition = Partition(request.template) if request.isolation == PARTITIONED else None
             taken.append(Taken(name, self._needed(request, name, capacity, partition), partition))
-        charge = self._charge(request, tuple(taken))
+        charge = self.charge(request, tuple(taken))
         entry = Entry(request, tuple(taken), node or self._node_of(taken), charge)
         self.committed[request.uid] = entry
         self.quotas.use(request.namespace, charge)
@@ -383,7 +396,7 @@ class Ledger:
                 return template.cost(capacity.tflops_milli)
         return request.request.on(capacity)
 
-    def _charge(self, request: GpuRequest, taken: Sequence[Taken]) -> Charge:
+    def charge(self, request: GpuRequest, taken: Sequence[Taken]) -> Charge:
         """Percentages are charged as what they are on the devices that were chosen."""
         rows = [self.table.find(each.device) for each in taken]
         capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]

@@ -68,7 +68,7 @@ class ByLoad:
         if not len(rows):
             return 0
         scores = self.scores(table, rows, for_node=True)
-        return int(np.where(table.running[rows], scores, scores // PENDING_DIVISOR).sum()) // len(rows)
+        return int(np.where(table.pending[rows], scores // PENDING_DIVISOR, scores).sum()) // len(rows)
 
     def node_scores(self, table: DeviceTable, nodes: Int64s, counted: Bools | None = None) -> Int64s:
         """Of several nodes, over all their devices that count."""
@@ -76,7 +76,7 @@ class ByLoad:
         rows = np.where(member >= 0, member, 0)
         there = member >= 0 if counted is None else (member >= 0) & counted[rows]
         scores = self.scores(table, rows.ravel(), for_node=True).reshape(rows.shape)
-        scores = np.where(table.running[rows], scores, scores // PENDING_DIVISOR)
+        scores = np.where(table.pending[rows], scores // PENDING_DIVISOR, scores)
         total: Int64s = np.where(there, scores, 0).sum(axis=1)
         if not self.rank_by_sum:
             total //= np.maximum(there.sum(axis=1), 1)

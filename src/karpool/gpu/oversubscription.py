@@ -1,0 +1,47 @@
+"""Totals of a node: physical, virtual, and what percentage a hard limit is.
+
+Requests are packed to the capacity of devices; limits may exceed it, and are
+compared with these virtual totals.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from karpool.gpu.amounts import MILLI, NOTHING, Amount
+from karpool.gpu.devices import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Oversubscription:
+    tflops_oversell_percent: int = 500
+    vram_expand_to_host_memory_percent: int = 50
+    vram_expand_to_host_disk_percent: int = 70
+
+
+def virtual_capacity(
+    total: Amount, memory_bytes: int, disk_bytes: int, rules: Oversubscription | None
+) -> Amount:
+    """Without rules the virtual capacity is the physical one."""
+    if rules is None:
+        return total
+    tflops = total.tflops_milli * rules.tflops_oversell_percent // (100 * MILLI) * MILLI
+    memory = memory_bytes * rules.vram_expand_to_host_memory_percent // 100
+    disk = disk_bytes * rules.vram_expand_to_host_disk_percent // 100
+    return Amount(tflops, total.vram_bytes + memory + disk)
+
+
+def node_totals(devices: Iterable[Device]) -> tuple[Amount, Amount]:
+    """Capacity and what is available of it; devices that are missing add nothing."""
+    total = available = NOTHING
+    for device in devices:
+        if not device.missing_since:
+            total += device.capacity or NOTHING
+            available += device.available or NOTHING
+    return total, available
+
+
+def hard_limit_percent(limit_tflops_milli: int, capacity_tflops_milli: int) -> int:
+    """The share of a device that a hard limit is, rounded up, from 1 to 100."""
+    if capacity_tflops_milli <= 0:
+        return 100
+    return min(100, max(1, -(-limit_tflops_milli * 100 // capacity_tflops_milli)))

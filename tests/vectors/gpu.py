@@ -1,0 +1,597 @@
+"""Vectors of the GPU allocator: filters, placement, requests, quota, gangs, waking."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from karpool.gpu import annotations, filters, isolation, oversubscription, partitions, placement, quota
+from karpool.gpu.allocator import Allocator, Settings
+from karpool.gpu.amounts import Amount, Share, parse_amount, parse_share, show
+from karpool.gpu.columns import DeviceTable
+from karpool.gpu.devices import RUNNING, Device, Partition, as_new
+from karpool.gpu.gangs import Gangs
+from karpool.gpu.partitions import Host, PartitionCatalogue, Template
+from karpool.gpu.preemption import Freed, Victim, without
+from karpool.gpu.refusals import Refusal
+from karpool.gpu.request import Gang, GpuRequest, PreferredTerm
+from karpool.gpu.waking import Standing, must_leave_room, should_wake
+from karpool.model import quantity
+from karpool.model.meta import convert
+from karpool.model.requirements import NodeSelector, NodeSelectorTerm, compile_terms
+from tests.vectors.registry import Case, includes, kind
+
+Given = Mapping[str, Any]
+
+
+# From a case to our values
+
+
+def share(given: Given | None) -> Share:
+    raw = dict(given or {})
+    raw["compute"] = raw.pop("compute_percent", None)
+    return parse_share({key: raw.get(key) for key in ("tflops", "vram", "compute")})
+
+
+def amount(given: Given | None) -> Amount | None:
+    return None if given is None else parse_amount(given)
+
+
+def device(given: Given) -> Device:
+    return Device(
+        name=given.get("name", "gpu"),
+        node=given.get("node", ""),
+        owner=given.get("owner", ""),
+        pool=given.get("pool", ""),
+        phase=given.get("phase", ""),
+        vendor=given.get("vendor", "NVIDIA"),
+        model=given.get("model", ""),
+        index=given.get("index"),
+        capacity=amount(given.get("capacity")),
+        available=amount(given.get("available")),
+        used_by=given.get("used_by", ""),
+        isolation_mode=given.get("isolation_mode", ""),
+        isolation_policy=given.get("isolation_policy", ""),
+        active_isolation_mode=given.get("active_isolation_mode", ""),
+        isolation_conflict=given.get("isolation_conflict", False),
+        capabilities=given.get("capabilities"),
+        partitions={
+            uid: Partition(each.get("template", "")) for uid, each in (given.get("partitions") or {}).items()
+        },
+        missing_since=given.get("missing_since", ""),
+    )
+
+
+def worker(given: Given, **more: Any) -> GpuRequest:
+    """A request as the cases write it: amounts beside or under `request` and `limit`."""
+    wanted = given.get("request", given)
+    return GpuRequest(
+        uid=more.pop("uid", given.get("uid", "u")),
+        request=share(wanted),
+        limit=share(given.get("limit")),
+        count=given.get("count", 1),
+        isolation=given.get("isolation", more.pop("isolation", "soft")),
+        **more,
+    )
+
+
+def charge(given: Given) -> quota.Charge:
+    return quota.Charge(
+        parse_amount(given.get("request")), parse_amount(given.get("limit")), given.get("count", 1)
+    )
+
+
+def usage(given: Given | None) -> quota.Usage:
+    found = given or {}
+    return quota.Usage(
+        parse_amount(found.get("requests")), parse_amount(found.get("limits")), found.get("workers", 0)
+    )
+
+
+def quota_of(given: Given | None, namespace: str = "") -> quota.Quota | None:
+    if not given:
+        return None
+    single, total = given.get("single"), given.get("total")
+    return quota.Quota(
+        namespace,
+        None
+        if single is None
+        else quota.Single(
+            parse_amount(single.get("max_requests")),
+            parse_amount(single.get("max_limits")),
+            single.get("max_gpu_count", 0),
+        ),
+        None
+        if total is None
+        else quota.Total(
+            amount(total.get("requests")),
+            amount(total.get("limits")),
+            total.get("max_workers", quota.WORKERS_MAX),
+            total.get("alert_threshold_percent", quota.ALERT_THRESHOLD_PERCENT),
+        ),
+    )
+
+
+def template(name: str, given: Given) -> Template:
+    return Template(
+        id=name,
+        name=given.get("name", ""),
+        memory_gib=given.get("memory_gb", 0),
+        compute_percent=given.get("compute_percent", 0.0),
+        max_partition=given.get("max_partition", 0),
+        placement=tuple(given.get("placement", ())),
+        slots=given.get("slots", 0),
+        shared=given.get("sharing") == "shared",
+        max_per_group=given.get("max_per_group", 0),
+        extended=given.get("ext", {}),
+    )
+
+
+def catalogue(given: Given) -> PartitionCatalogue:
+    return PartitionCatalogue(
+        {
+            model: {name: template(name, each) for name, each in known.items()}
+            for model, known in (given.get("templates") or {}).items()
+        },
+        given.get("max_partitions") or {},
+    )
+
+
+def same_amounts(expected: Any, actual: Any) -> bool:
+    """Quantities are compared as numbers: 4096Mi is 4Gi."""
+    if isinstance(expected, Mapping):
+        return isinstance(actual, Mapping) and all(
+            key in actual and same_amounts(value, actual[key]) for key, value in expected.items()
+        )
+    if isinstance(expected, str) and isinstance(actual, str) and expected[:1].isdigit():
+        return quantity.milli_value(expected) == quantity.milli_value(actual)
+    return includes(expected, actual)
+
+
+# Filters
+
+
+@kind("filter", same=lambda expected, actual: same_names(expected, actual))
+def answer_filter(case: Case) -> Given:
+    given = case["input"]
+    table = DeviceTable(device(each) for each in given["gpus"])
+    for each in given["gpus"]:
+        row = table.find(each["name"])
+        table.has_available[row] = "available" in each
+    for name, labels in (given.get("nodes") or {}).items():
+        table.put_labels(name, labels)
+    found = filters.run(table, table.all_rows(), [one_filter(table, each) for each in given["filters"]])
+    if found.refusal is not None:
+        return {"error": found.refusal.stable}
+    return {"names": [table.device(int(row)).name for row in found.rows]}
+
+
+def same_names(expected: Given, actual: Given) -> bool:
+    if "error" in expected or "error" in actual:
+        return expected.get("error") == actual.get("error")
+    names, found = expected["names"], actual["names"]
+    return bool(names == found if expected.get("order") == "exact" else sorted(names) == sorted(found))
+
+
+def one_filter(table: DeviceTable, given: Given) -> tuple[str, filters.Filter]:
+    asked = GpuRequest(uid="u", request=share(given))
+    required = given.get("required")
+    known: dict[str, tuple[str, filters.Filter]] = {
+        "phase": ("phase", partial(phase_filter, allowed=given.get("allowed", [RUNNING]))),
+        "index": ("index", partial(filters.by_index, indices=given.get("indices") or ())),
+        "isolation_mode": ("isolation", partial(filters.by_isolation_mode, mode=given.get("mode", ""))),
+        "whole_gpu": ("whole", whole_filter(given)),
+        "partition_template": ("partition", partition_filter(given)),
+        "resource": ("resource", partial(filters.by_amounts, request=asked)),
+        "model": ("model", partial(filters.by_model, model=given.get("model", ""))),
+        "vendor": ("vendor", partial(filters.by_vendor, vendor=given.get("vendor", ""))),
+        "node_affinity": (
+            "node affinity",
+            partial(
+                filters.by_node_affinity,
+                required=None if required is None else terms(required),
+                preferred=[
+                    PreferredTerm(each["weight"], term)
+                    for each in given.get("preferred") or ()
+                    for term in terms([each["preference"]])
+                ],
+            ),
+        ),
+        "same_node": ("same node", partial(filters.by_same_node, count=given.get("count", 0))),
+    }
+    return known[given["type"]]
+
+
+def phase_filter(table: DeviceTable, rows: filters.Rows, *, allowed: list[str]) -> filters.Rows:
+    """Ours knows one phase that is good; the cases may name others."""
+    if allowed == [RUNNING]:
+        return filters.by_phase(table, rows)
+    keep = [table.device(int(row)).phase in allowed and table.device(int(row)).is_ours for row in rows]
+    return rows[np.array(keep, dtype=bool)]
+
+
+def whole_filter(given: Given) -> filters.Filter:
+    asked = given.get("isolation", given.get("mode", "shared")) == "shared"
+    return filters.by_whole if asked else lambda table, rows: rows
+
+
+def partition_filter(given: Given) -> filters.Filter:
+    if given.get("isolation", isolation.PARTITIONED) != isolation.PARTITIONED:
+        return lambda table, rows: rows
+    return partial(filters.by_partition, template=given.get("template", ""), catalogue=catalogue(given))
+
+
+def terms(given: list[Given]) -> tuple[Any, ...]:
+    selectors = [
+        convert({"matchExpressions": each.get("match_expressions")}, NodeSelectorTerm) for each in given
+    ]
+    return compile_terms(NodeSelector(node_selector_terms=selectors)) or ()
+
+
+@kind("isolation_compatible")
+def answer_compatible(case: Case) -> bool:
+    given = case["input"]
+    one = device(given["gpu"])
+    return isolation.is_compatible(
+        given["policy"],
+        given.get("requested", ""),
+        device_policy=one.isolation_policy,
+        device_mode=one.isolation_mode,
+        lock=one.active_isolation_mode,
+        conflict=one.isolation_conflict,
+    )
+
+
+@kind("filter_with_preempt", same=same_amounts)
+def answer_preempt(case: Case) -> Given:
+    given = case["input"]
+    victims = [
+        Victim(tuple(each["gpus"]), share(each["request"]), each.get("isolation", ""))
+        for each in given["victims"]
+    ]
+    asked = replace(worker(given["request"]), count=given.get("count", 1))
+    found = without([device(each) for each in given["gpus"]], victims, asked, given["policy"])
+    if isinstance(found, Freed):
+        return {
+            "names": list(found.devices),
+            "available": {name: show(each) for name, each in found.available.items()},
+        }
+    return {"error": found.stable}
+
+
+# Placement
+
+
+def strategy(given: Given, **more: Any) -> placement.ByLoad:
+    weights = given.get("weights") or {}
+    return placement.by_load(given["mode"], weights.get("vram", 0.7), weights.get("tflops", 0.3), **more)
+
+
+@kind("score")
+def answer_score(case: Case) -> int:
+    given = case["input"]
+    table = DeviceTable([device(given["gpu"])])
+    return int(strategy(given).scores(table, table.all_rows(), for_node=given["for_node"])[0])
+
+
+@kind("node_score")
+def answer_node_score(case: Case) -> int:
+    given = case["input"]
+    table = DeviceTable(
+        replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
+        for number, each in enumerate(given["gpus"])
+    )
+    return strategy(given).node_score(table, table.all_rows())
+
+
+@kind("select")
+def answer_select(case: Case) -> Given:
+    given = case["input"]
+    table = DeviceTable(device({"phase": RUNNING, **each}) for each in given["node_gpus"])
+    names = given.get("candidates", [each["name"] for each in given["node_gpus"]])
+    if not names:
+        return {"error": "no_candidates"}
+    rows = np.array([table.find(name) for name in names], dtype=np.int64)
+    asked = GpuRequest(uid="u", count=given["count"])
+    chosen = strategy(given, by_sum=True).choose(table, rows, asked)
+    if not chosen:
+        return {"error": "not_enough_gpus"}
+    return {"names": [table.device(row).name for row in chosen]}
+
+
+@kind("allocate")
+def answer_allocate(case: Case) -> Given:
+    given = case["input"]
+    asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
+    allocator = Allocator(
+        Settings(policy=given.get("policy", "Static")), (device(each) for each in given["gpus"])
+    )
+    allocator.open()
+    found = allocator.try_allocate(asked)
+    if isinstance(found, Refusal):
+        return {"error": found.stable}
+    chosen = [allocator.table.device(allocator.table.find(name) or 0) for name in found.devices]
+    return {
+        "ok": True,
+        "count": len(chosen),
+        "same_node": len({each.node for each in chosen}) == 1,
+        "model": chosen[0].model,
+        "names": list(found.devices),
+    }
+
+
+@kind("prefilter_nodes")
+def answer_prefilter(case: Case) -> Given:
+    given = case["input"]
+    table = DeviceTable(device(each) for each in given["gpus"])
+    asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
+    chain = filters.chain(asked, given.get("policy", "Static"))
+    found = filters.run(table, table.rows_of_pool(given["pool"]), chain)
+    nodes = sorted({table.device(int(row)).node for row in found.rows})
+    return {"status": "Success" if nodes else "Unschedulable", "nodes": nodes}
+
+
+@kind("reserve_for_nominated")
+def answer_nominated(case: Case) -> bool:
+    current, nominated = (
+        Standing(case["input"][name]["priority"], case["input"][name].get("gang", ""))
+        for name in ("current", "nominated")
+    )
+    return must_leave_room(current, nominated)
+
+
+@kind("hard_sm_percent")
+def answer_hard_percent(case: Case) -> int:
+    given = case["input"]
+    return oversubscription.hard_limit_percent(
+        quantity.milli_value(given["limit_tflops"]), quantity.milli_value(given["capacity_tflops"])
+    )
+
+
+@kind("queue_hint")
+def answer_hint(case: Case) -> str:
+    given = case["input"]
+    pod = given["pod"]
+    old, new = (given[name] and device(given[name]) for name in ("old", "new"))
+    asked = replace(worker(pod), pool=pod.get("pool", ""))
+    nominated = pod.get("nominated_node") or pod.get("nominated_node_name") or pod.get("nominated") or ""
+    wakes = pod.get("worker", True) and should_wake(asked, old, new, nominated)
+    return "queue" if wakes else "skip"
+
+
+# Requests
+
+
+@kind("compose_request", same=same_amounts)
+def answer_compose(case: Case) -> Given:
+    given = case["input"]
+    asked, problems = annotations.compose(given["annotations"])
+    refused = [each.code for each in problems if each.code != "bad_request"]
+    if refused:
+        return {"error": str(refused[0])}
+    return {
+        "pool": asked.pool,
+        "count": asked.count,
+        "qos": asked.qos,
+        "isolation": asked.isolation,
+        "model": asked.model,
+        "vendor": asked.vendor,
+        "template": asked.template,
+        "indices": list(asked.indices),
+        "request": shown_share(asked.request),
+        "limit": shown_share(asked.limit),
+    }
+
+
+def shown_share(given: Share) -> Given:
+    absolute = show(Amount(given.tflops_milli, given.vram_bytes))
+    return {**absolute, "compute_percent": quantity.format_milli(given.percent_milli)}
+
+
+@kind("gang_config")
+def answer_gang(case: Case) -> Given:
+    given = case["input"]
+    gang = annotations.gang_of(given["annotations"], given["namespace"], given.get("workload_label", ""))
+    if gang is None:
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "min": gang.min_members,
+        "desired": gang.desired_members,
+        "required": gang.required_members,
+        "group": gang.group,
+        "timeout_s": gang.timeout_seconds,
+    }
+
+
+@kind("gang_permit")
+def answer_permit(case: Case) -> Given:
+    given = case["input"]
+    gang = Gang("g", given["required"], given["required"], given["required"])
+    gangs, results, released = Gangs(), [], []
+    for uid in given["arrivals"]:
+        permit = gangs.permit(gang, uid, 0.0)
+        results.append("allow" if permit.allowed else "wait")
+        released.extend(permit.released)
+    return {"results": results, "released": released}
+
+
+@kind("gang_strict_reject")
+def answer_reject(case: Case) -> Given:
+    given = case["input"]
+    gangs = Gangs()
+    gang = Gang("g", given["required"], given["required"], given["required"])
+    for uid in given.get("waiting") or ():
+        gangs.permit(gang, uid, 0.0)
+    rejected = gangs.reject("g", 0.0)
+    return {
+        "groups": list(gangs.groups),
+        "rejected": list(rejected),
+        "backed_off": not gangs.may_enter(gang, ["a"] * given["required"], 0.0),
+    }
+
+
+# Quota
+
+
+@kind("quota_check")
+def answer_quota(case: Case) -> Given:
+    given = case["input"]
+    found = quota_of(given["quota"])
+    if found is None:
+        return {"ok": True}
+    before = given.get("pre_scheduled")
+    refused = None
+    if given["scope"] in ("single", "all"):
+        refused = quota.check_single(found, charge(given["request"]))
+    if refused is None and given["scope"] in ("total", "all"):
+        refused = quota.check_total(
+            found,
+            charge(given["request"]),
+            usage(given.get("usage")) + usage(given.get("assumed")),
+            released=usage(given.get("release")),
+            pre_scheduled=None if before is None else usage(before),
+        )
+    if refused is None:
+        return {"ok": True}
+    return {"ok": False, "resource": refused.resource, "unresolvable": refused.unresolvable}
+
+
+def shown_usage(found: quota.Usage) -> Given:
+    return {"requests": show(found.requests), "limits": show(found.limits), "workers": found.workers}
+
+
+@kind("quota_usage", same=same_amounts)
+def answer_usage(case: Case) -> Given:
+    given = case["input"]
+    found = usage(given["usage"])
+    for step in given["steps"]:
+        if step["op"] == "rebuild":
+            found = quota.usage_of(charge(each) for each in step["requests"])
+        elif step["op"] == "allocate":
+            found = found.allocated(charge(step["request"]))
+        elif step["op"] == "deallocate":
+            found = found.deallocated(charge(step["request"]))
+        else:
+            raise ValueError(f"unknown step {step['op']}")
+    return shown_usage(found)
+
+
+@kind("quota_validate")
+def answer_validate(case: Case) -> Given:
+    found = quota_of(case["input"]["quota"])
+    problem = None if found is None else quota.problem_of(found)
+    return {"ok": problem is None, "error": problem}
+
+
+@kind("available_percent", same=lambda expected, actual: float(expected) == float(actual))
+def answer_percent(case: Case) -> str:
+    given = case["input"]
+    return quota.available_percent(quantity.value(given["total"]), quantity.value(given["used"]))
+
+
+@kind("quota_alert")
+def answer_alert(case: Case) -> bool:
+    given = case["input"]
+    return quota.is_alert(str(given["available_percent"]), given["threshold"])
+
+
+# Partitions
+
+
+@kind("template_identifier")
+def answer_identifier(case: Case) -> bool:
+    given = case["input"]
+    return Template(given["id"], given["name"]).answers_to(given["requested"])
+
+
+@kind("partition_match")
+def answer_match(case: Case) -> Given:
+    given = case["input"]
+    capacity = parse_amount(given["capacity"])
+    known = catalogue({"templates": given["templates"]})
+    wanted = share(given["request"]).on(capacity)
+    found = known.match(given["model"], capacity, wanted, given.get("template", ""))
+    if isinstance(found, Refusal):
+        return {"error": found.stable}
+    return {"template": found.id, "can_allocate": True}
+
+
+@kind("partition_usage", same=same_amounts)
+def answer_partition_usage(case: Case) -> Given:
+    given = case["input"]
+    return show(template("t", given["template"]).cost(quantity.milli_value(given["capacity_tflops"])))
+
+
+@kind("partition_check")
+def answer_partition_check(case: Case) -> Given:
+    given = case["input"]
+    known = {name: template(name, each) for name, each in given["templates"].items()}
+    host = Host(
+        given["vendor"],
+        parse_amount(given["capacity"]),
+        parse_amount(given["available"]),
+        [Partition(name) for name in given["partitions"]],
+        given["max_partitions"],
+    )
+    found = partitions.place(known[given["template"]], host, known)
+    return {"error": found.stable} if isinstance(found, Refusal) else {"ok": True, "start": found.start}
+
+
+@kind("ascend_group")
+def answer_group(case: Case) -> Given:
+    given = case["input"]
+    known = {name: template(name, each) for name, each in given["templates"].items()}
+    enough = Amount(10**9, 2**50)
+    host = Host(
+        given["vendor"],
+        enough,
+        enough,
+        [Partition(each["template"], group=each["group"]) for each in given["partitions"]],
+        given["max_partitions"],
+        given["max_groups"],
+        given["totals"],
+    )
+    found = partitions.place(known[given["template"]], host, known)
+    return {"error": found.stable} if isinstance(found, Refusal) else {"group": found.group}
+
+
+# Devices that are still to come
+
+
+@kind("prepare_node")
+def answer_prepare(case: Case) -> Given:
+    fresh = as_new(device(case["input"]["template_gpu"]), "gpu-new", "new-node")
+    return {
+        "active_isolation_mode": fresh.active_isolation_mode,
+        "isolation_conflict": fresh.isolation_conflict,
+        "available": case["input"]["template_gpu"]["capacity"] if fresh.available == fresh.capacity else {},
+        "node_equals_new_node": fresh.node == "new-node",
+    }
+
+
+@kind("reserve_inflight", same=same_amounts)
+def answer_inflight(case: Case) -> Given:
+    given = case["input"]
+    allocator = Allocator(Settings(policy=given["policy"]))
+    for each in given["inflight"]:
+        allocator.put_device(replace(device(each), pool="p", node="coming", phase=RUNNING))
+    allocator.open()
+    results = []
+    for number, step in enumerate(given["steps"]):
+        asked = replace(worker(step, uid=f"u{number}"), pool="p")
+        results.append(not isinstance(allocator.try_allocate(asked), Refusal))
+    table = allocator.table
+    modes = [_lock(table, row) for row in table.all_rows()]
+    locked = [int(table.free_tflops[row]) for row, mode in zip(table.all_rows(), modes, strict=True) if mode]
+    return {
+        "results": results,
+        "locks": {mode: modes.count(mode) for mode in set(modes)},
+        "available_on_locked": quantity.format_milli(locked[0]) if locked else "",
+    }
+
+
+def _lock(table: DeviceTable, row: int) -> str:
+    return next((mode for mode in isolation.MODES if table.strings.find(mode) == table.lock[row]), "")
