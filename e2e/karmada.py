@@ -1,0 +1,172 @@
+"""A real Karmada control plane: API server with its CRDs, aggregated API server, controllers.
+
+Scheduler, estimators and descheduler are started by the tests, which choose whose: Karmada's
+programs or Karpool's. Members are joined in push mode with a token, as `karmadactl join` does.
+"""
+
+import base64
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.control_plane import ApiServer, api_server, crds_of
+from e2e.kubectl import Kubectl, wait_for
+from e2e.member import Member
+from e2e.peers import Built
+from e2e.processes import Program, answers, free_port
+
+SYSTEM = "karmada-system"
+CLUSTERS = "karmada-cluster"
+ESTIMATOR_PREFIX = "karmada-scheduler-estimator"
+ESTIMATOR_PORT = 10352  # what clients look for in a Service; the target port is where it listens
+_AGGREGATED = "karmada-aggregated-apiserver"
+# The built-in controllers that upstream runs beside its own.
+_BUILT_IN = ("namespace", "garbagecollector", "ttl-after-finished", "clusterrole-aggregation")
+
+
+@dataclass
+class Karmada:
+    server: ApiServer
+    kubectl: Kubectl
+    controllers: Program
+
+    def join(self, member: Member, **spec: Any) -> None:
+        """Make a member known, and wait until its status was collected."""
+        name = member.server.name
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": CLUSTERS},
+            "data": {
+                "token": base64.b64encode(member.server.tokens["admin"].encode()).decode(),
+                "caBundle": base64.b64encode(member.server.ca.read_bytes()).decode(),
+            },
+        }
+        reference = {"name": name, "namespace": CLUSTERS}
+        cluster = {
+            "apiVersion": "cluster.karmada.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {
+                "apiEndpoint": member.server.url,
+                "syncMode": "Push",
+                "secretRef": reference,
+                "impersonatorSecretRef": reference,
+                **spec,
+            },
+        }
+        self.kubectl.apply(secret, cluster)
+        wait_for(f"member {name} ready", lambda: self._is_ready(name))
+
+    def estimator_at(self, cluster: str, port: int) -> None:
+        """Say where the estimator of a member listens, as schedulers look it up."""
+        self.kubectl.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": f"{ESTIMATOR_PREFIX}-{cluster}", "namespace": SYSTEM},
+                "spec": {
+                    "type": "ExternalName",
+                    "externalName": "localhost",
+                    "ports": [{"port": ESTIMATOR_PORT, "targetPort": port, "protocol": "TCP"}],
+                },
+            }
+        )
+
+    def _is_ready(self, name: str) -> bool:
+        status = self.kubectl.get("cluster", name).get("status", {})
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+        return ready and bool(status.get("apiEnablements"))
+
+
+@contextlib.contextmanager
+def karmada(
+    peers: Mapping[str, Built], folder: Path, etcd_url: str, users: Sequence[str] = ()
+) -> Iterator[Karmada]:
+    """A Karmada that propagates, without a scheduler."""
+    built = peers["karmada"]
+    with (
+        api_server(peers["kubernetes"], folder, etcd_url, "karmada", users, controllers=_BUILT_IN) as server,
+        contextlib.ExitStack() as running,
+    ):
+        kubectl = Kubectl(peers["kubernetes"].program("kubectl"), server.kubeconfig())
+        kubectl.apply(
+            *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in (SYSTEM, CLUSTERS))
+        )
+        kubectl.apply(*crds_of(built.source / "charts" / "karmada" / "_crds" / "bases"))
+        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        running.callback(_aggregated(built, server, kubectl, etcd_url).stop)
+        controllers = _controllers(built, server)
+        running.callback(controllers.stop)
+        yield Karmada(server, kubectl, controllers)
+
+
+def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str) -> Program:
+    host = f"{_AGGREGATED}.{SYSTEM}.svc"
+    pair = server.authority.issue(_AGGREGATED, hosts=(host, "localhost", "127.0.0.1"))
+    certificate, key = server.folder / "aggregated.crt", server.folder / "aggregated.key"
+    certificate.write_bytes(pair.certificate)
+    key.write_bytes(pair.key)
+    config = server.kubeconfig()
+    port = free_port()
+    program = Program(
+        _AGGREGATED,
+        [
+            built.program("aggregated-apiserver"),
+            f"--kubeconfig={config}",
+            f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}",
+            f"--etcd-servers={etcd_url}",
+            "--etcd-prefix=/karmada-aggregated",
+            f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={key}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+        ],
+        server.folder / "aggregated-apiserver.log",
+    )
+    program.wait_until(answers(f"https://127.0.0.1:{port}/readyz", server.ca, server.tokens["admin"]))
+    kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _AGGREGATED, "namespace": SYSTEM},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": "v1alpha1.cluster.karmada.io"},
+            "spec": {
+                "group": "cluster.karmada.io",
+                "version": "v1alpha1",
+                "groupPriorityMinimum": 2000,
+                "versionPriority": 10,
+                "caBundle": base64.b64encode(server.authority.pem).decode(),
+                "service": {"name": _AGGREGATED, "namespace": SYSTEM, "port": port},
+            },
+        },
+    )
+    kubectl("wait", "--for=condition=Available", "apiservice/v1alpha1.cluster.karmada.io", "--timeout=60s")
+    return program
+
+
+def _controllers(built: Built, server: ApiServer) -> Program:
+    health = free_port()
+    program = Program(
+        "karmada-controller-manager",
+        [
+            built.program("controller-manager"),
+            f"--kubeconfig={server.kubeconfig()}",
+            "--cluster-status-update-frequency=2s",
+            "--leader-elect=false",
+            "--metrics-bind-address=0",
+            f"--health-probe-bind-address=127.0.0.1:{health}",
+            "--feature-gates=AllAlpha=true,AllBeta=true",
+        ],
+        server.folder / "karmada-controller-manager.log",
+    )
+    program.wait_until(answers(f"http://127.0.0.1:{health}/healthz"))
+    return program
