@@ -9,6 +9,7 @@ from tests.vectors import (
     estimator_wire,
     gpu,
     gpu_ledger,
+    scheduler,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "estimator_wire",
     "gpu",
     "gpu_ledger",
+    "scheduler",
 ]

@@ -108,7 +108,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One affinity group. Exactly one of `targets` and `failure` is there, or both after a partial placement."""
+    """One affinity group: it has targets, or a failure, or both after a partial placement."""
 
     group: str
     index: int

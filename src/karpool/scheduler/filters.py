@@ -4,7 +4,7 @@ Filters run in a fixed order, and the first that refuses is the reason. Neither
 readiness nor capacity filters: readiness acts through taints, capacity later.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from karpool.model.karmada.binding import Binding
@@ -82,7 +82,7 @@ def checks_for(
     binding: Binding, group: Group, plugins: frozenset[str], peers: Peers | None
 ) -> list[tuple[str, Check]]:
     """The filters that can refuse anything for this binding. `peers` None: their gate is off."""
-    targets = {each.name: True for each in binding.targets}
+    targets = frozenset(each.name for each in binding.targets)
     made = {
         "APIEnablement": _has_api(binding, targets),
         "TaintToleration": _tolerates(binding, targets),
@@ -106,12 +106,12 @@ NAMES = (
 )
 
 
-def _has_api(binding: Binding, targets: Mapping[str, bool]) -> Check:
+def _has_api(binding: Binding, targets: frozenset[str]) -> Check:
     served = (binding.template.api_version, binding.template.kind)
     return lambda cluster: "" if served in cluster.apis or cluster.name in targets else NO_API
 
 
-def _tolerates(binding: Binding, targets: Mapping[str, bool]) -> Check:
+def _tolerates(binding: Binding, targets: frozenset[str]) -> Check:
     """Where it runs already, eviction is the taint manager's business."""
     tolerations = binding.placement.tolerations
 
@@ -149,14 +149,14 @@ def _is_not_evicting(binding: Binding) -> Check | None:
     return lambda cluster: EVICTING if cluster.name in binding.evicting else ""
 
 
-def _with_friends(peers: Peers | None, targets: Mapping[str, bool]) -> Check | None:
+def _with_friends(peers: Peers | None, targets: frozenset[str]) -> Check | None:
     if peers is None or peers.friends is None:
         return None
     friends = peers.friends
     return lambda cluster: "" if cluster.name in friends or cluster.name in targets else WITHOUT_FRIENDS
 
 
-def _without_foes(peers: Peers | None, targets: Mapping[str, bool]) -> Check | None:
+def _without_foes(peers: Peers | None, targets: frozenset[str]) -> Check | None:
     if peers is None or not peers.foes:
         return None
     foes = peers.foes

@@ -31,4 +31,4 @@ class Settings:
     merge: Merge = Merge.ACCURATE_IF_HIGHER
     partial: bool = False  # place what fits instead of all or nothing
     cost: Cost = Cost.OFF
-    spare_unready: bool = False  # give no further replicas to a cluster that is not ready
+    spare_tainted: bool = False  # no further replicas for a target with a taint that is not tolerated

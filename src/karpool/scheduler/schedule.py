@@ -1,0 +1,286 @@
+"""One binding, from its spec and the clusters to a decision, in numbered steps.
+
+`prepare` once, then `decide` until it has a decision: it asks for the availability
+of just the clusters whose room matters, affinity group by affinity group. Pure: the
+same input gives the same decision, however often and in whatever order it is asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.cluster import MemberCluster
+from karpool.model.karmada.placement import Group, Strategy
+from karpool.model.taints import untolerated
+from karpool.scheduler import assignment, filters, scores, selection
+from karpool.scheduler.assignment import Assigned, Task
+from karpool.scheduler.components import is_divided, places_sets, targets_for
+from karpool.scheduler.decision import (
+    SUCCESS_MESSAGE,
+    Attempt,
+    Availability,
+    Candidate,
+    Decision,
+    Failure,
+    Mode,
+    Reason,
+    Refused,
+)
+from karpool.scheduler.filters import Peers
+from karpool.scheduler.merging import UNKNOWN
+from karpool.scheduler.settings import Settings
+
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """No decision yet: the availability of these clusters decides."""
+
+    clusters: tuple[MemberCluster, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    binding: Binding
+    clusters: Sequence[MemberCluster]
+    settings: Settings
+    peers: Peers | None
+    mode: Mode
+    start: int  # index of the first group to try
+    _screened: dict[int, "_Screened"] = field(default_factory=dict, compare=False)
+
+    def screened(self, index: int) -> "_Screened":
+        found = self._screened.get(index)
+        if found is None:
+            found = self._screened[index] = _screen(self, self.binding.placement.groups[index])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Screened:
+    passed: Sequence[MemberCluster]
+    refused: tuple[Refused, ...]
+    needs_room: bool
+
+
+def prepare(
+    binding: Binding,
+    clusters: Sequence[MemberCluster],
+    settings: Settings = DEFAULTS,
+    *,
+    peers: Peers | None = None,
+    mode: Mode = Mode.STEADY,
+) -> Plan:
+    """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
+    placement = binding.placement
+    start = 0 if mode is Mode.FRESH else placement.start_group(binding.observing_affinity_name)
+    return Plan(binding, clusters, settings, peers if settings.workload_affinity else None, mode, start)
+
+
+def decide(plan: Plan, known: Mapping[str, Availability]) -> Decision | Ask:
+    """The decision, or whose availability it still needs. Groups are tried in order; the first error
+    is the one that counts when all fail."""
+    attempts: list[Attempt] = []
+    for index in range(plan.start, len(plan.binding.placement.groups)):
+        screened = plan.screened(index)
+        if screened.needs_room:
+            missing = [each for each in screened.passed if each.name not in known]
+            if missing:
+                return Ask(tuple(missing))
+        attempt = _attempt(plan, index, known)
+        attempts.append(attempt)
+        if attempt.failure is None:
+            return _success(plan, attempt, attempts)
+    partial = next((each for each in attempts if each.targets is not None), None)
+    return _failure(plan, attempts) if partial is None else _partial(plan, partial, attempts)
+
+
+def schedule(
+    binding: Binding,
+    clusters: Sequence[MemberCluster],
+    availability: Mapping[str, Availability],
+    settings: Settings = DEFAULTS,
+    *,
+    peers: Peers | None = None,
+    mode: Mode = Mode.STEADY,
+) -> Decision:
+    """In one go. Clusters without an entry are taken to have room for all, as Karmada does."""
+    plan = prepare(binding, clusters, settings, peers=peers, mode=mode)
+    known = dict(availability)
+    while isinstance(step := decide(plan, known), Ask):
+        unknown = Availability(binding.replicas, UNKNOWN)
+        known.update((each.name, unknown) for each in step.clusters)
+    return step
+
+
+# 1. Filter
+
+
+def _screen(plan: Plan, group: Group) -> _Screened:
+    checks = filters.checks_for(plan.binding, group, plan.settings.plugins, plan.peers)
+    passed, refused = filters.screen(plan.clusters, checks)
+    return _Screened(passed, tuple(refused), bool(passed) and _needs_room(plan, group, passed))
+
+
+def _needs_room(plan: Plan, group: Group, passed: Sequence[MemberCluster]) -> bool:
+    """Whether the result depends on availability. Where it does not, no estimator is asked."""
+    binding, placement = plan.binding, plan.binding.placement
+    if not binding.replicas and not binding.components:
+        return False
+    if placement.spread and not placement.ignores_spread:
+        return True
+    if not is_divided(binding) or placement.strategy in (Strategy.DUPLICATED, Strategy.STATIC):
+        return bool(group.overflow) and is_divided(binding) and placement.strategy is Strategy.STATIC
+    if plan.mode is Mode.FRESH or group.overflow:
+        return True
+    assigned = binding.assigned()
+    return sum(assigned.get(each.name, 0) for each in passed) < binding.replicas
+
+
+# 2. Score, and availability of each candidate
+
+
+def _candidates(plan: Plan, group: Group, index: int, known: Mapping[str, Availability]) -> list[Candidate]:
+    screened, binding, settings = plan.screened(index), plan.binding, plan.settings
+    assigned = binding.assigned()
+    if places_sets(binding, settings):
+        assigned = dict.fromkeys(assigned, 1)  # the set that is there
+    has_overflow, plugins = bool(group.overflow) and binding.is_workload, settings.plugins
+    tolerations = binding.placement.tolerations
+    found: list[Candidate] = []
+    for cluster in screened.passed:
+        name = cluster.name
+        availability = known[name] if screened.needs_room else None
+        room = max(availability.replicas, 0) if availability is not None else 0
+        if settings.spare_tainted and name in assigned and untolerated(cluster.taints, tolerations):
+            room = 0
+        found.append(
+            Candidate(
+                name,
+                group.tier(cluster) if has_overflow else 0,
+                scores.score(name, assigned, plugins),
+                room,
+                assigned.get(name, 0),
+                cluster.region,
+                cluster.price,
+                availability,
+            )
+        )
+    return selection.ordered(found, settings.cost)
+
+
+# 3. Select, 4. assign
+
+
+def _attempt(plan: Plan, index: int, known: Mapping[str, Availability]) -> Attempt:
+    binding, settings = plan.binding, plan.settings
+    group, screened = binding.placement.groups[index], plan.screened(index)
+    size = len(plan.clusters)
+    if not screened.passed:
+        failure = Failure(Reason.NO_CLUSTER_FIT, filters.fit_error(size, screened.refused))
+        return Attempt(group.name, index, size, screened.refused, failure=failure)
+    candidates = tuple(_candidates(plan, group, index, known))
+    chosen = selection.select(
+        candidates, binding, _needed(plan), cost=settings.cost, partial=settings.partial
+    )
+    if isinstance(chosen, Failure):
+        return Attempt(group.name, index, size, screened.refused, candidates, failure=chosen)
+    assigned = _assign(plan, group, screened, chosen.chosen)
+    if isinstance(assigned, Failure):
+        return Attempt(group.name, index, size, screened.refused, candidates, chosen, failure=assigned)
+    return Attempt(
+        group.name,
+        index,
+        size,
+        screened.refused,
+        candidates,
+        chosen,
+        assigned.divisions,
+        targets_for(binding, settings, assigned.replicas, [each.name for each in chosen.chosen]),
+        assigned.failure,
+    )
+
+
+def _needed(plan: Plan) -> int | None:
+    """How much room the selection is to have; None: any."""
+    placement = plan.binding.placement
+    if places_sets(plan.binding, plan.settings):
+        return 1
+    return None if placement.is_duplicated else plan.binding.replicas
+
+
+def _assign(plan: Plan, group: Group, screened: _Screened, chosen: Sequence[Candidate]) -> Assigned | Failure:
+    binding, settings, placement = plan.binding, plan.settings, plan.binding.placement
+    if not is_divided(binding):
+        return (
+            Assigned({}, ()) if chosen else assignment.assign((), Task(Strategy.DUPLICATED, plan.mode, 0, ""))
+        )
+    if placement.strategy is Strategy.UNSUPPORTED:
+        return assignment.unsupported(placement)
+    task = Task(
+        placement.strategy,
+        plan.mode,
+        binding.replicas,
+        binding.template.uid,
+        binding.targets,
+        _weights(binding, screened.passed),
+        bool(group.overflow),
+        settings.partial,
+        settings.cost,
+    )
+    return assignment.assign(chosen, task)
+
+
+def _weights(binding: Binding, clusters: Iterable[MemberCluster]) -> dict[str, int] | None:
+    """The highest weight of the rules that match, by cluster."""
+    rules = binding.placement.weights
+    if rules is None or binding.placement.strategy is not Strategy.STATIC:
+        return None
+    weights: dict[str, int] = {}
+    for cluster in clusters:
+        matching = [rule.weight for rule in rules if rule.matches(cluster)]
+        if matching:
+            weights[cluster.name] = max(matching)
+    return weights
+
+
+# 5. Conclude
+
+
+def _success(plan: Plan, attempt: Attempt, attempts: Sequence[Attempt]) -> Decision:
+    return Decision(
+        plan.binding.key,
+        plan.mode,
+        Reason.SUCCESS,
+        SUCCESS_MESSAGE,
+        attempt.targets,
+        attempt.group,
+        attempts=tuple(attempts),
+    )
+
+
+def _partial(plan: Plan, attempt: Attempt, attempts: Sequence[Attempt]) -> Decision:
+    """What fits of the first group that has room for any, when no group has room for all."""
+    wanted, failure = plan.binding.replicas, attempt.failure
+    placed = sum(each.replicas for each in attempt.targets or ())
+    assert failure is not None
+    return Decision(
+        plan.binding.key,
+        plan.mode,
+        failure.reason,
+        f"{failure.message} {placed} of {wanted} replicas are placed.",
+        attempt.targets,
+        attempt.group,
+        wanted - placed,
+        tuple(attempts),
+    )
+
+
+def _failure(plan: Plan, attempts: Sequence[Attempt]) -> Decision:
+    first = attempts[0].failure
+    assert first is not None
+    cleared = () if first.reason is Reason.NO_CLUSTER_FIT else None
+    return Decision(
+        plan.binding.key, plan.mode, first.reason, first.message, cleared, attempts=tuple(attempts)
+    )

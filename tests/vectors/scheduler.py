@@ -1,0 +1,228 @@
+"""Vectors of the scheduler: division, selection, the summary estimate, merging, descheduling."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from karpool.model import resources
+from karpool.model.karmada.binding import Binding, BindingKey, Target
+from karpool.model.karmada.cluster import read_cluster
+from karpool.model.karmada.placement import SpreadConstraint, Strategy, read_placement
+from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements, requirements
+from karpool.packing.first_fit import Component as Group
+from karpool.packing.first_fit import first_fit
+from karpool.scheduler import merging, summary_estimate
+from karpool.scheduler.assignment import Assigned, Task, assign
+from karpool.scheduler.components import targets_for
+from karpool.scheduler.decision import Candidate, Failure, Mode, Part, Selection
+from karpool.scheduler.descheduling import lower
+from karpool.scheduler.region_groups import Group as RegionGroup
+from karpool.scheduler.region_groups import select_groups
+from karpool.scheduler.selection import Region, Rules, group_score, select_by_cluster, select_regions
+from karpool.scheduler.settings import Merge, Settings
+from karpool.scheduler.webster import divide
+from karpool.state.nodes import NodeRow
+from karpool.state.snapshot import snapshot_of
+from karpool.wire.request import AssumedWorkload
+from tests.vectors.registry import Case, includes, kind
+
+Given = Mapping[str, Any]
+KEY = BindingKey("ResourceBinding", "default", "b")
+
+
+def same_error(expected: Given, actual: Given) -> bool:
+    """An error is the same when its reason is, and its message contains the words."""
+    if "error" not in expected:
+        return "error" not in actual and includes_all(expected, actual)
+    wanted, found = expected["error"], actual.get("error") or {}
+    return wanted["reason"] == found.get("reason") and wanted["message_contains"] in found.get("message", "")
+
+
+def includes_all(expected: Given, actual: Given) -> bool:
+    """A result names every cluster and no others."""
+    return includes(expected, actual) and all(
+        not isinstance(value, Mapping) or len(value) == len(actual[key]) for key, value in expected.items()
+    )
+
+
+def failed(failure: Failure) -> Given:
+    return {"error": {"reason": failure.reason.value, "message": failure.message}}
+
+
+@kind("assign", same=same_error)
+def answer_assign(case: Case) -> Given:
+    chosen = tuple(
+        Candidate(each["name"], each.get("tier", 0), 0, each["available"], held(case, each["name"]))
+        for each in case["candidates"]
+    )
+    is_workload = case.get("workload", True)
+    found = assign(chosen, task(case)) if is_workload else Assigned({}, ())
+    if isinstance(found, Failure):
+        return failed(found)
+    binding = Binding(KEY, replicas=case["replicas"], requirements=needs({}) if is_workload else None)
+    settings = Settings(propagate_empty=bool(case.get("propagate_empty")))
+    targets = targets_for(binding, settings, found.replicas, [each.name for each in chosen])
+    return {"clusters": {each.name: each.replicas for each in targets}}
+
+
+def task(case: Case) -> Task:
+    weights: dict[str, int] = {}
+    for rule in case.get("weights") or ():
+        for name in rule["clusters"]:
+            weights[name] = max(weights.get(name, 0), rule["weight"])
+    return Task(
+        Strategy(case["strategy"]),
+        Mode(case["mode"]),
+        case["replicas"],
+        case["uid"],
+        [Target(each["name"], each["replicas"]) for each in case["previous"]],
+        weights,
+        has_overflow=bool(case.get("overflow")),
+    )
+
+
+def held(case: Case, name: str) -> int:
+    return next((each["replicas"] for each in case["previous"] if each["name"] == name), 0)
+
+
+@kind("dispense", same=same_error)
+def answer_dispense(case: Case) -> Given:
+    return {"clusters": divide(case["new_replicas"], case["weights"], case["initial"], case["uid"])}
+
+
+@kind("components")
+def answer_components(case: Case) -> Given:
+    binding = Binding(
+        KEY,
+        placement=read_placement({"spreadConstraints": case["spread_constraints"]}),
+        components=components(case["components"]),
+    )
+    settings = Settings(multiple_pod_templates=case["multi_template_gate"])
+    targets = targets_for(binding, settings, {}, case["candidates"])
+    return {"clusters": [each.to_json() for each in targets]}
+
+
+@kind("select_groups")
+def answer_select_groups(case: Case) -> Given:
+    groups = [RegionGroup(each["name"], each["value"], each["weight"]) for each in case["groups"]]
+    found = select_groups(groups, case["min_groups"], case["max_groups"], case["min_clusters"])
+    return {"groups": found and [each.name for each in found]}
+
+
+@kind("select_by_cluster", same=same_error)
+def answer_select_by_cluster(case: Case) -> Given:
+    constraint = SpreadConstraint("cluster", "", case["min_groups"], case["max_groups"])
+    return selected(select_by_cluster(candidates(case["clusters"]), constraint, case["need_replicas"]))
+
+
+@kind("select_by_region", same=same_error)
+def answer_select_by_region(case: Case) -> Given:
+    regions = [Region(each["name"], each["score"], candidates(each["clusters"])) for each in case["regions"]]
+    return selected(select_regions(regions, rules(case["region"], case["cluster"])))
+
+
+@kind("group_score")
+def answer_group_score(case: Case) -> Given:
+    given = rules(
+        {"min_groups": case["min_groups"], "max_groups": 0},
+        {"min_groups": case["cluster_min_groups"], "max_groups": 0},
+        replicas=case["replicas"],
+        is_duplicated=case["duplicated"],
+    )
+    return {"score": group_score(candidates(case["clusters"]), given)}
+
+
+def rules(region: Given, cluster: Given, *, replicas: int = 0, is_duplicated: bool = False) -> Rules:
+    return Rules(
+        SpreadConstraint("region", "", region["min_groups"], region["max_groups"]),
+        SpreadConstraint("cluster", "", cluster["min_groups"], cluster["max_groups"]),
+        replicas,
+        is_duplicated,
+    )
+
+
+def candidates(given: Iterable[Given]) -> list[Candidate]:
+    return [Candidate(each["name"], 0, each["score"], each["available_total"], 0) for each in given]
+
+
+def selected(found: Selection | Failure) -> Given:
+    if isinstance(found, Failure):
+        return failed(found)
+    return {"clusters": [each.name for each in found.chosen]}
+
+
+@kind("general_replicas")
+def answer_general_replicas(case: Case) -> Given:
+    asked = None if case["requests"] is None else needs(case["requests"])
+    return {"replicas": summary_estimate.replicas(summary(case), asked, assumed(case))}
+
+
+@kind("general_sets")
+def answer_general_sets(case: Case) -> Given:
+    return {"sets": summary_estimate.sets(summary(case), components(case["components"]), assumed(case))}
+
+
+def summary(case: Case) -> Any:
+    given = case["cluster"]
+    models = [
+        {
+            "grade": each["grade"],
+            "ranges": [{"name": name, "min": units} for name, units in each["min"].items()],
+        }
+        for each in given.get("models") or ()
+    ]
+    reported = given["summary"]
+    if reported is not None:
+        reported = {**reported, "allocatableModelings": given.get("modelings")}
+    raw = {
+        "metadata": {"name": "c"},
+        "spec": {"resourceModels": models},
+        "status": {"resourceSummary": reported},
+    }
+    cluster = read_cluster(raw)
+    assert not cluster.problems, cluster.problems
+    return cluster.summary
+
+
+def needs(requests: Given | None) -> ReplicaRequirements:
+    return requirements(dict(requests or {}))
+
+
+def components(given: Iterable[Given]) -> tuple[Component, ...]:
+    return tuple(
+        Component(each.get("name", ""), each["replicas"], needs(each.get("requests"))) for each in given
+    )
+
+
+def assumed(case: Case) -> list[AssumedWorkload]:
+    return [AssumedWorkload("", components(each)) for each in case["assumed"]]
+
+
+@kind("first_fit")
+def answer_first_fit(case: Case) -> Given:
+    """By the packing kernel. Virtual nodes, which all have 110 slots, have to agree where they can."""
+    rows = [NodeRow(f"n{i:06}", {}, (), resources.parse(free)) for i, free in enumerate(case["nodes"])]
+    groups = [Group(each.shape, each.replicas) for each in components(case["components"])]
+    return {"sets": first_fit(snapshot_of(rows), groups, bound=case["upper_bound"], topology=False).sets}
+
+
+@kind("merge_available")
+def answer_merge(case: Case) -> Given:
+    def part(estimator: Given, cluster: str) -> Part:
+        results = {} if estimator.get("error") else estimator["results"]
+        return Part(estimator["name"], results.get(cluster))
+
+    return {
+        "available": {
+            cluster: merging.merge(
+                [part(each, cluster) for each in case["estimators"]], Merge.MIN, case["replicas"]
+            ).replicas
+            for cluster in case["clusters"]
+        }
+    }
+
+
+@kind("deschedule")
+def answer_deschedule(case: Case) -> Given:
+    targets = [Target(each["name"], each.get("replicas", 0)) for each in case["clusters"]]
+    lowered, _ = lower(targets, case["ready"], case["unschedulable"])
+    return {"clusters": [{"name": each.name, "replicas": each.replicas} for each in lowered]}
