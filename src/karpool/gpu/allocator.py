@@ -196,13 +196,7 @@ class Allocator:
         """What is known before a device is chosen; percentages are checked when it is."""
         if request.namespace not in self.quotas.quotas:
             return None
-        wanted, limit = request.request, request.limit
-        charge = Charge(
-            Amount(wanted.tflops_milli, wanted.vram_bytes),
-            Amount(limit.tflops_milli, limit.vram_bytes),
-            request.count,
-        )
-        return self.quotas.check(request.namespace, charge)
+        return self.quotas.check(request.namespace, known_charge(request))
 
     def _filtered(self, request: GpuRequest, rows: Rows, trace: bool) -> filters.Survivors:
         chain = filters.chain(request, self.settings.policy, self.settings.catalogue)
@@ -233,6 +227,16 @@ class Allocator:
         mask = np.zeros(self.table.n, dtype=np.bool_)
         mask[filters.by_policy(self.table, every, policy=DYNAMIC, mode=request.isolation)] = True
         return mask
+
+
+def known_charge(request: GpuRequest) -> Charge:
+    """What a request costs its namespace, as far as that is known before a device is chosen."""
+    wanted, limit = request.request, request.limit
+    return Charge(
+        Amount(wanted.tflops_milli, wanted.vram_bytes),
+        Amount(limit.tflops_milli, limit.vram_bytes),
+        request.count,
+    )
 
 
 _NOT_RECOVERED = Refusal(Code.NOT_RECOVERED, "running pods are still being read; ask again")

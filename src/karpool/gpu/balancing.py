@@ -38,6 +38,7 @@ class _Balance:
         self.packing = Packing()
         self.opened: list[Bin] = []
         self.rungs: dict[str, Rung | None] = {}  # record -> what it may start now
+        self.littered = {pod.request for pod in step.world.placeholders if pod.deleting_since is None}
         self.in_flight = sum(
             unit.stage.place < State.READY.place
             for record in step.records.values()
@@ -135,6 +136,8 @@ class _Balance:
         if step.now < due:
             step.wake.append(due)
             return None
+        if record.state not in _GROWS and name in self.littered:
+            return None  # smart pods of an earlier attempt are to go first
         return self._chosen(record)
 
     def _chosen(self, record: Record) -> Rung | None:

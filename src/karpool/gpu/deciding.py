@@ -98,6 +98,8 @@ class Deciding:
     def delete(self, pod: Placeholder, reason: str) -> None:
         """Ask a smart pod to go; again only after a while, and less and less often."""
         last, times = self.world.deletes.get(pod.uid, (None, 0))
+        if pod.deleting_since is not None:  # somebody asked before; perhaps we did, in another life
+            last, times = max(last or 0.0, pod.deleting_since), max(times, 1)
         if last is not None:
             wait = min(
                 self.settings.delete_retry * 2.0 ** min(times - 1, 20), self.settings.delete_retry_limit

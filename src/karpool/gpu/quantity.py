@@ -109,12 +109,12 @@ class Packing:
         self._start: dict[Signature, int] = {}  # equal items: bins before this one refused
 
     def put(self, item: Item) -> Bin | None:
-        signature = _signature(item)
-        for position in range(self._start.get(signature, 0), len(self.bins)):
+        kind = signature(item)
+        for position in range(self._start.get(kind, 0), len(self.bins)):
             if self.bins[position].put(item):
-                self._start[signature] = position
+                self._start[kind] = position
                 return self.bins[position]
-        self._start[signature] = len(self.bins)
+        self._start[kind] = len(self.bins)
         return None
 
     def put_all(self, items: Sequence[Item], fresh: Callable[[Item], Bin | None] | None = None) -> bool:
@@ -155,7 +155,8 @@ def _order(group: list[Item]) -> tuple[object, ...]:
     return (tuple(-part for part in biggest), min(item.rank for item in group))
 
 
-def _signature(item: Item) -> Signature:
+def signature(item: Item) -> Signature:
+    """Equal for items that fit in exactly the same places."""
     request = item.request
     return (
         request.pool,
