@@ -13,6 +13,7 @@ from html import escape
 WIDTH, HEIGHT = 720.0, 320.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 14.0, 44.0
 _COLOURS = 6
+_LEAST, _MOST = 1e-9, 1e150  # what a scale reaches to; beyond, arithmetic on positions would overflow
 Point = tuple[float, float]
 
 
@@ -83,8 +84,9 @@ class _Scale:
     """From values, 0 to a round number above the largest, to positions."""
 
     def __init__(self, largest: float, start: float, end: float) -> None:
-        self.step = _round_step(largest if largest > 0 else 1.0)
-        self.top = self.step * math.ceil((largest if largest > 0 else 1.0) / self.step - 1e-9)
+        reach = min(max(largest, _LEAST), _MOST) if largest > 0 else 1.0
+        self.step = _round_step(reach)
+        self.top = self.step * math.ceil(reach / self.step - 1e-9)
         self.start, self.end = start, end
 
     def at(self, value: float) -> float:

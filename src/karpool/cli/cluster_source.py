@@ -66,6 +66,13 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
         yield client
 
 
+def cluster_name(options: ClusterOptions) -> str:
+    """What people call it: the file, or the context."""
+    if options.snapshot is not None:
+        return options.snapshot.name
+    return kubeconfig.load(options.kubeconfig, context=options.context or "").name
+
+
 async def load_cluster(options: ClusterOptions, watches: Sequence[Watched[Any]] = ()) -> Loaded:
     """The state, and whatever `watches` want to be told of. Kinds that are optional may be missing."""
     bad: list[BadObject] = []

@@ -1,0 +1,108 @@
+"""Plans made by hand, for those that show or carry them."""
+
+from karpool.consolidation.plan import (
+    DisruptionReason,
+    Held,
+    Move,
+    MovedPod,
+    MoveKind,
+    NewNode,
+    NotLookedAt,
+    Plan,
+    PoolState,
+    RejectedMove,
+    SourceNode,
+    Totals,
+    Why,
+)
+from karpool.consolidation.policy import Policy, PolicyName
+from karpool.consolidation.scoring import Source, evaluate
+from karpool.consolidation.totals import PoolTotals
+from karpool.packing.planned import Choice
+
+BALANCED = Policy(PolicyName.BALANCED, 2, "field")
+TOTALS = {"general": PoolTotals(10.0, 50.0, nodes=10)}
+
+
+def source(name="node-1", price=1.0, disruption=4.0, pool="general"):
+    return SourceNode(
+        name, f"claim-{name}", pool, "m7i.large", "us-east-1a", "on-demand", price, disruption, f"uid-{name}"
+    )
+
+
+def move(*nodes, kind=MoveKind.DELETE, pods=(), new_nodes=(), policy=BALANCED, notes=()):
+    nodes = nodes or (source(),)
+    price = sum(each.chosen.price_per_hour for each in new_nodes) if new_nodes else None
+    verdict = evaluate(
+        [Source(node.pool, node.price_per_hour, node.disruption) for node in nodes],
+        price,
+        {node.pool: policy for node in nodes},
+        TOTALS,
+    )
+    return Move(
+        "m-" + "-".join(node.name for node in nodes),
+        kind,
+        DisruptionReason.UNDERUTILIZED,
+        tuple(nodes),
+        tuple(pods),
+        tuple(new_nodes),
+        verdict,
+        tuple(notes),
+    )
+
+
+def new_node(price=0.4, type_="m7i.medium"):
+    choice = Choice(type_, "us-east-1b", "spot", price)
+    return NewNode("general", (choice,), ("team/web-2",), {"cpu": 500})
+
+
+def totals(nodes, price, **by_type):
+    by_type = by_type or {"m7i.large": nodes}
+    return Totals(nodes, 40, price, 0, {"cpu": 0.5, "memory": 0.25}, by_type, {"general": nodes})
+
+
+def plan(*, moves=None, rejected=None, held=None, **more):
+    if moves is None:
+        moves = (
+            move(source("node-1"), pods=[MovedPod("team/web-1", "node-1", 1.0, "node-3")]),
+            move(
+                source("node-2"),
+                kind=MoveKind.REPLACE,
+                pods=[
+                    MovedPod("team/web-2", "node-2", 1.0, new_node=0),
+                    MovedPod("team/free", "node-2", 0.0),
+                ],
+                new_nodes=[new_node()],
+                notes=["spot is pinned"],
+            ),
+        )
+    if rejected is None:
+        heavy = source("node-4", 0.5, 20.0)
+        rejected = (RejectedMove(move(heavy), (Why("score", "score 0.12 < threshold 0.50"),)),)
+    if held is None:
+        held = (
+            Held(
+                "node-3",
+                "general",
+                1.0,
+                5.0,
+                (Why("pdb_blocked", "disruption budget db allows none", "pod a/b"),),
+            ),
+            Held("node-5", "", None, 1.0, (Why("unmanaged", "no NodeClaim: Karpenter does not manage it"),)),
+        )
+    pools = (
+        PoolState("general", str(BALANCED), 10, 10.0, 50.0, 1, {"Empty": 2**31 - 1, "Underutilized": 1}),
+    )
+    given = {
+        "made_at": 1_767_225_600.0,
+        "fingerprint": "abc123",
+        "moves": tuple(moves),
+        "rejected": tuple(rejected),
+        "held": tuple(held),
+        "pools": pools,
+        "before": totals(10, 10.0),
+        "after": totals(9, 8.4, **{"m7i.large": 8, "m7i.medium": 1}),
+        "problems": ("NodePool broken: weight",),
+        "not_looked_at": (NotLookedAt(("node-9",), "the deadline of 1 s passed"),),
+    }
+    return Plan(**{**given, **more})
