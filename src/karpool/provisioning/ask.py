@@ -16,7 +16,7 @@ from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
 from karpool.model.labels import check_value
 from karpool.model.meta import OwnerReference
 from karpool.model.node import INSTANCE_TYPE, ZONE
-from karpool.model.requirements import Requirements, ValueSet, combined
+from karpool.model.requirements import Requirements, ValueSet, combined, conflict
 from karpool.model.resources import show
 from karpool.model.taints import Toleration
 from karpool.provisioning.names import digest
@@ -138,5 +138,9 @@ class Ask:
             raise Invalid("candidates", [], "has none; there is nothing to try")
 
     def constraints(self, candidate: Candidate) -> Requirements:
-        """What a node must be like for one rung of the ladder."""
-        return combined(self.requirements, candidate.constraints)
+        """What a node must be like for one rung of the ladder. Raises Invalid when nothing can be."""
+        wanted = candidate.constraints
+        if (key := conflict(self.requirements, wanted, frozenset(wanted))) is not None:
+            reason = f"the candidate wants {wanted[key]}: they have no value in common"
+            raise Invalid(f"requirements.{key}", str(self.requirements[key]), reason)
+        return combined(self.requirements, wanted)

@@ -8,8 +8,9 @@ cluster (`placeholders`), not from answers.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from karpool.kube.watched import Watched
 from karpool.provisioning.ask import Ask, Candidate
 from karpool.provisioning.placeholders import Placeholder
 
@@ -35,6 +36,10 @@ class Requested:
 class Backend(Protocol):
     @property
     def name(self) -> str: ...
+
+    @property
+    def watches(self) -> Sequence[Watched[Any]]:
+        """What it has to see of the cluster; until that is synced it knows of nothing."""
 
     async def request(
         self, ask: Ask, candidate: Candidate, indices: Collection[int] | None = None

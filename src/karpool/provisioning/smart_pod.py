@@ -8,17 +8,17 @@ needs no grace to go, and is protected from consolidation while it stands. Pure.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import PODS, Key
+from karpool.kube.resource import PODS, Key, Resource
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.labels import check_value
-from karpool.model.meta import condition
+from karpool.model.meta import WireObject, condition
 from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.pod import Pod
 from karpool.model.requirements import Requirements, ValueSet
@@ -222,7 +222,7 @@ def _expressions(key: str, wanted: ValueSet) -> Iterable[Object]:
                 check_value(value)
             yield {"key": key, "operator": "In", "values": sorted(wanted.values)}
         elif key in _NEVER_EMPTY:
-            raise Invalid(f"constraints.{key}", [], "the request and the candidate have no value in common")
+            raise Invalid(f"constraints.{key}", [], "no value is left, and every node has one")
         else:
             yield {"key": key, "operator": "DoesNotExist"}
         return
@@ -254,11 +254,17 @@ def _is_device(name: str) -> bool:
 
 
 def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
-    """None unless the pod is one of ours: namespace, labels, and the name that follows from them.
+    """None unless the pod is one of ours. Its claim and an autoscaler's words are added by the caller."""
+    found = identified(PODS, pod, namespace)
+    if found is None:
+        return None
+    outlook, message = _outlook(pod)
+    return replace(found, outlook=outlook, message=message, node=pod.spec.node_name)
 
-    Where a claim or an autoscaler's words belong to it, the caller adds them.
-    """
-    found, meta = pod.labels, pod.metadata
+
+def identified(resource: Resource, obj: WireObject, namespace: str) -> Placeholder | None:
+    """None unless it is ours: namespace, labels, and the name that follows from them."""
+    found, meta = obj.labels, obj.metadata
     epoch, index = _number(found.get(EPOCH, "")), _number(found.get(INDEX, ""))
     request, purpose = found.get(REQUEST, ""), _purpose(found.get(TRIGGER_TYPE, ""))
     if (
@@ -274,9 +280,8 @@ def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
         or not meta.name.endswith(f"-{digest(request)}-{epoch}-{index}")
     ):
         return None
-    outlook, message = _outlook(pod)
     return Placeholder(
-        PODS,
+        resource,
         Key(meta.namespace, meta.name),
         meta.uid,
         request,
@@ -285,11 +290,8 @@ def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
         purpose,
         moment(meta.creation_timestamp) or 0.0,
         candidate=found.get(CANDIDATE, ""),
-        deadline=moment(pod.annotations.get(DEADLINE)),
+        deadline=moment(obj.annotations.get(DEADLINE)),
         deleting_since=moment(meta.deletion_timestamp),
-        outlook=outlook,
-        message=message,
-        node=pod.spec.node_name,
     )
 
 
