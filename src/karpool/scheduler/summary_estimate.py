@@ -5,16 +5,19 @@ promised to other workloads is taken off first. CPU counts in milli units, all
 else in whole ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from karpool.model import resources
 from karpool.model.karmada.cluster import Summary
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
 from karpool.model.resources import PODS, Resources
-from karpool.model.shape import PodShape
 from karpool.scheduler.merging import MANY
-from karpool.scheduler.virtual_nodes import VirtualNodes
+from karpool.scheduler.virtual_nodes import Requests, VirtualNodes
 from karpool.wire.request import AssumedWorkload
+
+_Parts = list[tuple[Requests, int]]
 
 
 def replicas(
@@ -27,19 +30,19 @@ def replicas(
     """How many replicas of one template fit; 0 when the cluster reports nothing."""
     if summary is None:
         return 0
-    taken = _taken(assumed)
-    slots = summary.free(PODS) - taken.get(PODS, 0)
+    promised = _promised(assumed)
+    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
     if slots <= 0:
         return 0
     if requirements is None:
         return min(slots, MANY)
-    nodes = _nodes(summary, assumed) if models else None
-    needs: Iterable[tuple[str, int]] = requirements.shape.requests
-    if nodes is not None:
-        slots = min(slots, nodes.count(requirements.shape))
+    needs = requirements.shape.requests
+    if models and summary.has_models:
+        slots = min(slots, _on_nodes(summary, needs, promised))
         # Grades rarely mention devices; what they do not mention is counted in sums.
-        needs = [(name, units) for name, units in needs if not nodes.knows(name)]
-    return min(slots, _by_sums(summary, taken, needs), MANY)
+        nodes = _nodes(summary)
+        needs = tuple(each for each in needs if not nodes.knows(each[0]))
+    return min(slots, _by_sums(summary, promised.taken, needs), MANY)
 
 
 def sets(
@@ -52,54 +55,94 @@ def sets(
     """How many complete sets of components fit."""
     if summary is None:
         return 0
-    taken = _taken(assumed)
-    slots = summary.free(PODS) - taken.get(PODS, 0)
+    promised = _promised(assumed)
+    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
     if slots <= 0:
         return 0
-    pods = sum(max(each.replicas, 0) for each in components)
+    parts = _parts(components)
+    pods = sum(count for _, count in parts)
     if not pods:
         return min(slots, MANY)
-    bound = min(slots // pods, _by_sums(summary, taken, _together(components).items()), MANY)
-    nodes = _nodes(summary, assumed) if models and bound else None
-    return bound if nodes is None else nodes.place_sets(_parts(components), bound)
+    together = _together(parts)
+    bound = min(slots // pods, _by_sums(summary, promised.taken, together.items()), MANY)
+    if not bound or not models or not summary.has_models:
+        return bound
+    return _filled(summary, promised).place_sets(parts, bound)
 
 
-def _by_sums(summary: Summary, taken: Mapping[str, int], needs: Iterable[tuple[str, int]]) -> int:
+class _Promised(NamedTuple):
+    """What is not there any more: in sums, and as the groups that take up nodes."""
+
+    taken: Resources
+    groups: list[_Parts]
+
+
+_NOTHING = _Promised({}, [])
+
+
+def _promised(assumed: Sequence[AssumedWorkload]) -> _Promised:
+    """Workloads of one template that ask for the same are one group, for they fill nodes alike."""
+    if not assumed:
+        return _NOTHING
+    alike: dict[Requests, int] = {}
+    groups: list[_Parts] = []
+    for workload in assumed:
+        parts = _parts(workload.components)
+        if len(parts) == 1:
+            requests, count = parts[0]
+            alike[requests] = alike.get(requests, 0) + count
+        elif parts:
+            groups.append(parts)
+    groups = [[each] for each in alike.items()] + groups
+    taken: Resources = {}
+    for group in groups:
+        resources.add(taken, _together(group))
+        resources.add(taken, {PODS: sum(count for _, count in group)})
+    return _Promised(taken, groups)
+
+
+def _by_sums(summary: Summary, taken: Resources, needs: Iterable[tuple[str, int]]) -> int:
     least = MANY
     for name, units in needs:
-        if units > 0:
-            free = summary.free(name) - taken.get(name, 0)
-            least = min(least, max(free, 0) // units)
+        free = summary.free(name) - taken.get(name, 0)
+        least = min(least, max(free, 0) // units)
     return least
 
 
-def _nodes(summary: Summary, assumed: Iterable[AssumedWorkload]) -> VirtualNodes | None:
-    """The nodes by grade, with promised workloads in place; None without models."""
-    if not summary.has_modelings or summary.grades is None:
-        return None
-    nodes = VirtualNodes(summary.grades)
-    for workload in assumed:
-        nodes.place(_parts(workload.components))
+def _on_nodes(summary: Summary, needs: Requests, promised: _Promised) -> int:
+    if not promised.groups:
+        return _untouched(summary, needs)
+    return _filled(summary, promised).count(needs)
+
+
+def _filled(summary: Summary, promised: _Promised) -> VirtualNodes:
+    nodes = _nodes(summary).copy()
+    for group in promised.groups:
+        nodes.place(group)
     return nodes
 
 
-def _parts(components: Iterable[Component]) -> list[tuple[PodShape, int]]:
-    return [(each.shape, each.replicas) for each in components]
+# A summary stays the same for many decisions; it is compared by identity.
 
 
-def _together(components: Iterable[Component]) -> Resources:
-    """What one set asks for, pods apart."""
+@lru_cache(maxsize=2048)
+def _nodes(summary: Summary) -> VirtualNodes:
+    return VirtualNodes(summary.grades or ())
+
+
+@lru_cache(maxsize=16384)
+def _untouched(summary: Summary, needs: Requests) -> int:
+    return _nodes(summary).count(needs)
+
+
+def _parts(components: Iterable[Component]) -> _Parts:
+    return [(each.shape.requests, each.replicas) for each in components if each.replicas > 0]
+
+
+def _together(parts: _Parts) -> Resources:
+    """What all of them ask for, pods apart."""
     total: Resources = {}
-    for each in components:
-        if each.replicas > 0:
-            resources.add(total, {name: units * each.replicas for name, units in each.shape.requests})
-    return total
-
-
-def _taken(assumed: Iterable[AssumedWorkload]) -> Resources:
-    total: Resources = {}
-    for workload in assumed:
-        resources.add(total, _together(workload.components))
-        pods = sum(max(each.replicas, 0) for each in workload.components)
-        resources.add(total, {PODS: pods})
+    for requests, count in parts:
+        for name, units in requests:
+            total[name] = total.get(name, 0) + units * count
     return total

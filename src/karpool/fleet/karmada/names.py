@@ -9,14 +9,15 @@ import hashlib
 from typing import Any
 
 from karpool.kube.resource import Resource
+from karpool.model.karmada import words
 
 Object = dict[str, Any]
 
 # Who has claimed a template: labels hold ids, annotations hold names.
-POLICY_ID = "propagationpolicy.karmada.io/permanent-id"
+POLICY_ID = words.POLICY_ID
 POLICY_NAMESPACE = "propagationpolicy.karmada.io/namespace"
 POLICY_NAME = "propagationpolicy.karmada.io/name"
-CLUSTER_POLICY_ID = "clusterpropagationpolicy.karmada.io/permanent-id"
+CLUSTER_POLICY_ID = words.CLUSTER_POLICY_ID
 CLUSTER_POLICY_NAME = "clusterpropagationpolicy.karmada.io/name"
 CLAIM_LABELS = (POLICY_ID, CLUSTER_POLICY_ID)
 CLAIM_ANNOTATIONS = (POLICY_NAMESPACE, POLICY_NAME, CLUSTER_POLICY_NAME)
@@ -40,7 +41,7 @@ MANAGED_LABELS = "resourcetemplate.karmada.io/managed-labels"
 MANAGED_ANNOTATIONS = "resourcetemplate.karmada.io/managed-annotations"
 RETAIN_REPLICAS = "resourcetemplate.karmada.io/retain-replicas"
 
-APPLIED_PLACEMENT = "policy.karmada.io/applied-placement"
+APPLIED_PLACEMENT = words.APPLIED_PLACEMENT
 APPLIED_OVERRIDES = "policy.karmada.io/applied-overrides"
 APPLIED_CLUSTER_OVERRIDES = "policy.karmada.io/applied-cluster-overrides"
 
@@ -49,9 +50,9 @@ BINDING_FINALIZER = "karmada.io/binding-controller"
 CLUSTER_BINDING_FINALIZER = "karmada.io/cluster-resource-binding-controller"
 WORK_FINALIZER = "karmada.io/execution-controller"
 
-NOT_READY = "cluster.karmada.io/not-ready"
-UNREACHABLE = "cluster.karmada.io/unreachable"
-TERMINATING = "cluster.karmada.io/terminating"
+NOT_READY = words.NOT_READY
+UNREACHABLE = words.UNREACHABLE
+TERMINATING = words.TERMINATING
 
 SYSTEM_NAMESPACE = "karmada-system"
 LEASE_NAMESPACE = "karmada-cluster"
@@ -79,8 +80,7 @@ def is_reserved(namespace: str) -> bool:
     return namespace.startswith(("karmada-", "kube-"))
 
 
-def binding_name(kind: str, name: str) -> str:
-    return f"{name.replace(':', '.')}-{kind}".lower()
+binding_name = words.binding_name
 
 
 # Generated names have no vowels, so that no word comes out.

@@ -61,15 +61,22 @@ class Grade:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """`status.resourceSummary`: `allocated` is bound to nodes, `allocating` waits for one."""
+    """`status.resourceSummary`: `allocated` is bound to nodes, `allocating` waits for one.
+
+    Immutable, and compared by identity, as the cluster.
+    """
 
     allocatable: Mapping[str, int] = field(default_factory=dict)
     allocated: Mapping[str, int] = field(default_factory=dict)
     allocating: Mapping[str, int] = field(default_factory=dict)
     has_modelings: bool = False  # the member reports nodes by grade
     grades: tuple[Grade, ...] | None = None  # ascending; None: the cluster has no models
+
+    @property
+    def has_models(self) -> bool:
+        return self.has_modelings and self.grades is not None
 
     def free(self, name: str) -> int:
         return self.allocatable.get(name, 0) - self.allocated.get(name, 0) - self.allocating.get(name, 0)
