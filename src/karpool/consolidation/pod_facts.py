@@ -150,7 +150,9 @@ class PodFacts:
         slots = np.fromiter((find(key, NONE) for key in keys), dtype=np.int64, count=len(keys))
         known, slots = slots >= 0, np.maximum(slots, 0)
 
-        def column(values: "array[float] | array[int]", dtype: type[np.generic], missing: float) -> np.ndarray:
+        def column(
+            values: "array[float] | array[int]", dtype: type[np.generic], missing: float
+        ) -> np.ndarray:
             whole = np.array(values, dtype=dtype) if len(values) else np.zeros(1, dtype=dtype)
             return read_only(np.where(known, whole[slots], np.array(missing, dtype=dtype)))
 
