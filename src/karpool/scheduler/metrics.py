@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.kube.process_metrics import describe_process
 from karpool.scheduler.queue import POOLS, Pool
+from karpool.scheduler.triggers import ScheduleType
 
 Event = Literal["BindingAdd", "BindingUpdate", "ScheduleAttemptFailure", "PolicyChanged", "ClusterChanged"]
 EVENTS: tuple[Event, ...] = (
@@ -23,8 +24,6 @@ EVENTS: tuple[Event, ...] = (
 )
 Result = Literal["scheduled", "error"]
 RESULTS: tuple[Result, ...] = ("scheduled", "error")
-ScheduleType = Literal["ReconcileSchedule", "ScaleSchedule"]
-TYPES: tuple[ScheduleType, ...] = ("ReconcileSchedule", "ScaleSchedule")
 Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
 STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")
 REASONS = ("NoClusterFit", "Unschedulable", "QuotaExceeded", "SchedulerError")
@@ -87,8 +86,8 @@ class SchedulerMetrics:
         )
         self._leading = Gauge("karpool_scheduler_leading", "Whether this process leads.", registry=registry)
         # Children are bound once: looking them up costs more than counting.
-        self._attempts = {(r, t): attempts.labels(r, t) for r in RESULTS for t in TYPES}
-        self._durations = {(r, t): durations.labels(r, t) for r in RESULTS for t in TYPES}
+        self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
+        self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._steps = {step: steps.labels(step) for step in STEPS}
         self._incoming = {event: incoming.labels(event) for event in EVENTS}
         self._failures = {reason: failures.labels(reason) for reason in REASONS}

@@ -66,8 +66,10 @@ class BindingQueue(Generic[K]):
         self._queue.add_after(key, delay, priority=self._rank(priority))
         return delay
 
-    def unschedulable(self, key: K, cycle: int, *, priority: int = 0) -> None:
-        """Before `done`: come back when there is room.
+    def unschedulable(
+        self, key: K, cycle: int, *, priority: int = 0, within_seconds: float | None = None
+    ) -> None:
+        """Before `done`: come back when there is room, or when the time is up.
 
         `cycle` is what it was when the binding was looked at. If room has appeared since, nobody
         knew yet that this binding waits for it, so it comes back at once.
@@ -76,7 +78,9 @@ class BindingQueue(Generic[K]):
             self._queue.add(key, priority=self._rank(priority))
             return
         self._waiting[key] = self._rank(priority)
-        self._queue.add_after(key, self._unschedulable_seconds, priority=self._rank(priority))
+        longest = self._unschedulable_seconds
+        wait = longest if within_seconds is None else min(longest, within_seconds)
+        self._queue.add_after(key, wait, priority=self._rank(priority))
 
     def succeeded(self, key: K) -> None:
         self._attempts.pop(key, None)

@@ -1,0 +1,163 @@
+"""Take one decision against everything that was promised before it.
+
+Estimators are asked before it is the binding's turn. In its turn, answers that have
+become old (something was promised there since, or the cluster reported anew) are asked
+for again, and between the last answer and the promise nothing else happens: every
+await is followed by another look at what it may have changed.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+from karpool.model.karmada.binding import Binding, BindingKey
+from karpool.model.karmada.cluster import MemberCluster
+from karpool.scheduler import cool_down
+from karpool.scheduler.decision import Availability, Decision
+from karpool.scheduler.filters import Peers, peers_of
+from karpool.scheduler.ledger import Token
+from karpool.scheduler.metrics import Step
+from karpool.scheduler.schedule import Ask, Plan, decide, prepare
+from karpool.scheduler.settings import Settings
+from karpool.scheduler.triggers import Action, Trigger, trigger
+from karpool.scheduler.view import View
+
+# One decides while another asks ahead. More would only ask for what is old by their turn.
+ASKING_AT_ONCE = 2
+
+
+class Asks(Protocol):
+    async def gather(self, binding: Binding, clusters: Sequence[MemberCluster]) -> Mapping[str, Availability]:
+        """How many more replicas each of the clusters takes, promises to others taken off. Never raises,
+        and answers for every cluster."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """`decision` None: nothing had to be decided. `token` is there where something was promised."""
+
+    binding: Binding
+    trigger: Trigger
+    decision: Decision | None = None
+    token: Token | None = None
+    record: str | None = None  # the promises, to be written along with the result
+    cooling_seconds: float | None = None  # until a cluster may be tried again
+
+
+class _Answer(NamedTuple):
+    availability: Availability
+    cluster: MemberCluster
+    grown: int  # what the ledger said when it was asked for
+
+
+@dataclass
+class _Sight:
+    """What a decision is taken on."""
+
+    binding: Binding
+    trigger: Trigger
+    plan: Plan
+    members: Sequence[MemberCluster]
+    cooling: Mapping[str, float]
+    answers: dict[str, _Answer] = field(default_factory=dict)
+
+    def decide(self) -> Decision | Ask:
+        known = {name: answer.availability for name, answer in self.answers.items()}
+        return decide(self.plan, cool_down.without_room(known, self.cooling) if self.cooling else known)
+
+
+class Decider:
+    def __init__(
+        self,
+        view: View,
+        asks: Asks,
+        settings: Settings,
+        *,
+        observe: Callable[[Step, float], None] = lambda step, seconds: None,
+    ) -> None:
+        self._view = view
+        self._asks = asks
+        self._settings = settings
+        self._observe = observe
+        self._turn = asyncio.Lock()
+        self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
+
+    async def decide(self, key: BindingKey) -> Decided | None:
+        """Decide and promise; None when the binding is gone or cannot be read any more."""
+        async with self._asking:
+            answers = await self._ask_ahead(key)
+            async with self._turn:
+                return await self._decide(key, answers)
+
+    async def _ask_ahead(self, key: BindingKey) -> dict[str, _Answer]:
+        sight = self._look(key, {})
+        if sight is None or sight.trigger.action is not Action.SCHEDULE:
+            return {}
+        if isinstance(step := sight.decide(), Ask):
+            await self._ask(sight, step.clusters)
+        return sight.answers
+
+    async def _decide(self, key: BindingKey, answers: dict[str, _Answer]) -> Decided | None:
+        while True:
+            sight = self._look(key, answers)
+            if sight is None:
+                return None
+            if sight.trigger.action is not Action.SCHEDULE:
+                return Decided(sight.binding, sight.trigger)
+            start = perf_counter()
+            step = sight.decide()
+            if isinstance(step, Decision):
+                self._observe("AssignReplicas", perf_counter() - start)
+                return self._promise(sight, step)
+            self._observe("Filter", perf_counter() - start)
+            await self._ask(sight, step.clusters)
+            answers = sight.answers
+
+    def _look(self, key: BindingKey, answers: Mapping[str, _Answer]) -> _Sight | None:
+        """The binding and the clusters as they are at this instant, with the answers that still hold."""
+        known = self._view.bindings.get(key)
+        if known is None or known.binding is None:
+            return None
+        binding, members = known.binding, self._view.clusters.all()
+        deleting = {each.name for each in members if each.is_deleting}
+        found = trigger(binding, deleting, self._settings)
+        plan = prepare(binding, members, self._settings, peers=self._peers(binding), mode=found.mode)
+        left = cool_down.cooling(binding.annotations, self._view.clock.now())
+        held = {name: answer for name, answer in answers.items() if self._holds(answer)}
+        return _Sight(binding, found, plan, members, left, held)
+
+    def _peers(self, binding: Binding) -> Peers | None:
+        if not self._settings.workload_affinity:
+            return None
+        return peers_of(binding, self._view.bindings.in_groups_of(binding))
+
+    async def _ask(self, sight: _Sight, clusters: Sequence[MemberCluster]) -> None:
+        grown = {each.name: self._grown(each.name) for each in clusters}
+        found = await self._asks.gather(sight.binding, clusters)
+        for each in clusters:
+            sight.answers[each.name] = _Answer(found[each.name], each, grown[each.name])
+
+    def _holds(self, answer: _Answer) -> bool:
+        name = answer.cluster.name
+        return self._view.clusters.get(name) is answer.cluster and self._grown(name) == answer.grown
+
+    def _grown(self, cluster: str) -> int:
+        ledger = self._view.ledger
+        return 0 if ledger is None else ledger.grown(cluster)
+
+    def _promise(self, sight: _Sight, decision: Decision) -> Decided:
+        binding = sight.binding
+        left = min(sight.cooling.values(), default=None)
+        decided = Decided(binding, sight.trigger, decision, cooling_seconds=left)
+        if decision.targets is None:
+            return decided
+        self._view.bindings.decided(binding.key, decision.targets)
+        ledger, clock = self._view.ledger, self._view.clock
+        if ledger is None or not binding.is_workload or decision.targets == binding.targets:
+            return decided
+        now = clock.monotonic()
+        token = ledger.promise(binding, decision.targets, now)
+        record = ledger.record(binding.key, now, clock.now())
+        return Decided(binding, sight.trigger, decision, token, record, left)

@@ -1,0 +1,228 @@
+"""One pass over one binding: look, decide, write, say; and what the queue is to do next.
+
+A pass over an unchanged binding writes nothing. What the API server refused was never
+promised; what it may have carried out stays promised until the binding itself tells.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from karpool.kube.errors import KubeError
+from karpool.model.karmada.binding import Binding, BindingKey
+from karpool.model.meta import condition
+from karpool.scheduler.announcing import Announcer
+from karpool.scheduler.deciding import Decided, Decider
+from karpool.scheduler.decision import SUCCESS_MESSAGE, Decision, Mode, Reason
+from karpool.scheduler.known import Known, unread
+from karpool.scheduler.metrics import SchedulerMetrics
+from karpool.scheduler.patches import SCHEDULED, Outcome, outcome_of, result_patch
+from karpool.scheduler.promise_record import PROMISES
+from karpool.scheduler.view import View
+from karpool.scheduler.writing import Fate, Writer, Written
+
+log = structlog.get_logger(__name__)
+
+Show = Callable[[Decision], None]
+
+
+class Next(Enum):
+    """What the queue is to do with the binding."""
+
+    DONE = "done"
+    AGAIN = "again"  # at once: it changed under our hands
+    LATER = "later"  # after a back-off
+    WAIT = "wait"  # for room
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    next: Next
+    after_seconds: float | None = None  # look again no later than this
+
+
+DONE, AGAIN, LATER, WAIT = (Passed(each) for each in Next)
+_RETRIED = {
+    Reason.SUCCESS: DONE,
+    Reason.NO_CLUSTER_FIT: WAIT,  # for a cluster that fits; upstream leaves it to the next event
+    Reason.UNSCHEDULABLE: WAIT,
+    Reason.SCHEDULER_ERROR: WAIT,
+    Reason.QUOTA_EXCEEDED: LATER,
+}
+
+
+class Placer:
+    """`show` is given for a dry run: decisions go there and nothing is written."""
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        decider: Decider,
+        writer: Writer,
+        *,
+        announcer: Announcer,
+        metrics: SchedulerMetrics,
+        show: Show | None = None,
+    ) -> None:
+        self._name = name
+        self._view = view
+        self._known = view.bindings
+        self._clock = view.clock
+        self._decider = decider
+        self._writer = writer
+        self._announcer = announcer
+        self._metrics = metrics
+        self._show = show
+
+    async def place(self, key: BindingKey) -> Passed:
+        known = self._known.get(key)
+        if known is None or not known.is_ours(self._name):
+            return DONE
+        if known.head.is_deleting:
+            if known.binding is not None:
+                self._announcer.deleting(known.binding)
+            return DONE
+        if known.binding is None:
+            return await self._refuse(known)
+        start = self._clock.monotonic()
+        decided = await self._decider.decide(key)
+        if decided is None:
+            return DONE
+        if decided.decision is None:
+            return await self._nothing_to_do(decided)
+        try:
+            passed = await self._carry_out(decided, decided.decision)
+        finally:
+            self._known.settled(key)
+        took = self._clock.monotonic() - start
+        failed = decided.decision.reason not in (Reason.SUCCESS, Reason.NO_CLUSTER_FIT)
+        bad = failed or passed.next in (Next.LATER, Next.AGAIN)
+        self._metrics.attempted("error" if bad else "scheduled", decided.trigger.schedule_type, took)
+        return passed
+
+    async def _refuse(self, known: Known) -> Passed:
+        """The binding cannot be read: say so on it; it comes back when it is changed."""
+        assert known.problem is not None
+        outcome = Outcome(Reason.SCHEDULER_ERROR, str(known.problem))
+        log.warning("binding cannot be read", binding=str(known.head.key), reason=outcome.message)
+        if self._show is not None:
+            self._show(Decision(known.head.key, Mode.STEADY, outcome.reason, outcome.message, None))
+            return DONE
+        binding = unread(known)
+        written = await self._writer.status(binding, outcome)
+        if written.fate is Fate.WRITTEN:
+            self._announcer.failed(binding, outcome)
+            self._metrics.failed(outcome.reason)
+        return DONE if written.fate in (Fate.WRITTEN, Fate.UNCHANGED, Fate.GONE) else LATER
+
+    async def _nothing_to_do(self, decided: Decided) -> Passed:
+        if self._show is not None:
+            return DONE
+        binding = decided.binding
+        if _is_said_to_fail(binding):
+            # What failed is not wanted any more: everything that is asked for has a place.
+            written = await self._writer.status(binding, Outcome(Reason.SUCCESS, SUCCESS_MESSAGE))
+        else:
+            written = await self._writer.observed(binding)
+        return self._after_status(written)
+
+    async def _carry_out(self, decided: Decided, decision: Decision) -> Passed:
+        if self._show is not None:
+            self._show(decision)
+            self._view.keep(decided.token, 0)
+            return _next(decided, decision)
+        binding = decided.binding
+        result = Written(Fate.UNCHANGED, binding)
+        if decision.targets is not None:
+            patch = result_patch(binding, decision.targets, {PROMISES: decided.record})
+            result = await self._writer.result(binding, patch)
+        await self._settle(decided, result)
+        if result.fate is Fate.REFUSED:
+            outcome = Outcome(Reason.QUOTA_EXCEEDED, result.message)
+            return await self._say(binding, decision, outcome, LATER)
+        if result.fate in (Fate.FAILED, Fate.UNKNOWN):
+            outcome = Outcome(_reason_when_not_written(decision), result.message)
+            log.warning("result not written", binding=str(binding.key), reason=result.message)
+            return await self._say(binding, decision, outcome, LATER)
+        if result.fate is Fate.GONE:
+            return DONE
+        if result.fate is Fate.CONFLICT or result.binding is None:
+            return AGAIN
+        return await self._say(result.binding, decision, outcome_of(decision), _next(decided, decision))
+
+    async def _settle(self, decided: Decided, result: Written) -> None:
+        """The promise follows what became of the decision."""
+        match result.fate:
+            case Fate.WRITTEN | Fate.UNCHANGED:
+                assert result.binding is not None
+                self._known.wrote(result.binding)
+                self._view.keep(decided.token, result.binding.generation)
+            case Fate.CONFLICT | Fate.UNKNOWN:
+                await self._find_out(decided)
+            case _:
+                self._view.take_back(decided.token)
+
+    async def _find_out(self, decided: Decided) -> None:
+        """A repeated request conflicts with its own first try, so only the binding tells."""
+        key = decided.binding.key
+        try:
+            current = await self._writer.read(key)
+        except KubeError as error:
+            log.info("binding not read", binding=str(key), reason=str(error))
+            self._view.keep(decided.token, 0)
+            return
+        self._view.take_back(decided.token)
+        if current is not None:
+            self._known.wrote(current)
+            self._view.see(current)
+
+    async def _say(self, binding: Binding, decision: Decision, outcome: Outcome, passed: Passed) -> Passed:
+        fresh = decision.mode is not Mode.STEADY
+        written = await self._writer.status(binding, outcome, scheduled_now=fresh and outcome.is_success)
+        if written.fate is Fate.WRITTEN:
+            self._announce(binding, decision, outcome)
+        after = self._after_status(written)
+        return passed if after is DONE else after
+
+    def _after_status(self, written: Written) -> Passed:
+        if written.binding is not None:
+            self._known.wrote(written.binding)
+        match written.fate:
+            case Fate.WRITTEN | Fate.UNCHANGED | Fate.GONE:
+                return DONE
+            case Fate.CONFLICT:
+                return AGAIN
+        return LATER
+
+    def _announce(self, binding: Binding, decision: Decision, outcome: Outcome) -> None:
+        for message in decision.failed_groups():
+            self._announcer.group_failed(binding, message)
+        if outcome.is_success:
+            self._announcer.placed(binding, decision)
+            log.info("binding scheduled", binding=str(binding.key), result=decision.shown_targets)
+            return
+        self._metrics.failed(outcome.reason)
+        self._announcer.failed(binding, outcome)
+        log.info(
+            "binding not scheduled", binding=str(binding.key), reason=str(outcome.reason), why=outcome.message
+        )
+
+
+def _next(decided: Decided, decision: Decision) -> Passed:
+    passed = _RETRIED[decision.reason]
+    if passed is not DONE and decided.cooling_seconds is not None:
+        return Passed(passed.next, decided.cooling_seconds)
+    return passed
+
+
+def _reason_when_not_written(decision: Decision) -> Reason:
+    """A result that could not be cleared is still for want of a cluster."""
+    return Reason.NO_CLUSTER_FIT if decision.reason is Reason.NO_CLUSTER_FIT else Reason.SCHEDULER_ERROR
+
+
+def _is_said_to_fail(binding: Binding) -> bool:
+    found = condition(list(binding.conditions), SCHEDULED)
+    return found is not None and found.status == "False"

@@ -1,0 +1,103 @@
+"""A scheduler put together from its parts, for a process, a test or an embedded fleet.
+
+Everything comes from outside: the client, the clock in it, who is asked for
+availability, and whether we may still write. One instance is one term of leadership;
+the next leader is a new one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from karpool.kube.client import Client
+from karpool.kube.events import EventRecorder
+from karpool.kube.feature_gates import Gates
+from karpool.model.karmada.binding import BindingKey
+from karpool.scheduler import gates, options
+from karpool.scheduler.announcing import Announcer
+from karpool.scheduler.controller import WORKERS, Controller, Follow
+from karpool.scheduler.deciding import Asks, Decider
+from karpool.scheduler.ledger import Ledger, Release
+from karpool.scheduler.metrics import SchedulerMetrics
+from karpool.scheduler.placing import Placer, Show
+from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
+from karpool.scheduler.settings import Settings
+from karpool.scheduler.view import View
+from karpool.scheduler.writing import Writer
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    name: str = options.SCHEDULER_NAME
+    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    settings: Settings = field(default_factory=Settings)
+    lifetime: Lifetime = field(default_factory=Lifetime)
+    workers: int = WORKERS
+    unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
+    grace_seconds: float = 10.0
+    # Without priorities, failures come back after these, doubled each time.
+    base_delay_seconds: float = 0.005
+    max_delay_seconds: float = 1000.0
+
+
+class Scheduler:
+    """`asks` is made for the view it is to look at. `events` may have limits of its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        asks: Callable[[View, Settings], Asks],
+        chosen: SchedulerOptions | None = None,
+        *,
+        events: Client | None = None,
+        metrics: CollectorRegistry | None = None,
+        check: Callable[[], None] = lambda: None,
+        show: Show | None = None,
+        follow: Follow = lambda old, new: None,
+        on_release: Callable[[Release], None] = lambda release: None,
+    ) -> None:
+        self._options = use = chosen or SchedulerOptions()
+        protected = use.gates[gates.OVERCOMMIT_PROTECTION]
+        self.view = View(client.clock, Ledger(use.lifetime, on_release) if protected else None)
+        self.queue: BindingQueue[BindingKey] = BindingQueue(
+            client.clock,
+            prioritized=use.gates[gates.PRIORITY],
+            backoff_seconds=self._delay,
+            unschedulable_seconds=use.unschedulable_seconds,
+        )
+        self.metrics = SchedulerMetrics(metrics or CollectorRegistry(), self.queue.sizes)
+        self._recorder = EventRecorder(events or client, use.name)
+        self._controller = Controller(
+            client, use.name, self.view, self.queue, self.metrics, workers=use.workers, follow=follow
+        )
+        self._placer = Placer(
+            use.name,
+            self.view,
+            Decider(self.view, asks(self.view, use.settings), use.settings, observe=self.metrics.step),
+            Writer(client, check=check, count=self.metrics.wrote),
+            announcer=Announcer(self._recorder),
+            metrics=self.metrics,
+            show=show,
+        )
+
+    def not_ready(self) -> str | None:
+        return self._controller.not_ready()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, and what was under way is written."""
+        recording = asyncio.create_task(self._recorder.run(), name="events")
+        try:
+            await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
+            await self._recorder.flush()
+        finally:
+            recording.cancel()
+            await asyncio.gather(recording, return_exceptions=True)
+
+    def _delay(self, attempts: int) -> float:
+        if self._options.gates[gates.PRIORITY]:
+            return BACKOFF_SECONDS[min(attempts, len(BACKOFF_SECONDS)) - 1]
+        doubled = self._options.base_delay_seconds * 2.0 ** min(attempts - 1, 40)
+        return min(doubled, self._options.max_delay_seconds)
