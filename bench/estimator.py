@@ -30,8 +30,8 @@ import uvloop
 from aiohttp import web
 
 from bench import cluster, list_pods
-from karpool.estimator.service import ESTIMATOR
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.service import ESTIMATOR
 
 NODE_COUNT = 5000
 POD_COUNT = 50_000

@@ -13,7 +13,7 @@ from karpool.estimator import options, process
 from karpool.estimator.member import Member
 from karpool.estimator.metrics import Metrics
 from karpool.estimator.server import EstimatorServer
-from karpool.estimator.service import ESTIMATOR, EXPLAINER, Service
+from karpool.estimator.service import Service
 from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.client import Client
@@ -22,6 +22,7 @@ from karpool.kube.resource import NAMESPACES, NODES, PODS
 from karpool.kube.transport import Transport
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.proto import explain_pb2
+from karpool.wire.service import ESTIMATOR, EXPLAINER
 
 Object = dict[str, Any]
 

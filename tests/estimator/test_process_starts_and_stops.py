@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from karpool.estimator import options, process
-from karpool.estimator.service import ESTIMATOR
 from karpool.fleet.apiserver.http import serve
 from karpool.kube.flags import WrongOptions
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.service import ESTIMATOR
 from tests.estimator.serving import World, asks, node
 
 

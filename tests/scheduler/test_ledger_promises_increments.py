@@ -353,7 +353,6 @@ def test_replicas_with_the_same_needs_are_added_up_for_the_summary(ledger):
         for each in ledger.uncounted("m1", 0.0)
     }
     assert found == {1000: 7, 2000: 1}
-    assert sum(each.components[0].replicas for each in ledger.uncounted("m1", 0.0, binding("b").key)) == 4
 
 
 def test_only_more_promises_make_an_answer_old(ledger):

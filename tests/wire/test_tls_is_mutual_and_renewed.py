@@ -7,8 +7,8 @@ import ssl
 import grpc
 import pytest
 
-from karpool.estimator.service import ESTIMATOR
 from karpool.model.errors import Invalid
+from karpool.wire.service import ESTIMATOR
 from karpool.wire.tls import TlsFiles, server_credentials
 from tests.estimator.serving import World, asks, node, serving
 from tests.kube.pki import Authority

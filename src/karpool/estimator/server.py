@@ -14,7 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from karpool.estimator.member import Member
-from karpool.estimator.service import ESTIMATOR, EXPLAINER, Service
+from karpool.estimator.service import Service
+from karpool.wire.service import ESTIMATOR, EXPLAINER
 from karpool.wire.serving import MESSAGE_BYTES_MAX
 from karpool.wire.tls import TlsFiles, server_credentials
 

@@ -23,14 +23,13 @@ from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import serving
-from karpool.wire.proto import explain_pb2, service_pb2
+from karpool.wire.proto import explain_pb2
 from karpool.wire.request import Arrived, EstimateRequest, UnschedulableRequest
+from karpool.wire.service import ESTIMATOR, EXPLAINER
 from karpool.wire.serving import Malformed, TooLarge
 
 log = structlog.get_logger(__name__)
 
-ESTIMATOR = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
-EXPLAINER = explain_pb2.DESCRIPTOR.services_by_name["Explainer"].full_name
 SLOW_SECONDS = 0.1
 _DETAILS_MAX = 1000
 _REMEMBERED = 512  # decoded requests

@@ -245,11 +245,9 @@ class Ledger:
         """Moves whenever something more is promised there: an answer from before is out of date."""
         return self._grown[cluster]
 
-    def uncounted(
-        self, cluster: str, now: float, without: BindingKey | None = None
-    ) -> tuple[AssumedWorkload, ...]:
+    def uncounted(self, cluster: str, now: float) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
-        return self._index.uncounted(cluster, now, without)
+        return self._index.uncounted(cluster, now)
 
     # Inside: books
 

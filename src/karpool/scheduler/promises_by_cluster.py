@@ -76,15 +76,10 @@ class PromisesByCluster:
     def is_over(self, promise: Promise, now: float) -> bool:
         return promise.is_over(now, self.summaries(promise.cluster), self._settle_seconds)
 
-    def uncounted(
-        self, cluster: str, now: float, without: BindingKey | None = None
-    ) -> tuple[AssumedWorkload, ...]:
+    def uncounted(self, cluster: str, now: float) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
-        held = self._held.get(cluster)
-        if not held:
+        if cluster not in self._held:
             return ()
-        if without is not None and without in held:
-            return self._sum((each for each in self.of(cluster) if each.binding != without), now)
         made_at, found = self._sums.get(cluster, (float("-inf"), ()))
         if now - made_at >= _SUM_SECONDS:
             found = self._sum(self.of(cluster), now)

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from karpool.model.karmada.binding import Binding, Target
+from karpool.scheduler.components import is_divided
 from karpool.scheduler.promise import Amounts, Wanted
 
 
 def wanted_of(binding: Binding) -> Wanted:
-    if _is_divided(binding):
+    if not binding.components or is_divided(binding):
         return Wanted((binding.template.name,), (binding.requirements,))
     components = binding.components
     return Wanted(tuple(each.name for each in components), tuple(each.requirements for each in components))
@@ -19,16 +20,9 @@ def desired_of(binding: Binding, targets: Iterable[Target]) -> dict[str, Amounts
     for target in targets:
         if target.name in desired:
             continue  # the first entry of a name counts
-        if _is_divided(binding):
+        if not binding.components or is_divided(binding):
             desired[target.name] = (target.replicas,)
         else:
             own = {each.name: each.replicas for each in target.components}
             desired[target.name] = tuple(own.get(each.name, each.replicas) for each in binding.components)
     return {name: amounts for name, amounts in desired.items() if any(amounts)}
-
-
-def _is_divided(binding: Binding) -> bool:
-    """Whether targets say how many replicas they get; otherwise each gets a set of the components."""
-    if not binding.components:
-        return True
-    return len(binding.components) == 1 and (binding.replicas > 0 or binding.requirements is not None)

@@ -1,4 +1,4 @@
-"""Certificates of the gRPC server, read again when their files change.
+"""Certificates of the gRPC server, read again when their files change, and checks for both sides.
 
 Files are looked at on each new connection, so that a renewed certificate or
 authority is used by the next handshake without a restart. A renewal that cannot
@@ -6,7 +6,7 @@ be used (half written, key of another certificate) is reported, and the last goo
 set stays in use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -35,22 +35,19 @@ class TlsFiles:
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Changes whenever a file, or the link that a mounted secret is, does."""
-        found = [path.stat() for path in self._paths]
-        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+        return stamp(self._paths)
 
     def read(self) -> grpc.ServerCertificateConfiguration:
         """Raises Invalid naming the file."""
-        certificate, key = _content(self.certificate), _content(self.key)
-        _check_pair(self, certificate, key)
+        certificate, key = content(self.certificate), content(self.key)
+        check_pair(
+            ("--grpc-auth-cert-file", self.certificate, certificate),
+            ("--grpc-auth-key-file", self.key, key),
+        )
         authority = None
         if self.client_ca is not None:
-            authority = _content(self.client_ca)
-            try:
-                x509.load_pem_x509_certificates(authority)
-            except ValueError:
-                raise Invalid(
-                    "--grpc-client-ca-file", str(self.client_ca), "holds no PEM certificate"
-                ) from None
+            authority = content(self.client_ca)
+            check_authority("--grpc-client-ca-file", self.client_ca, authority)
         return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
 
 
@@ -83,22 +80,40 @@ class _Reload:
         return renewed
 
 
-def _content(path: Path) -> bytes:
+Named = tuple[str, Path, bytes]  # the flag, the file it names, and what is in it
+
+
+def stamp(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
+    """Changes whenever a file, or the link that a mounted secret is, does. Raises OSError."""
+    found = [path.stat() for path in paths]
+    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise Invalid("certificate file", str(path), f"cannot be read: {error.strerror}") from None
 
 
-def _check_pair(files: TlsFiles, certificate: bytes, key: bytes) -> None:
+def check_authority(flag: str, path: Path, authority: bytes) -> None:
     try:
-        leaf = x509.load_pem_x509_certificates(certificate)[0]
+        x509.load_pem_x509_certificates(authority)
     except ValueError:
-        raise Invalid("--grpc-auth-cert-file", str(files.certificate), "holds no PEM certificate") from None
+        raise Invalid(flag, str(path), "holds no PEM certificate") from None
+
+
+def check_pair(certificate: Named, key: Named) -> None:
+    """Raises Invalid unless the key is that of the certificate."""
+    flag, path, data = certificate
     try:
-        private = load_pem_private_key(key, password=None)
+        leaf = x509.load_pem_x509_certificates(data)[0]
+    except ValueError:
+        raise Invalid(flag, str(path), "holds no PEM certificate") from None
+    key_flag, key_path, key_data = key
+    try:
+        private = load_pem_private_key(key_data, password=None)
     except (ValueError, TypeError):
-        raise Invalid("--grpc-auth-key-file", str(files.key), "holds no unencrypted PEM key") from None
+        raise Invalid(key_flag, str(key_path), "holds no unencrypted PEM key") from None
     if private.public_key() != leaf.public_key():
-        reason = f"is not the key of {files.certificate}"
-        raise Invalid("--grpc-auth-key-file", str(files.key), reason)
+        raise Invalid(key_flag, str(key_path), f"is not the key of {path}")
