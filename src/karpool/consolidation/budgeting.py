@@ -5,6 +5,7 @@ upstream. A budget or annotation that cannot be read closes its own pool and no 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 from karpool.consolidation.plan import DisruptionReason, Why
@@ -81,6 +82,9 @@ class Permission:
 
     pools: dict[str, PoolAllowance]
     rates: list[RateLeft]
+
+    def copy(self) -> "Permission":
+        return deepcopy(self)
 
     def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
         """Why so many nodes of these pools may not go now; empty when they may."""

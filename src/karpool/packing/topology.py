@@ -103,9 +103,13 @@ class Topology:
     def place(self, shape: PodShape, row: int, pods: int = 1) -> None:
         """Count pods of this shape on a node from now on; a negative number takes them away."""
         rules = self.rules(shape)
+        self.shift(rules, row, pods)
+        self._placed.append((rules, row, pods))
+
+    def shift(self, rules: ShapeRules, row: int, pods: int) -> None:
+        """The same without keeping a record: every shape that is still to come must have been compiled."""
         for group in (*rules.facet.counted_by, *rules.repels):
             group.add_on_node(row, pods)
-        self._placed.append((rules, row, pods))
 
     def place_planned(
         self,

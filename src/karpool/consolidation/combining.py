@@ -1,0 +1,363 @@
+"""The best that can be done with a few nodes together: every subset of them, with every mix of new nodes.
+
+Exact up to three limits, all of them counted and none of them silent to the caller's
+tests: only so many sizes of new nodes and receiving nodes are looked at, and the search
+for a packing gives up after so many steps. Pods that topology restricts are left to others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from karpool.consolidation.moves import CENT, several_nodes
+from karpool.consolidation.plan import DisruptionReason
+from karpool.consolidation.totals import Floats
+from karpool.consolidation.world import Draft, Pods, World
+from karpool.state.columns import Bools, Int64s
+
+SIZES_MAX = 14  # of new nodes
+BINS_MAX = 24  # existing nodes that may receive pods
+STEPS_MAX = 400  # of one search for a packing
+MIXES_MAX = 24  # of new nodes tried for one subset
+PODS_MAX = 120
+
+Room = list[int]
+
+
+@dataclass(slots=True, eq=False)
+class _Size:
+    """A new node of one size: what it leaves to pods, which shapes it admits, what it costs."""
+
+    room: Room
+    admits: Bools  # by shape number of the problem
+    price: float
+
+
+@dataclass(slots=True)
+class _Mixes:
+    """Every mix of up to so many sizes, by price."""
+
+    members: list[tuple[int, ...]] = field(default_factory=list)
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    rooms: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+
+def best_together(world: World, rows: Sequence[int], *, above: float = 0.0) -> list[Draft]:
+    """Drafts that together save the most, and more than `above`; none when there are none.
+
+    Nothing is left in place.
+    """
+    return _Problem(world, rows).solve(above) if len(rows) else []
+
+
+def is_plain(world: World, row: int) -> bool:
+    """Whether a node can take part: topology and host ports restrict none of its pods."""
+    table = world.view.snapshot.shapes
+    return not any(
+        world.relocation.is_restricted(shape) or table[shape].host_ports for shape, _ in world.demand((row,))
+    )
+
+
+class _Problem:
+    def __init__(self, world: World, rows: Sequence[int]) -> None:
+        self._world = world
+        self._rows = list(rows)
+        self._demands = [world.demand((row,)) for row in rows]
+        self._shapes = sorted(
+            {shape for demand in self._demands for shape, _ in demand},
+            key=lambda shape: int(world.shape_rank[shape]),
+        )
+        self._number = {shape: index for index, shape in enumerate(self._shapes)}
+        self._resources = world.one_node.resources
+        self._needs: list[Room] = [world.one_node.requests(shape).tolist() for shape in self._shapes]
+        self._prices = [float(world.prices[row]) for row in rows]
+        self._costs = [float(world.costs[row]) for row in rows]
+        self._read_bins()
+        self._read_sizes()
+        self._asked: Int64s = np.array(
+            [self._sum(demand) for demand in self._demands], dtype=np.int64
+        ).reshape(len(rows), len(self._resources))
+
+    def _sum(self, demand: Sequence[tuple[int, int]]) -> Int64s:
+        total: Int64s = np.zeros(len(self._resources), dtype=np.int64)
+        for shape, number in demand:
+            total += np.array(self._needs[self._number[shape]], dtype=np.int64) * number
+        return total
+
+    def _read_bins(self) -> None:
+        """Nodes with room for any of the pods: those in question, and the others with the most."""
+        relocation = self._world.relocation
+        known = [name in relocation.resources for name in self._resources]
+        free = np.array(
+            [
+                relocation.free(name) if there else np.zeros(len(relocation.order), dtype=np.int64)
+                for name, there in zip(self._resources, known, strict=True)
+            ]
+        )
+        takes: Bools = np.zeros(free.shape[1], dtype=np.bool_)
+        admits: list[Bools] = []
+        for shape, need in zip(self._shapes, self._needs, strict=True):
+            mask = relocation.admits(shape)
+            admits.append(mask)
+            takes |= mask & (free >= np.array(need, dtype=np.int64)[:, None]).all(axis=0)
+        inside = set(self._rows)
+        positions = np.flatnonzero(takes)
+        if len(positions) > BINS_MAX:
+            share = sum(free[index, positions] / max(int(free[index].max(initial=1)), 1) for index in (0, 1))
+            positions = positions[np.argsort(-share, kind="stable")][:BINS_MAX]
+        chosen = {int(relocation.order[position]): int(position) for position in positions}
+        for row in self._rows:
+            position = int(relocation.position_of[row])
+            if takes[position]:
+                chosen[row] = position
+        ordered = sorted(chosen.items(), key=lambda item: (item[0] in inside, free[0, item[1]], item[0]))
+        self._bin_rows = [row for row, _ in ordered]
+        self._bin_room: list[Room] = [free[:, position].tolist() for _, position in ordered]
+        self._bin_admits = [np.array([mask[position] for mask in admits]) for _, position in ordered]
+        self._bin_free: Int64s = np.array(self._bin_room, dtype=np.int64).reshape(len(ordered), free.shape[0])
+        self._inside = {row: index for index, row in enumerate(self._rows)}
+
+    def _read_sizes(self) -> None:
+        """Sizes of new nodes that nothing cheaper outdoes."""
+        world = self._world
+        most = sum(self._prices) if world.settings.replace else 0.0
+        found: dict[tuple[str, int], _Size] = {}
+        for number, shape in enumerate(self._shapes):
+            for fitting in world.one_node.fitting({shape: 1}) if most > 0 else ():
+                cheap = fitting.types & (fitting.worst < most)
+                for index in np.flatnonzero(cheap).tolist():
+                    size = found.get((fitting.pool, index))
+                    if size is None:
+                        room = np.minimum(fitting.launch.room[:, index], 2**60).tolist()
+                        admits = np.zeros(len(self._shapes), dtype=np.bool_)
+                        size = _Size(room, admits, float(fitting.cheapest[index]))
+                        found[fitting.pool, index] = size
+                    size.admits[number] = True
+                    size.price = max(size.price, float(fitting.cheapest[index]))
+        kept: list[_Size] = []
+        for size in sorted(found.values(), key=lambda size: (size.price, [-units for units in size.room])):
+            if not any(_outdoes(other, size) for other in kept):
+                kept.append(size)
+        if len(kept) > SIZES_MAX:
+            kept = (
+                sorted(kept, key=lambda size: size.price / max(size.room[0], 1))[: SIZES_MAX - 4] + kept[:4]
+            )
+        self._sizes = kept
+        self._mixes = self._mixed(world.settings.most_new_nodes)
+
+    def _mixed(self, most: int) -> _Mixes:
+        members: list[tuple[int, ...]] = [()]
+        for size in range(1, most + 1 if self._sizes else 1):
+            members += combinations_with_replacement(range(len(self._sizes)), size)
+        prices = np.array([sum(self._sizes[each].price for each in mix) for mix in members])
+        rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
+        for number, mix in enumerate(members):
+            for each in mix:
+                rooms[number] += np.array(self._sizes[each].room, dtype=np.int64)
+        order = np.argsort(prices, kind="stable")
+        return _Mixes([members[index] for index in order.tolist()], prices[order], rooms[order])
+
+    # Solving
+
+    def solve(self, above: float) -> list[Draft]:
+        best, chosen, spent = above, [], np.inf
+        for bound, cost, subset in self._subsets():
+            if bound < best - CENT or (bound <= best + CENT and cost >= spent):
+                continue
+            drafts = self._of(subset, best, spent)
+            if drafts:
+                savings = sum(draft.savings for draft in drafts)
+                if savings > best + CENT or (savings > best - CENT and cost < spent):
+                    best, chosen, spent = max(savings, best), drafts, cost
+        return chosen
+
+    def _subsets(self) -> list[tuple[float, float, tuple[int, ...]]]:
+        """What each subset saves at best, what it disturbs, and its members; the most promising first."""
+        count = len(self._rows)
+        cheapest = np.full(len(self._resources), np.inf)
+        for size in self._sizes:
+            room = np.maximum(np.array(size.room, dtype=np.float64), 1e-9)
+            cheapest = np.minimum(cheapest, size.price / room)
+        found = []
+        for mask in range(1, 1 << count):
+            members = tuple(index for index in range(count) if mask >> index & 1)
+            price = sum(self._prices[index] for index in members)
+            missing = np.maximum(self._missing(members), 0).astype(np.float64)
+            least = float(np.where(missing > 0, missing * cheapest, 0.0).max(initial=0.0))
+            if price - least > CENT:
+                found.append((price - least, sum(self._costs[index] for index in members), members))
+        return sorted(found, key=lambda each: (-each[0], each[1]))
+
+    def _missing(self, members: Sequence[int]) -> Int64s:
+        """What the pods of a subset ask for beyond the room of the nodes that stay."""
+        stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
+        missing: Int64s = self._asked[list(members)].sum(axis=0) - self._bin_free[stays].sum(axis=0)
+        return missing
+
+    def _of(self, members: tuple[int, ...], best: float, spent: float) -> list[Draft]:
+        price = sum(self._prices[index] for index in members)
+        missing = self._missing(members)
+        mixes = self._mixes
+        cheap = mixes.prices < price - best + (CENT if spent < np.inf else -CENT)
+        enough = np.flatnonzero(cheap & (mixes.rooms >= missing).all(axis=1))
+        items = self._items(members)
+        if len(items) > PODS_MAX:
+            return []
+        stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
+        for number in enough[:MIXES_MAX].tolist():
+            mix = mixes.members[number]
+            places = _packed(
+                items,
+                self._needs,
+                [self._bin_room[index] for index in stays] + [self._sizes[each].room for each in mix],
+                [self._bin_admits[index] for index in stays] + [self._sizes[each].admits for each in mix],
+            )
+            if places is not None:
+                drafts = self._drafts(members, items, places, stays)
+                if drafts:
+                    return drafts
+        return []
+
+    def _items(self, members: Sequence[int]) -> list[int]:
+        """Pods as shape numbers, the largest first."""
+        counts = np.zeros(len(self._shapes), dtype=np.int64)
+        for index in members:
+            for shape, number in self._demands[index]:
+                counts[self._number[shape]] += number
+        return np.repeat(np.arange(len(self._shapes)), counts).tolist()
+
+    def _drafts(
+        self, members: Sequence[int], items: list[int], places: list[int], stays: list[int]
+    ) -> list[Draft]:
+        """The packing as moves: nodes whose pods share a new node go together."""
+        homes: dict[int, list[int]] = {}  # shape number to places, new nodes last
+        for item, place in sorted(zip(items, places, strict=True)):
+            homes.setdefault(item, []).append(place)
+        parent = {index: index for index in members}
+
+        def root(index: int) -> int:
+            while parent[index] != index:
+                index = parent[index]
+            return index
+
+        owner: dict[int, int] = {}  # new node to one of its sources
+        moved: list[tuple[int, int, int]] = []  # source, shape, place
+        for index in members:
+            for shape, number in self._demands[index]:
+                for _ in range(number):
+                    place = homes[self._number[shape]].pop()
+                    moved.append((index, shape, place))
+                    if place >= len(stays):
+                        parent[root(index)] = root(owner.setdefault(place, index))
+        groups: dict[int, list[int]] = {}
+        for index in members:
+            groups.setdefault(root(index), []).append(index)
+        one_node = self._world.one_node
+        limits = one_node.limits()
+        known: list[Draft] = []
+        for group in groups.values():
+            draft = self._draft(group, moved, stays)
+            if draft is None:
+                break
+            known.append(draft)
+            for fitting, _ in draft.new:
+                one_node.reserve(fitting)
+        one_node.restore(limits)
+        return known if len(known) == len(groups) and self._is_allowed(known) else []
+
+    def _draft(self, group: list[int], moved: list[tuple[int, int, int]], stays: list[int]) -> Draft | None:
+        world = self._world
+        rows = [self._rows[index] for index in group]
+        placed: dict[tuple[int, int], int] = {}
+        new: dict[int, Pods] = {}
+        for index, shape, place in moved:
+            if index not in group:
+                continue
+            if place < len(stays):
+                key = shape, self._bin_rows[stays[place]]
+                placed[key] = placed.get(key, 0) + 1
+            else:
+                pods = new.setdefault(place, {})
+                pods[shape] = pods.get(shape, 0) + 1
+        ceiling = sum(float(world.prices[row]) for row in rows)
+        bought = several_nodes(world, rows, new.values(), ceiling)
+        if bought is None:
+            return None
+        price = sum(each.price for each in bought) if bought else None
+        verdict = world.verdict(rows, price)
+        flat = tuple((shape, row, pods) for (shape, row), pods in placed.items())
+        return Draft(tuple(rows), flat, tuple((each.fitting, each.pods) for each in bought), verdict)
+
+    def _is_allowed(self, drafts: Sequence[Draft]) -> bool:
+        world = self._world
+        if not world.settings.delete and any(not draft.new for draft in drafts):
+            return False
+        if any(world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts):
+            return False
+        nodes: dict[str, int] = {}
+        for draft in drafts:
+            for row in draft.rows:
+                nodes[world.pool_of[row]] = nodes.get(world.pool_of[row], 0) + 1
+        return not world.permission.refusal(DisruptionReason.UNDERUTILIZED, nodes)
+
+
+def put_in_place(world: World, draft: Draft) -> bool:
+    """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
+    mark = world.relocation.mark()
+    for row in draft.rows:
+        world.relocation.remove(row)
+    for shape, row, pods in draft.placed:
+        if not world.relocation.put(shape, row, pods):
+            world.relocation.undo(mark)
+            return False
+    return True
+
+
+def _outdoes(one: _Size, other: _Size) -> bool:
+    """At least as large, as open and as cheap."""
+    return (
+        one.price <= other.price
+        and all(mine >= theirs for mine, theirs in zip(one.room, other.room, strict=True))
+        and bool((one.admits | ~other.admits).all())
+    )
+
+
+def _packed(
+    items: list[int], needs: list[Room], rooms: Sequence[Room], admits: Sequence[Bools]
+) -> list[int] | None:
+    """A place for every item, found by trying in order and going back; None: not found.
+
+    Equal items go to places in ascending order, so that no two tries are the same.
+    """
+    open_to = [[place for place, mask in enumerate(admits) if mask[shape]] for shape in range(len(needs))]
+    amounts = [[(index, units) for index, units in enumerate(need) if units] for need in needs]
+    left = [list(room) for room in rooms]
+    chosen: list[int] = []
+    start, steps = 0, 0
+    while len(chosen) < len(items):
+        item = items[len(chosen)]
+        asked = amounts[item]
+        for place in open_to[item]:
+            if place < start:
+                continue
+            room = left[place]
+            if all(room[index] >= units for index, units in asked):
+                for index, units in asked:
+                    room[index] -= units
+                chosen.append(place)
+                following = len(chosen) < len(items) and items[len(chosen)] == item
+                start = place if following else 0
+                break
+        else:
+            steps += 1
+            if not chosen or steps > STEPS_MAX:
+                return None
+            # Take the last one back and try its next place.
+            place = chosen.pop()
+            item = items[len(chosen)]
+            for index, units in amounts[item]:
+                left[place][index] += units
+            start = place + 1
+    return chosen

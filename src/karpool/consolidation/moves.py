@@ -1,0 +1,270 @@
+"""The ways in which nodes may go: without a replacement, or with new nodes that cost less.
+
+A replacement is strictly cheaper than what it replaces, whatever is launched. Spot is
+replaced by spot only where that is switched on, one node only with enough cheaper types;
+what may be spot or on-demand is asked for as spot, so that a shortage fails the launch
+instead of buying something dearer.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from karpool.consolidation.plan import Why
+from karpool.consolidation.replacement import SPOT_TYPES_MIN, same_type_ceiling, spot_to_spot
+from karpool.consolidation.world import Draft, NoWay, Pods, World
+from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
+from karpool.model.node import INSTANCE_TYPE
+from karpool.packing.one_node import Fitting
+
+# Karpenter launches from at most so many types.
+TYPES_MAX = 60
+# Prices this close are the same; keeps rounding from deciding between equal moves.
+CENT = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bought:
+    """A new node for some pods."""
+
+    fitting: Fitting
+    pods: Pods
+
+    @property
+    def price(self) -> float:
+        return self.fitting.price_per_hour
+
+
+def delete(world: World, rows: Sequence[int]) -> Draft | NoWay:
+    """Pods of the nodes onto the others. A draft stays in place until it is accepted or undone."""
+    mark = world.relocation.mark()
+    placed, left = world.relocate(rows)
+    if left:
+        world.relocation.undo(mark)
+        return no_room(world, left)
+    return Draft(tuple(rows), tuple(placed), (), world.verdict(rows, None))
+
+
+def replace(world: World, rows: Sequence[int]) -> Draft | NoWay:
+    """Pods that find no place on other nodes onto new ones, as cheap as can be found.
+
+    A draft stays in place until it is accepted or undone.
+    """
+    relocation = world.relocation
+    mark = relocation.mark()
+    placed, left = world.relocate(rows)
+    if not left:
+        return Draft(tuple(rows), tuple(placed), (), world.verdict(rows, None))
+    if any(relocation.is_restricted(shape) for shape in left):
+        relocation.undo(mark)
+        shown = ", ".join(pods_shown(world, rows, left))
+        message = f"pods bound to where others run ({shown}) find no place on the nodes that exist"
+        return NoWay(Why("topology", message), tuple(left))
+    found = buy(world, rows, left)
+    if isinstance(found, NoWay):
+        relocation.undo(mark)
+        return found
+    bought: Sequence[Bought] = found
+    if placed and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
+        # When a new node for everything costs the same, the room elsewhere is kept for others.
+        whole = buy(world, rows, dict(world.demand(rows)), most=1)
+        if not isinstance(whole, NoWay) and whole[0].price <= sum(each.price for each in bought) + CENT:
+            relocation.undo(mark)
+            for row in rows:
+                relocation.remove(row)
+            placed, bought = [], whole
+    price = sum(each.price for each in bought)
+    new = tuple((each.fitting, each.pods) for each in bought)
+    return Draft(tuple(rows), tuple(placed), new, world.verdict(rows, price))
+
+
+def no_room(world: World, left: Pods) -> NoWay:
+    table = world.view.snapshot.shapes
+    shape = table[next(iter(left))]
+    asked = ", ".join(f"{name} {units}" for name, units in shape.requests) or "a slot"
+    message = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
+    return NoWay(Why("no_room", message), tuple(left))
+
+
+def pods_shown(world: World, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
+    """Names of some of the pods that have these shapes."""
+    pods, wanted, found = world.view.pods, frozenset(shapes), []
+    for row in rows:
+        for pod in pods.on(row):
+            if int(pods.shapes[pod]) in wanted:
+                found.append(pods.keys[pod])
+                if len(found) == limit:
+                    return found
+    return found
+
+
+# Buying
+
+
+def buy(world: World, rows: Sequence[int], pods: Pods, *, most: int | None = None) -> list[Bought] | NoWay:
+    """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less."""
+    ceiling = sum(float(world.prices[row]) for row in rows)
+    one = cheapest_node(world, rows, pods, ceiling)
+    best = [] if isinstance(one, NoWay) else [one]
+    limit = world.settings.most_new_nodes if most is None else most
+    if limit >= 2:
+        price = best[0].price if best else ceiling
+        two = _two_nodes(world, rows, pods, price)
+        if two is not None:
+            best = two
+    if best:
+        return best
+    assert isinstance(one, NoWay)
+    return one
+
+
+def cheapest_node(world: World, rows: Sequence[int], pods: Pods, ceiling: float) -> Bought | NoWay:
+    """One new node that holds the pods, below the ceiling by every rule of replacing."""
+    on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
+    best: Fitting | None = None
+    reason = Why("no_type", "no instance type that its pools may launch holds the pods that need a new node")
+    for fitting in world.one_node.fitting(pods):
+        found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
+        if isinstance(found, Why):
+            reason = found
+        elif best is None or found.price_per_hour < best.price_per_hour - CENT:
+            best = found
+    return NoWay(reason, tuple(pods)) if best is None else Bought(best, pods)
+
+
+def _allowed(
+    world: World, rows: Sequence[int], fitting: Fitting, ceiling: float, *, on_spot: bool
+) -> Fitting | Why:
+    to_spot = on_spot and fitting.may_be(SPOT)
+    if to_spot and not world.settings.spot_to_spot:
+        return Why("spot_to_spot", spot_to_spot(len(rows), 0, enabled=False).reason)
+    if to_spot:
+        pinned = world.one_node.pinned_to_spot(fitting)
+        if pinned is None:
+            return Why("spot_to_spot", "minValues cannot be met with spot alone")
+        fitting = pinned
+    cheaper = fitting.cheaper_than(ceiling)
+    if cheaper is None:
+        return Why("not_cheaper", f"no new node for its pods costs less than ${ceiling:.4f} per hour")
+    if not to_spot and cheaper.may_be(SPOT) and (cheaper.may_be(ON_DEMAND) or cheaper.may_be(RESERVED)):
+        pinned = world.one_node.pinned_to_spot(cheaper)
+        on_spot_only = pinned.cheaper_than(ceiling) if pinned is not None else None
+        cheaper = on_spot_only or cheaper
+    if to_spot:
+        answer = spot_to_spot(len(rows), cheaper.count, enabled=True)
+        if not answer.allowed:
+            return Why("spot_to_spot", answer.reason)
+    if len(rows) > 1:
+        return _unlike_sources(world, rows, cheaper)
+    return cheaper
+
+
+def _unlike_sources(world: World, rows: Sequence[int], fitting: Fitting) -> Fitting | Why:
+    """Where a source has one of the types, keeping that source would do as well."""
+    names = fitting.state.offer.names
+    options = [(names[index], float(fitting.cheapest[index])) for index in fitting.types.nonzero()[0]]
+    sources = [(_instance_type(world, row), float(world.prices[row])) for row in rows]
+    ceiling = same_type_ceiling(sources, options)
+    if ceiling is None:
+        return fitting
+    below = fitting.cheaper_than(ceiling)
+    return below or Why("same_type", "keeping one of the nodes and deleting the others would do as well")
+
+
+def launch_types(world: World, rows: Sequence[int], fitting: Fitting) -> int:
+    """How many types to ask for."""
+    if len(rows) == 1 and _capacity_type(world, rows[0]) == SPOT and fitting.may_be(SPOT):
+        return SPOT_TYPES_MIN
+    return TYPES_MAX
+
+
+def _two_nodes(world: World, rows: Sequence[int], pods: Pods, ceiling: float) -> list[Bought] | None:
+    """Two new nodes that together cost less than `ceiling`: a cheap one filled with the largest pods
+    that it holds, and the cheapest for the rest."""
+    if sum(pods.values()) < 2:
+        return None
+    best: list[Bought] | None = None
+    for first in _cheap_bins(world, pods, ceiling):
+        held = _filled(world, first, pods)
+        rest = {shape: number - held.get(shape, 0) for shape, number in pods.items()}
+        rest = {shape: number for shape, number in rest.items() if number}
+        if not held or not rest:
+            continue
+        bought = several_nodes(world, rows, (held, rest), ceiling - CENT)
+        if bought is not None:
+            best, ceiling = bought, sum(each.price for each in bought)
+    return best
+
+
+def several_nodes(
+    world: World, rows: Sequence[int], parts: Iterable[Pods], ceiling: float
+) -> list[Bought] | None:
+    """A node for each part, together below the ceiling whatever is launched; None: there are none.
+
+    Limits of pools are counted over all of them.
+    """
+    one_node = world.one_node
+    limits = one_node.limits()
+    found: list[Bought] = []
+    for part in parts:
+        bought = cheapest_node(world, rows, part, inf)
+        if isinstance(bought, NoWay):
+            break
+        # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.
+        narrow = bought.fitting.cheaper_than(_worst(bought.fitting) + CENT)
+        if narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
+            break
+        one_node.reserve(narrow)
+        found.append(Bought(narrow, part))
+    else:
+        one_node.restore(limits)
+        return found
+    one_node.restore(limits)
+    return None
+
+
+def _worst(fitting: Fitting) -> float:
+    """What the cheapest type costs at worst."""
+    cheapest = np.where(fitting.types, fitting.cheapest, inf)
+    return float(fitting.worst[int(cheapest.argmin())])
+
+
+_BINS = 12
+
+
+def _cheap_bins(world: World, pods: Pods, ceiling: float) -> list[tuple[list[int], float]]:
+    """Sizes of nodes to try for the first of two: those that no cheaper one outdoes, dearest first."""
+    found: list[tuple[list[int], float]] = []
+    largest = {next(iter(pods)): 1}
+    for fitting in world.one_node.fitting(largest):
+        types = [index for index in fitting.types.nonzero()[0].tolist() if fitting.worst[index] < ceiling]
+        for index in sorted(types, key=lambda index: float(fitting.cheapest[index])):
+            room = fitting.launch.room[:, index].tolist()
+            if not any(all(a >= b for a, b in zip(known, room, strict=True)) for known, _ in found):
+                found.append((room, float(fitting.cheapest[index])))
+    return sorted(found, key=lambda each: -each[1])[:_BINS]
+
+
+def _filled(world: World, bin_: tuple[list[int], float], pods: Pods) -> Pods:
+    """The largest pods that fit into a node of this room, in order."""
+    room, held = list(bin_[0]), {}
+    for shape, number in pods.items():
+        asked = world.one_node.requests(shape).tolist()
+        fits = min((have // need for have, need in zip(room, asked, strict=True) if need), default=number)
+        taken = min(number, fits)
+        if taken > 0:
+            held[shape] = taken
+            room = [have - need * taken for have, need in zip(room, asked, strict=True)]
+    return held
+
+
+def _capacity_type(world: World, row: int) -> str:
+    node = world.view.machines[row].node
+    return node.labels.get(CAPACITY_TYPE, "") if node is not None else ""
+
+
+def _instance_type(world: World, row: int) -> str:
+    node = world.view.machines[row].node
+    return node.labels.get(INSTANCE_TYPE, "") if node is not None else ""

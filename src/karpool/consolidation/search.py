@@ -1,0 +1,287 @@
+"""Which moves to make: every candidate is looked at, and better combinations than one ranking gives.
+
+First each candidate alone: away without a replacement, else with cheaper new nodes, in
+several orders of which the best is kept. Then few nodes together, exactly (`combining`):
+all of them in a small cluster; in a larger one group by group, what a group gave so far
+taken back if together it gives more. The work is bounded by counts, not by time, so that
+the same cluster gives the same plan; a deadline ends it early and what was not looked at
+is named.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from karpool.consolidation import moves
+from karpool.consolidation.combining import best_together, is_plain, put_in_place
+from karpool.consolidation.moves import CENT
+from karpool.consolidation.plan import DisruptionReason, Why
+from karpool.consolidation.world import Draft, NoWay, Saved, World
+from karpool.state.columns import Int64s
+
+UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
+GROUP = 5  # nodes that are looked at together
+# Beyond so many candidates one order is as good as three, and moves are not taken back again.
+SMALL = 64
+GROUPS_MAX = 400  # groups looked at in one search
+GROUPS_SMALL = 60
+ROUNDS = 2
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search came to. `refused`: moves that could be made, and what speaks against them."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    refused: dict[int, tuple[Draft, tuple[Why, ...]]] = field(default_factory=dict)  # by first row
+    stuck: dict[int, NoWay] = field(default_factory=dict)
+    not_looked_at: list[int] = field(default_factory=list)
+
+    @property
+    def savings(self) -> float:
+        return sum(draft.savings for draft in self.drafts)
+
+    @property
+    def disruption(self) -> float:
+        return sum(draft.verdict.disruption for draft in self.drafts)
+
+    def is_better_than(self, other: "Found") -> bool:
+        if abs(self.savings - other.savings) > CENT:
+            return self.savings > other.savings
+        return self.disruption < other.disruption
+
+
+class Timer:
+    """Says when it is time to stop; never without a deadline."""
+
+    def __init__(self, elapsed: Callable[[], float] | None, deadline_seconds: float | None) -> None:
+        self._elapsed, self._deadline = elapsed, deadline_seconds
+
+    @property
+    def is_over(self) -> bool:
+        if self._elapsed is None or self._deadline is None:
+            return False
+        return self._elapsed() >= self._deadline
+
+
+def search(world: World, timer: Timer) -> Found:
+    rows = world.open_candidates()
+    plain = [row for row in rows.tolist() if is_plain(world, row)]
+    if len(plain) <= world.settings.exhaustive_up_to:
+        together = _accept_all(world, best_together(world, plain)) if not timer.is_over else []
+        found = _each_alone(world, _by_rank(world, world.open_candidates()), timer)
+        found.drafts[:0] = together
+        return found
+    start = world.save()
+    found = _best_order(world, start, timer)
+    if len(rows) <= SMALL:
+        _improve(world, start, found, timer)
+        _see_what_is_left(world, found, timer)
+    else:
+        _combine(world, found, timer)
+    return found
+
+
+def _by_rank(world: World, rows: Int64s) -> list[int]:
+    found: list[int] = rows[np.lexsort((rows, -world.ranks[rows]))].tolist()
+    return found
+
+
+def _see_what_is_left(world: World, found: Found, timer: Timer) -> None:
+    """Every candidate that is still there once more, now that others went: it may go, or says why not."""
+    again = _each_alone(world, _by_rank(world, world.open_candidates()), timer)
+    found.drafts += again.drafts
+    found.refused, found.stuck = again.refused, again.stuck
+    found.not_looked_at = again.not_looked_at
+
+
+def _best_order(world: World, start: Saved, timer: Timer) -> Found:
+    """The best of several orders; the last one tried is in place."""
+    rows = world.open_candidates()
+    orders = list(_orders(world, rows)) if len(rows) <= SMALL else [_by_rank(world, rows)]
+    best: Found | None = None
+    chosen = last = 0
+    for number, order in enumerate(orders):
+        if number:
+            if timer.is_over:
+                break
+            world.rewind(start)
+        found = _each_alone(world, order, timer)
+        if best is None or found.is_better_than(best):
+            best, chosen = found, number
+        last = number
+    assert best is not None
+    if chosen != last:
+        world.rewind(start)
+        best = _each_alone(world, orders[chosen], timer)
+    return best
+
+
+def _orders(world: World, rows: Int64s) -> Iterator[list[int]]:
+    """By score; by what each saves for the room that its pods take; by price."""
+    yield _by_rank(world, rows)
+    sizes = np.array([_size(world, row) for row in rows.tolist()])
+    prices = world.prices[rows]
+    yield rows[np.lexsort((rows, -prices / np.maximum(sizes, 1e-9)))].tolist()
+    yield rows[np.lexsort((rows, -prices))].tolist()
+
+
+def _size(world: World, row: int) -> float:
+    """What the pods of a node ask for, as a share of the largest node."""
+    snapshot = world.view.snapshot
+    shares = []
+    for name in ("cpu", "memory"):
+        most = max(int(snapshot.allocatable(name).max(initial=1)), 1)
+        asked = sum(
+            number * dict(snapshot.shapes[shape].requests).get(name, 0)
+            for shape, number in world.demand((row,))
+        )
+        shares.append(asked / most)
+    return max(shares)
+
+
+# One by one
+
+
+def _each_alone(world: World, order: Sequence[int], timer: Timer) -> Found:
+    found = Found()
+    for number, row in enumerate(order):
+        if timer.is_over:
+            found.not_looked_at += (each for each in order[number:] if not world.receives[each])
+            return found
+        if not world.receives[row]:
+            _try_delete(world, row, found)
+    if world.settings.replace:
+        _replace_each(world, [row for row in order if row in found.stuck], found, timer)
+    return found
+
+
+def _try_delete(world: World, row: int, found: Found) -> None:
+    mark = world.relocation.mark()
+    draft = moves.delete(world, (row,))
+    if isinstance(draft, NoWay):
+        found.stuck[row] = draft
+        return
+    if not world.settings.delete:
+        world.relocation.undo(mark)
+        found.refused[row] = draft, (Why("kind", "moves without a replacement are switched off"),)
+        return
+    _take_or_leave(world, draft, mark, found)
+
+
+def _take_or_leave(world: World, draft: Draft, mark: int, found: Found) -> bool:
+    objections = world.objections(draft, UNDERUTILIZED)
+    if objections:
+        world.relocation.undo(mark)
+        found.refused[draft.rows[0]] = draft, objections
+        return False
+    world.accept(draft)
+    found.drafts.append(draft)
+    for row in draft.rows:
+        found.stuck.pop(row, None)
+        found.refused.pop(row, None)
+    return True
+
+
+def _replace_each(world: World, rows: Iterable[int], found: Found, timer: Timer) -> None:
+    for row in rows:
+        if timer.is_over:
+            found.not_looked_at.append(row)
+            continue
+        if world.receives[row] or world.gone[row]:
+            continue
+        mark = world.relocation.mark()
+        draft = moves.replace(world, (row,))
+        if isinstance(draft, NoWay):
+            found.stuck[row] = draft
+        else:
+            found.stuck.pop(row, None)
+            _take_or_leave(world, draft, mark, found)
+
+
+# Several together
+
+
+def _accept_all(world: World, drafts: Iterable[Draft]) -> list[Draft]:
+    accepted = []
+    for draft in drafts:
+        if put_in_place(world, draft):
+            world.accept(draft)
+            accepted.append(draft)
+    return accepted
+
+
+def _combine(world: World, found: Found, timer: Timer) -> None:
+    """Groups of nodes that could not go alone, neighbours in pool and size."""
+    if not world.settings.replace:
+        return
+    rows = [row for row in world.open_candidates().tolist() if row in found.stuck and is_plain(world, row)]
+    rows.sort(key=lambda row: (world.pool_of[row], float(world.costs[row]), row))
+    groups = [rows[start : start + GROUP] for start in range(0, len(rows), GROUP)]
+    for group in sorted(groups, key=lambda group: -_promise(world, group))[:GROUPS_MAX]:
+        members = [row for row in group if not world.receives[row] and not world.gone[row]]
+        if timer.is_over or len(members) < 2 or _promise(world, members) <= 0:
+            continue
+        for draft in _accept_all(world, best_together(world, members)):
+            found.drafts.append(draft)
+            for row in draft.rows:
+                found.stuck.pop(row, None)
+
+
+def _promise(world: World, rows: Sequence[int]) -> float:
+    """What one new node for all of them would save, if any type holds them."""
+    if len(rows) < 2:
+        return 0.0
+    prices = [fitting.price_per_hour for fitting in world.one_node.fitting(dict(world.demand(rows)))]
+    return sum(float(world.prices[row]) for row in rows) - min(prices, default=np.inf)
+
+
+def _improve(world: World, start: Saved, found: Found, timer: Timer) -> None:
+    """Take back what a group of nodes gave, and see whether together they give more."""
+    plain = [row for row in world.candidates.tolist() if is_plain(world, row)]
+    for _ in range(ROUNDS):
+        improved = False
+        for group in _neighbourhoods(world, found, plain):
+            if timer.is_over:
+                return
+            improved |= _improve_group(world, start, found, group)
+        if not improved:
+            return
+
+
+def _neighbourhoods(world: World, found: Found, plain: list[int]) -> list[tuple[int, ...]]:
+    """Neighbours by score and by load, and what each move touches with nodes that did not go."""
+    groups: dict[tuple[int, ...], None] = {}
+    by_rank = sorted(plain, key=lambda row: (-float(world.ranks[row]), row))
+    by_load = sorted(plain, key=lambda row: (float(world.costs[row]), row))
+    for order in (by_rank, by_load):
+        for begin in range(0, max(len(order) - GROUP + 1, 1), 2):
+            groups[tuple(sorted(order[begin : begin + GROUP]))] = None
+    among = frozenset(plain)
+    stays = [row for row in by_rank if not world.gone[row]]
+    for draft in found.drafts:
+        near = {*draft.rows, *(row for _, row, _ in draft.placed)} & among
+        for row in stays:
+            if len(near) >= GROUP:
+                break
+            near.add(row)
+        groups[tuple(sorted(near)[: GROUP + 1])] = None
+    return list(groups)[:GROUPS_SMALL]
+
+
+def _improve_group(world: World, start: Saved, found: Found, group: tuple[int, ...]) -> bool:
+    inside = frozenset(group)
+    touched = [
+        draft for draft in found.drafts if inside & {*draft.rows, *(row for _, row, _ in draft.placed)}
+    ]
+    members = sorted(inside | {row for draft in touched for row in draft.rows})
+    if len(members) > GROUP + 2 or not all(is_plain(world, row) for row in members):
+        return False
+    others = [draft for draft in found.drafts if draft not in touched]
+    gained = sum(draft.savings for draft in touched)
+    world.rewind(start)
+    kept = _accept_all(world, others)
+    better = best_together(world, members, above=gained) if len(kept) == len(others) else []
+    found.drafts = kept + _accept_all(world, better or touched)
+    return bool(better)

@@ -1,0 +1,255 @@
+"""Looking at moves again: before they are made, before a saved plan is applied, and for one's own curiosity.
+
+Everything that was decided is decided again on what the cluster is now: the nodes and
+their claims, the pods on them, every rule of eligibility, budgets, room, and the score.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+import numpy as np
+
+from karpool.consolidation import moves
+from karpool.consolidation.candidates import judge
+from karpool.consolidation.fingerprint import fingerprint
+from karpool.consolidation.plan import DisruptionReason, Move, MoveKind, NewNode, Plan, Why
+from karpool.consolidation.planning import Planner
+from karpool.consolidation.policy import Policy, PolicyName
+from karpool.consolidation.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.view import ClusterView
+from karpool.consolidation.world import Draft, NoWay, Pods, World
+from karpool.packing.one_node import Fitting
+
+_UNSCORED = Policy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
+_TIMEOUT_SECONDS_PER_NODE = 0.08
+_TIMEOUT_SECONDS = (600.0, 3600.0)
+
+
+class Failure(StrEnum):
+    """What a move failed for, as events and metrics name it."""
+
+    BUDGET = "budget"
+    SCHEDULING = "scheduling"
+    CHURN = "churn"
+    UNKNOWN = "unknown"
+
+
+_BUDGET = frozenset(("budget", "budget_unreadable", "rate", "window", "stopped"))
+_SCHEDULING = frozenset(
+    ("no_room", "topology", "no_type", "not_cheaper", "spot_to_spot", "same_type", "kind")
+)
+_UNKNOWN = frozenset(("", "error", "score", "small_saving"))
+
+
+def failure_of(why: Why) -> Failure:
+    if why.code in _BUDGET:
+        return Failure.BUDGET
+    if why.code in _SCHEDULING:
+        return Failure.SCHEDULING
+    return Failure.UNKNOWN if why.code in _UNKNOWN else Failure.CHURN
+
+
+def same_outcome(
+    planned_types: Collection[str] | None, new_nodes: int, types: Collection[str], *, unplaced: bool
+) -> bool:
+    """Whether a second simulation confirms a command. None: it was a delete.
+
+    A replacement is confirmed when as many nodes are needed and what was planned is still possible.
+    """
+    if unplaced or new_nodes != (planned_types is not None):
+        return False
+    return planned_types is None or set(planned_types) <= set(types)
+
+
+def command_timeout(queued: int) -> float:
+    """Seconds that a command may take while so many nodes wait to go."""
+    least, most = _TIMEOUT_SECONDS
+    return min(max(_TIMEOUT_SECONDS_PER_NODE * queued, least), most)
+
+
+def is_stale(plan: Plan, view: ClusterView) -> bool:
+    """Whether anything that decided the plan has changed since."""
+    return plan.fingerprint != fingerprint(view)
+
+
+def validate(
+    move: Move,
+    view: ClusterView,
+    settings: PlanSettings = DEFAULTS,
+    now: float = 0.0,
+    *,
+    arrived: Collection[str] = (),
+) -> tuple[Why, ...]:
+    """Why a move must not be made any more; empty when it may.
+
+    `arrived` are the new nodes once they are there: they may receive pods however young they are,
+    and no more have to be bought.
+    """
+    return validate_all((move,), view, settings, now, arrived=arrived)[move.id]
+
+
+def validate_all(
+    chosen: Iterable[Move],
+    view: ClusterView,
+    settings: PlanSettings = DEFAULTS,
+    now: float = 0.0,
+    *,
+    arrived: Collection[str] = (),
+) -> dict[str, tuple[Why, ...]]:
+    """Moves in order, each on top of those before it that still hold; by their ids."""
+    judged = judge(view, settings, now)
+    if arrived:
+        targets = judged.targets.copy()
+        for row in filter(None.__ne__, map(view.snapshot.find, arrived)):
+            targets[row] = True
+        judged = replace(judged, targets=targets)
+    planner = Planner(view, settings, now, judged=judged)
+    return {move.id: _Again(planner, move, bool(arrived)).objections() for move in chosen}
+
+
+class _Again:
+    """One move, once more."""
+
+    def __init__(self, planner: Planner, move: Move, has_arrived: bool) -> None:
+        self._planner, self._move, self._has_arrived = planner, move, has_arrived
+        self._world: World = planner.world
+        self._view = planner.view
+
+    def objections(self) -> tuple[Why, ...]:
+        rows: list[int] = []
+        for node in self._move.nodes:
+            row = self._view.snapshot.find(node.name)
+            if row is None:
+                return (Why("gone", f"node {node.name} does not exist any more", f"node {node.name}"),)
+            rows.append(row)
+        changed = [*self._identity(rows), *self._ineligible(rows), *self._new_pods(rows)]
+        return tuple(changed) or self._simulate(rows)
+
+    def _identity(self, rows: Sequence[int]) -> Iterable[Why]:
+        for row, node in zip(rows, self._move.nodes, strict=True):
+            claim = self._view.machines[row].claim
+            if claim is None or claim.metadata.uid != node.claim_uid:
+                yield Why(
+                    "replaced", f"node {node.name} has another NodeClaim than planned", f"node {node.name}"
+                )
+
+    def _ineligible(self, rows: Sequence[int]) -> Iterable[Why]:
+        """By every rule, and for the reason that was planned: an empty node that filled up is none."""
+        judged = self._planner.judged
+        planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
+        for row in rows:
+            if row in judged.held:
+                yield from judged.held[row]
+            elif row not in planned:
+                name = self._view.machines[row].name
+                yield Why(
+                    "not_empty" if len(planned) else "changed",
+                    f"node {name} is not what it was",
+                    f"node {name}",
+                )
+
+    def _new_pods(self, rows: Sequence[int]) -> Iterable[Why]:
+        known = {pod.pod for pod in self._move.pods}
+        pods = self._view.pods
+        moving = pods.moves
+        for row in rows:
+            for pod in pods.on(row):
+                if moving[pod] and pods.keys[pod] not in known:
+                    key = pods.keys[pod]
+                    yield Why("new_pod", f"pod {key} came to the node since", f"pod {key}")
+
+    def _simulate(self, rows: list[int]) -> tuple[Why, ...]:
+        world, move = self._world, self._move
+        mark = world.relocation.mark()
+        for row in rows:
+            world.relocation.remove(row)
+        new = {} if self._has_arrived else self._pods_of_new_nodes(rows)
+        placed: list[tuple[int, int, int]] = []
+        left: Pods = {}
+        for shape, number in world.demand(rows):
+            staying = number - sum(pods.get(shape, 0) for pods in new.values())
+            found = world.relocation.place(shape, staying)
+            placed += ((shape, row, pods) for row, pods in found)
+            if missing := staying - sum(pods for _, pods in found):
+                left[shape] = missing
+        if left and move.kind is not MoveKind.EMPTY:
+            world.relocation.undo(mark)
+            return (moves.no_room(world, left).why,)
+        bought: list[tuple[Fitting, Pods]] = []
+        for number, pods in new.items():
+            fitting = self._still_sold(move.new_nodes[number], pods)
+            if isinstance(fitting, Why):
+                world.relocation.undo(mark)
+                return (fitting,)
+            bought.append((fitting, pods))
+        price = sum(node.price_per_hour for node in move.new_nodes) if move.new_nodes else None
+        draft = Draft(tuple(rows), tuple(placed), tuple(bought), world.verdict(rows, price))
+        return self._decide(draft, mark)
+
+    def _decide(self, draft: Draft, mark: int) -> tuple[Why, ...]:
+        world, move = self._world, self._move
+        if move.kind is MoveKind.EMPTY:
+            nodes = Counter(world.pool_of[row] for row in draft.rows)
+            why = world.permission.refusal(DisruptionReason.EMPTY, nodes)
+        else:
+            why = world.objections(draft, move.reason)
+        if why:
+            world.relocation.undo(mark)
+        else:
+            world.accept(draft)
+        return why
+
+    def _pods_of_new_nodes(self, rows: Iterable[int]) -> dict[int, Pods]:
+        """By new node, the shapes of its pods that are still there."""
+        home = {pod.pod: pod.new_node for pod in self._move.pods if pod.new_node is not None}
+        pods, found = self._view.pods, {number: Counter[int]() for number in range(len(self._move.new_nodes))}
+        for row in rows:
+            for pod in pods.on(row):
+                number = home.get(pods.keys[pod])
+                if number is not None:
+                    found[number][int(pods.shapes[pod])] += 1
+        return {number: dict(shapes) for number, shapes in found.items() if shapes}
+
+    def _still_sold(self, node: NewNode, pods: Pods) -> Fitting | Why:
+        """Whether the types that were planned can still be had and still hold the pods."""
+        wanted = {choice.instance_type for choice in node.options}
+        for fitting in self._world.one_node.fitting(pods):
+            names = fitting.state.offer.names
+            kept = np.array([name in wanted for name in names], dtype=np.bool_) & fitting.types
+            if fitting.pool == node.pool and kept.any():
+                return fitting
+        message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
+        return Why("no_type", message, f"nodepool {node.pool}")
+
+
+def what_if(
+    view: ClusterView, names: Sequence[str], settings: PlanSettings = DEFAULTS, now: float = 0.0
+) -> Move | tuple[Why, ...]:
+    """The move that takes exactly these nodes, whatever holds them; or why there is none.
+
+    Eligibility, budgets and scores are not asked, but the score is given.
+    """
+    rows = [view.snapshot.find(name) for name in names]
+    unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
+    if unknown:
+        return tuple(Why("gone", f"there is no node {name}", f"node {name}") for name in unknown)
+    chosen = [row for row in rows if row is not None]
+    judged = judge(view, settings, now)
+    judged = replace(judged, candidates=np.array(chosen, dtype=np.int64), empty=np.zeros(0, dtype=np.int64))
+    planner = Planner(view, settings, now, judged=judged)
+    world = planner.world
+    world.policies = {pool: world.policies.get(pool, _UNSCORED) for pool in {*world.policies, *world.pool_of}}
+    draft = moves.delete(world, chosen)
+    if isinstance(draft, NoWay):
+        draft = moves.replace(world, chosen)
+    if not isinstance(draft, NoWay):
+        return planner.move(draft)
+    shown = moves.pods_shown(world, chosen, draft.shapes, limit=10)
+    return (draft.why, *(Why(draft.why.code, f"pod {pod} finds no place", f"pod {pod}") for pod in shown))
+
+
+def still_valid(results: Mapping[str, tuple[Why, ...]]) -> list[str]:
+    """The ids of moves against which nothing speaks."""
+    return [name for name, why in results.items() if not why]

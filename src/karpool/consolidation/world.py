@@ -1,0 +1,296 @@
+"""The cluster while a plan is searched: what was taken into the plan has happened, the rest is as it is.
+
+A `Draft` says what would become of some nodes' pods. Drafts are made by trying, on
+columns, and taken back; the one that is taken into the plan is `accept`ed, and what it
+used is no longer there for others.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.consolidation.budgeting import Permission
+from karpool.consolidation.candidates import Judged
+from karpool.consolidation.plan import DisruptionReason, Why
+from karpool.consolidation.policy import Policy
+from karpool.consolidation.scoring import Source, Verdict, evaluate
+from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.totals import Floats, PoolTotals
+from karpool.consolidation.view import ClusterView
+from karpool.packing import relocating
+from karpool.packing.one_node import Fitting, OneNode
+from karpool.packing.relocating import Relocation
+from karpool.state.columns import Bools, Int64s
+
+Pods = dict[int, int]  # shape to number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """Nodes that would go, where their pods go (shape, row, number), and the new nodes with their pods."""
+
+    rows: tuple[int, ...]
+    placed: tuple[tuple[int, int, int], ...]
+    new: tuple[tuple[Fitting, Pods], ...]
+    verdict: Verdict
+
+    @property
+    def savings(self) -> float:
+        return self.verdict.savings_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class NoWay:
+    """Why some nodes cannot go. `shapes` are those that find no place."""
+
+    why: Why
+    shapes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """A point to return to."""
+
+    relocation: relocating.Saved
+    gone: Bools
+    receives: Bools
+    limits: list[dict[str, int]]
+    permission: Permission
+
+
+class World:
+    def __init__(
+        self,
+        view: ClusterView,
+        judged: Judged,
+        settings: PlanSettings,
+        totals: Mapping[str, PoolTotals],
+        permission: Permission,
+    ) -> None:
+        self.view, self.judged, self.settings = view, judged, settings
+        self.totals, self.permission = totals, permission
+        self.policies: Mapping[str, Policy] = judged.policies
+        self.prices: Floats = np.nan_to_num(view.prices, nan=0.0)
+        self.costs: Floats = view.node_costs
+        self.pool_of: list[str] = [machine.pool for machine in view.machines]
+        self.candidates: Int64s = judged.candidates
+        self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self.ranks = self._ranks()
+        self._read_demands()
+        self.relocation = Relocation(view.snapshot, self._order(), judged.targets, self._shapes())
+        table = view.snapshot.shapes
+        self.one_node = OneNode(
+            {number: table[number] for number in self._shapes()},
+            view.pools.values(),
+            view.offerings,
+            daemons=view.daemons,
+            usage=view.usage,
+            unavailable=view.unavailable,
+        )
+        self._make_room_for_others()
+
+    # What is there
+
+    def _ranks(self) -> Floats:
+        """By row: the best-case score of a candidate, comparable between pools."""
+        norm = {
+            pool: each.disruption / each.cost_per_hour if each.cost_per_hour > 0 else 0.0
+            for pool, each in self.totals.items()
+        }
+        by_row = np.array([norm.get(pool, 0.0) for pool in self.pool_of])
+        ranks: Floats = self.prices / self.costs * by_row
+        return ranks
+
+    def _order(self) -> Int64s:
+        """Rows, to be filled in this order: nodes that stay anyway before those that might go, and of
+        the latter the least promising first; of the former the fullest."""
+        snapshot = self.view.snapshot
+        going = np.zeros(snapshot.n, dtype=np.bool_)
+        going[self.candidates] = True
+        going[self.judged.empty] = True
+        free = self._share_left()
+        names = np.array(snapshot.names, dtype=np.str_)
+        order: Int64s = np.lexsort((names, np.where(going, self.ranks, free), going))
+        return order
+
+    def _share_left(self) -> Floats:
+        """By row: the share of the node that is free, over all usual resources."""
+        snapshot = self.view.snapshot
+        left = np.zeros(snapshot.n)
+        for name in ("cpu", "memory"):
+            whole = np.maximum(snapshot.allocatable(name), 1)
+            left += snapshot.free(name) / whole
+        return left / 2
+
+    def _read_demands(self) -> None:
+        """Pods that move, by row, as runs of one shape; the largest shapes first."""
+        view, pods = self.view, self.view.pods
+        sizes = self._shape_sizes()
+        moving = np.flatnonzero(pods.moves)
+        shapes, rows = pods.shapes[moving], pods.rows[moving]
+        rank = np.empty(len(sizes), dtype=np.int64)
+        rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+        self._by_rank: Int64s = np.argsort(rank, kind="stable")
+        keys = rows.astype(np.int64) * max(len(sizes), 1) + rank[shapes]
+        runs, counts = np.unique(keys, return_counts=True)
+        self._run_rows = runs // max(len(sizes), 1)
+        self._run_shapes = self._by_rank[runs % max(len(sizes), 1)] if len(runs) else runs
+        self._run_counts = counts
+        self._run_starts = np.searchsorted(self._run_rows, np.arange(view.snapshot.n + 1))
+        self.shape_rank = rank
+
+    def _shape_sizes(self) -> Floats:
+        table, snapshot = self.view.snapshot.shapes, self.view.snapshot
+        whole = {
+            name: max(float(snapshot.allocatable(name).mean()), 1.0) if snapshot.n else 1.0
+            for name in ("cpu", "memory")
+        }
+        sizes = np.zeros(len(table))
+        for number in range(len(table)):
+            for name, units in table[number].requests:
+                # What few nodes offer is placed before what all do.
+                sizes[number] += units / whole[name] if name in whole else 1000.0
+            if table[number].has_topology or table[number].node_selector or table[number].node_terms:
+                sizes[number] += 10.0
+        return sizes
+
+    def _shapes(self) -> list[int]:
+        """Every shape that may be placed, or stops counting somewhere."""
+        pods = self.view.pods
+        going = np.zeros(self.view.snapshot.n, dtype=np.bool_)
+        going[self.candidates] = True
+        going[self.judged.empty] = True
+        chosen = set(np.unique(pods.shapes[going[pods.rows]]).tolist())
+        snapshot = self.view.snapshot
+        chosen |= {snapshot.pending[key] for key in self.view.pending if key in snapshot.pending}
+        for row, machine in enumerate(self.view.machines):
+            if machine.is_leaving:
+                chosen |= set(snapshot.pods_on(row).values())
+        return sorted(chosen)
+
+    def demand(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Shapes and numbers of the pods that move, the largest first."""
+        if len(rows) == 1:
+            start, end = self._run_starts[rows[0]], self._run_starts[rows[0] + 1]
+            return list(
+                zip(self._run_shapes[start:end].tolist(), self._run_counts[start:end].tolist(), strict=True)
+            )
+        whole: Counter[int] = Counter()
+        for row in rows:
+            whole.update(dict(self.demand((row,))))
+        return sorted(whole.items(), key=lambda item: int(self.shape_rank[item[0]]))
+
+    def _make_room_for_others(self) -> None:
+        """Pending pods, and pods of nodes that leave, take room before anything is planned; those that
+        find none are somebody else's."""
+        view, relocation = self.view, self.relocation
+        for row, machine in enumerate(view.machines):
+            if machine.is_leaving:
+                self.gone[row] = True
+                for shape, number in self.demand((row,)):
+                    relocation.place(shape, number)
+        pending = Counter(view.snapshot.pending[key] for key in view.pending)
+        for shape, number in sorted(pending.items(), key=lambda item: int(self.shape_rank[item[0]])):
+            relocation.place(shape, number)
+        relocation.commit()
+
+    # Trying
+
+    def relocate(self, rows: Sequence[int]) -> tuple[list[tuple[int, int, int]], Pods]:
+        """Take nodes away and place their pods on others: where each went, and what is left over.
+
+        Stays until `relocation.undo`.
+        """
+        relocation = self.relocation
+        for row in rows:
+            relocation.remove(row)
+        placed: list[tuple[int, int, int]] = []
+        left: Pods = {}
+        for shape, number in self.demand(rows):
+            found = relocation.place(shape, number)
+            placed += ((shape, row, pods) for row, pods in found)
+            missing = number - sum(pods for _, pods in found)
+            if missing:
+                left[shape] = missing
+        progress = bool(left)
+        while progress:  # a pod may have waited for another to come
+            progress = False
+            for shape in [each for each in left if relocation.is_restricted(each)]:
+                found = relocation.place(shape, left[shape])
+                placed += ((shape, row, pods) for row, pods in found)
+                if found:
+                    progress = True
+                    left[shape] -= sum(pods for _, pods in found)
+                    if not left[shape]:
+                        del left[shape]
+        return placed, left
+
+    def verdict(self, rows: Iterable[int], destination_per_hour: float | None) -> Verdict:
+        sources = [
+            Source(self.pool_of[row], self.view.machines[row].price_per_hour, float(self.costs[row]))
+            for row in rows
+        ]
+        return evaluate(
+            sources, destination_per_hour, self.policies, self.totals, tolerance=self.settings.tolerance
+        )
+
+    def objections(self, draft: Draft, reason: DisruptionReason) -> tuple[Why, ...]:
+        """What speaks against a move that is possible: the score first, then savings, then budgets."""
+        found: list[Why] = []
+        for pool in draft.verdict.pools:
+            if pool.score is not None and not pool.score.approved:
+                score = pool.score
+                message = (
+                    f"score {score.score:.2f} < threshold {score.threshold:.2f} of nodepool {pool.pool} "
+                    f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
+                    f"disruption {score.disruption_fraction:.1%})"
+                )
+                found.append(Why("score", message, f"nodepool {pool.pool}"))
+        found += self._too_small(draft)
+        found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
+        return tuple(found)
+
+    def _too_small(self, draft: Draft) -> Iterable[Why]:
+        settings, savings = self.settings, draft.savings
+        price = sum(float(self.prices[row]) for row in draft.rows)
+        if savings < settings.min_savings_per_hour:
+            least = settings.min_savings_per_hour
+            yield Why("small_saving", f"it saves ${savings:.4f} per hour, less than ${least:.4f}")
+        if price > 0 and savings / price < settings.min_savings_fraction:
+            least = settings.min_savings_fraction
+            yield Why("small_saving", f"it saves {savings / price:.1%} of the price, less than {least:.1%}")
+
+    def accept(self, draft: Draft) -> None:
+        """What the relocation holds at the moment is this draft, and it stays."""
+        self.relocation.commit()
+        for row in draft.rows:
+            self.gone[row] = True
+        for _, row, _ in draft.placed:
+            self.receives[row] = True
+        for fitting, _ in draft.new:
+            self.one_node.reserve(fitting)
+        self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
+
+    def save(self) -> Saved:
+        return Saved(
+            self.relocation.save(),
+            self.gone.copy(),
+            self.receives.copy(),
+            self.one_node.limits(),
+            self.permission.copy(),
+        )
+
+    def rewind(self, saved: Saved) -> None:
+        self.relocation.rewind(saved.relocation)
+        self.gone, self.receives = saved.gone.copy(), saved.receives.copy()
+        self.one_node.restore(saved.limits)
+        self.permission = saved.permission.copy()
+
+    def open_candidates(self) -> Int64s:
+        """Candidates that may still go: not taken, and nothing was sent there."""
+        rows = self.candidates
+        found: Int64s = rows[~self.gone[rows] & ~self.receives[rows]]
+        return found
