@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
@@ -48,7 +48,7 @@ AMOUNTS = st.fixed_dictionaries(
 @st.composite
 def value_sets(draw: st.DrawFn) -> ValueSet:
     values = frozenset(draw(st.sets(VALUES, min_size=1, max_size=3)))
-    low = draw(st.integers(0, 50))
+    low = draw(st.integers(-2, 50))
     return draw(
         st.sampled_from(
             (
@@ -107,6 +107,7 @@ def pairs(draw: st.DrawFn) -> tuple[Ask, Candidate]:
     return one, candidate
 
 
+@settings(max_examples=60)
 @given(pairs())
 def test_every_manifest_is_valid_bounded_and_the_same_each_time(pair: tuple[Ask, Candidate]) -> None:
     one, candidate = pair
@@ -121,6 +122,7 @@ def test_every_manifest_is_valid_bounded_and_the_same_each_time(pair: tuple[Ask,
         json.loads(metadata["annotations"][ORIGINAL_REQUEST])
 
 
+@settings(max_examples=60)
 @given(pairs())
 def test_it_asks_for_exactly_the_unit_and_limits_only_devices(pair: tuple[Ask, Candidate]) -> None:
     one, candidate = pair
@@ -133,6 +135,7 @@ def test_it_asks_for_exactly_the_unit_and_limits_only_devices(pair: tuple[Ask, C
     shape_of(pod)
 
 
+@settings(max_examples=60)
 @given(pairs())
 def test_what_is_written_is_read_back_and_what_is_altered_is_not_ours(pair: tuple[Ask, Candidate]) -> None:
     one, candidate = pair
@@ -160,6 +163,7 @@ def test_what_is_written_is_read_back_and_what_is_altered_is_not_ours(pair: tupl
     assert placeholder_of(convert(renamed, Pod), SETTINGS.namespace) is None
 
 
+@settings(max_examples=60)
 @given(pairs(), st.dictionaries(KEYS, VALUES))
 def test_its_affinity_admits_exactly_the_nodes_that_the_constraints_admit(
     pair: tuple[Ask, Candidate], labels: Mapping[str, str]

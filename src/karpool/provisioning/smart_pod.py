@@ -21,6 +21,7 @@ from karpool.model.labels import check_value
 from karpool.model.meta import WireObject, condition
 from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.pod import Pod
+from karpool.model.quantity import INT64_MAX
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import is_extended, quantities
 from karpool.model.taints import NO_SCHEDULE, Toleration
@@ -228,12 +229,19 @@ def _expressions(key: str, wanted: ValueSet) -> Iterable[Object]:
         return
     if wanted.values:
         yield {"key": key, "operator": "NotIn", "values": sorted(wanted.values)}
-    if wanted.at_least is not None:
-        yield {"key": key, "operator": "Gt", "values": [str(wanted.at_least - 1)]}
-    if wanted.at_most is not None:
-        yield {"key": key, "operator": "Lt", "values": [str(wanted.at_most + 1)]}
+    yield from _bounds(key, wanted.at_least, wanted.at_most)
     if not wanted.values and wanted.at_least is None and wanted.at_most is None:
         yield {"key": key, "operator": "Exists"}
+
+
+def _bounds(key: str, at_least: int | None, at_most: int | None) -> Iterable[Object]:
+    """A label value cannot begin with a sign, so no bound may be negative, and no label is."""
+    if at_least is not None and at_least > 0:
+        yield {"key": key, "operator": "Gt", "values": [str(at_least - 1)]}
+    elif at_least is not None and at_most is None:
+        at_most = INT64_MAX  # any number at all
+    if at_most is not None:
+        yield {"key": key, "operator": "Lt", "values": [str(max(0, min(at_most + 1, INT64_MAX)))]}
 
 
 def _tolerations(wanted: Iterable[str], given: Iterable[Toleration]) -> list[Toleration]:
