@@ -125,7 +125,7 @@ class Availabilities:
         models = self._settings.resource_models
         assumed: Sequence[AssumedWorkload] = ()
         if self._ledger is not None:
-            assumed = self._ledger.uncounted(cluster.name, self._clock.monotonic())
+            assumed = self._ledger.uncounted(cluster.name)
         if for_sets:
             value = summary_estimate.sets(cluster.summary, binding.components, assumed, models=models)
         else:

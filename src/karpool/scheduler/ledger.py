@@ -81,7 +81,7 @@ class Ledger:
         self.lifetime = lifetime or Lifetime()
         self._on_release = on_release
         self._books: dict[BindingKey, _Book] = {}
-        self._index = PromisesByCluster(self.lifetime.settle_seconds)
+        self._index = PromisesByCluster(self.lifetime)
         self._open: dict[BindingKey, Token] = {}
         self._grown: Counter[str] = Counter()  # how often something was promised, by cluster
 
@@ -122,7 +122,7 @@ class Ledger:
         if token.before is not None:
             self._books[token.binding] = token.before
             for promise in token.before.promises.values():
-                self._index.enter(promise)
+                self._index.enter(promise, now)
         return set(made)
 
     def record(self, key: BindingKey, now: float, wall: float) -> str | None:
@@ -170,13 +170,11 @@ class Ledger:
 
     def see_cluster(self, name: str, summary: object, now: float) -> Freed:
         """The present version of a cluster: its summary may have caught up with promises."""
-        if not self._index.summarised(name, summary):
-            return set()
-        held = self._index.of(name)
-        for promise in held:
+        settling = self._index.summarised(name, summary, now)
+        for promise in settling or ():
             if self._index.is_over(promise, now):
                 self._remove(promise)
-        return {name} if held else set()
+        return {name} if settling else set()
 
     def report(self, cluster: str, binding: BindingKey, arrived: Arrived, now: float) -> Freed:
         """What an estimator sees of a promise."""
@@ -206,26 +204,20 @@ class Ledger:
     def expire(self, now: float) -> Freed:
         """Give up what has waited too long, and close what is over."""
         freed: Freed = set()
-        for promise in list(self._index.all()):
+        for promise in self._index.due(now):
             given_up = promise.expire(now, self.lifetime)
-            if given_up:
-                freed.add(promise.cluster)
-                self._index.changed(promise.cluster)
-                self._ended(promise, given_up, Ended.EXPIRED, now)
+            self._ended(promise, given_up, Ended.EXPIRED, now)
+            freed.add(promise.cluster)
             if not promise.increments or self._index.is_over(promise, now):
-                freed.add(promise.cluster)
                 self._remove(promise)
-        for book in self._books.values():
-            if book.shrank_until:
-                book.shrank_until = {c: until for c, until in book.shrank_until.items() if until > now}
+            else:
+                self._index.changed(promise, now)
         return freed
 
     def next_expiry(self, now: float) -> float | None:
         """Seconds until `expire` may have something to do; None when nothing is promised."""
-        ends = [each.ends_at(self.lifetime) for each in self.promises()]
-        if not ends:
-            return None
-        return max(0.0, min(min(ends) - now, self.lifetime.settle_seconds))
+        at = self._index.next_due()
+        return None if at is None else max(0.0, at - now)
 
     # What is promised
 
@@ -245,9 +237,9 @@ class Ledger:
         """Moves whenever something more is promised there: an answer from before is out of date."""
         return self._grown[cluster]
 
-    def uncounted(self, cluster: str, now: float) -> tuple[AssumedWorkload, ...]:
+    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
-        return self._index.uncounted(cluster, now)
+        return self._index.uncounted(cluster)
 
     # Inside: books
 
@@ -268,7 +260,7 @@ class Ledger:
             self._books[binding.key] = self._book(binding, ())
             return freed | self._aim(binding, targets, now)
         if wanted != book.wanted:
-            self._want(book, binding, wanted)
+            self._want(book, binding, wanted, now)
         desired = desired_of(binding, targets)
         if desired == book.desired:
             return set()
@@ -279,12 +271,12 @@ class Ledger:
         book.desired = desired
         return freed
 
-    def _want(self, book: _Book, binding: Binding, wanted: Wanted) -> None:
+    def _want(self, book: _Book, binding: Binding, wanted: Wanted, now: float) -> None:
         book.wanted = wanted
         for cluster, promise in book.promises.items():
             promise.want(binding.template, wanted)
             self._grown[cluster] += 1
-            self._index.changed(cluster)
+            self._index.changed(promise, now)
 
     def _aim_at(self, binding: Binding, cluster: str, after: Amounts, now: float) -> bool:
         """Whether room was freed."""
@@ -306,7 +298,7 @@ class Ledger:
         self._ended(promise, less, Ended.SCALED_DOWN if any(after) else Ended.REMOVED, now)
         if promise.increments:
             book.promises[cluster] = promise
-            self._index.enter(promise)
+            self._index.enter(promise, now)
         else:
             self._remove(promise)
         return less > 0
@@ -324,7 +316,7 @@ class Ledger:
             promise.increments = [Increment(amounts, now - age) for amounts, age in recorded.increments]
             book.promises[cluster] = promise
             self._grown[cluster] += 1
-            self._index.enter(promise)
+            self._index.enter(promise, now)
 
     # Inside: evidence
 
@@ -343,15 +335,17 @@ class Ledger:
             freed |= self._noting(promise, partial(promise.landed, landing, now, count), reason, now)
         return freed
 
-    def _noting(self, promise: Promise, note: Callable[[], None], reason: Ended, now: float) -> Freed:
+    def _noting(self, promise: Promise, note: Callable[[], bool], reason: Ended, now: float) -> Freed:
         before = promise.replicas
-        note()
+        if not note():
+            return set()
         less = before - promise.replicas
-        self._index.changed(promise.cluster)
         self._ended(promise, less, reason, now)
         over = self._index.is_over(promise, now)
         if over:
             self._remove(promise)
+        else:
+            self._index.changed(promise, now)
         return {promise.cluster} if less > 0 or over else set()
 
     def _remove(self, promise: Promise) -> None:

@@ -11,6 +11,7 @@ ready (`in_flight`); the cluster's summary, which lags, what it cannot have coun
 (`uncounted`). Time is monotonic and passed in.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from karpool.model.karmada.binding import BindingKey, Template
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
-from karpool.scheduler.landing import HEALTHY, UNHEALTHY, Landing
+from karpool.scheduler.landing import HEALTHY, NOTHING, UNHEALTHY, Landing
 from karpool.wire.asking import encode_assumed
 from karpool.wire.request import Arrived, AssumedWorkload, Workload
 
@@ -67,11 +68,13 @@ class Promise:
     desired: Amounts
     increments: list[Increment] = field(default_factory=list)  # oldest first
     shrank: bool = False
+    due_at: float = math.inf  # when somebody will look at it again
     _ready: int | None = None
     _bound: Amounts | None = None
     _waiting_at: float | None = None
     _was_unhealthy: bool = False
     _is_healthy: bool = False
+    _landing: Landing = NOTHING
     _created: deque[_Seen] = field(default_factory=deque)
     _encoded: dict[Amounts, bytes] = field(default_factory=dict)
 
@@ -130,6 +133,7 @@ class Promise:
         """One that changes on its own."""
         return replace(
             self,
+            due_at=math.inf,
             increments=list(self.increments),
             _created=deque(self._created),
             _encoded=dict(self._encoded),
@@ -154,8 +158,11 @@ class Promise:
             self.increments.append(Increment(grown, now))
             self._was_unhealthy = self._is_healthy = False  # what was healthy was smaller
 
-    def landed(self, landing: Landing, now: float, summaries: int) -> None:
-        """What the member reports of the workload."""
+    def landed(self, landing: Landing, now: float, summaries: int) -> bool:
+        """What the member reports of the workload; whether that is news."""
+        if landing == self._landing:
+            return False
+        self._landing = landing
         self._ready = landing.ready
         self._was_unhealthy |= landing.health == UNHEALTHY
         self._is_healthy = landing.health == HEALTHY and landing.ready is None
@@ -165,11 +172,12 @@ class Promise:
         if created is None and self._is_healthy and self._was_unhealthy:
             created = sum(self.desired)
         self._saw_created(created, now, summaries)
+        return True
 
-    def arrived(self, arrived: Arrived, now: float, summaries: int) -> None:
-        """What an estimator sees of its pods."""
+    def arrived(self, arrived: Arrived, now: float, summaries: int) -> bool:
+        """What an estimator sees of its pods; whether that can be."""
         if len(arrived.bound) != len(self.desired):
-            return
+            return False
         self._bound = tuple(max(0, each) for each in arrived.bound)
         if sum(self._bound) <= self._base:
             self.shrank = False
@@ -177,6 +185,7 @@ class Promise:
             self._waiting_at = now
         if self._ready is None:
             self._saw_created(sum(self._bound) + max(0, arrived.waiting), now, summaries)
+        return True
 
     def expire(self, now: float, lifetime: Lifetime) -> int:
         """Give up increments that are too old; returns how many replicas in flight that freed."""
@@ -187,6 +196,18 @@ class Promise:
     def ends_at(self, lifetime: Lifetime) -> float:
         """When the next increment runs out, as things are."""
         return min((self._ends_at(each, lifetime) for each in self.increments), default=0.0)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether pods were reported that a summary may not have counted."""
+        return bool(self._created)
+
+    def settles_at(self, now: float, settle_seconds: float) -> float:
+        """When the next report counts for the summary by its age alone; infinite if there is none."""
+        return min(
+            (each.at + settle_seconds for each in self._created if each.at + settle_seconds > now),
+            default=math.inf,
+        )
 
     # How it is told
 

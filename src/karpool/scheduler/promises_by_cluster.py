@@ -1,46 +1,115 @@
-"""The promises of all bindings, by cluster, and what the clusters' summaries do not show of them."""
+"""The promises of all bindings, by cluster: what summaries do not show of them, and when to look again.
 
-from collections.abc import Iterable, Iterator
+Sums are kept, not worked out: a decision asks every cluster for them, and there may be
+thousands of promises in each. Whoever changes a promise says so (`changed`).
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from itertools import count
 
 from karpool.model.karmada.binding import BindingKey
 from karpool.model.karmada.replica_requirements import NO_SHAPE, Component, ReplicaRequirements
 from karpool.model.shape import PodShape
-from karpool.scheduler.promise import Promise
+from karpool.scheduler.promise import Lifetime, Promise
 from karpool.wire.request import AssumedWorkload
 
-# Settling is a matter of half a minute; a sum that is a second old does no harm, as it is too large.
-_SUM_SECONDS = 1.0
+_Charge = tuple[tuple[PodShape, int], ...]
+
+
+class _Sums:
+    """What one cluster's summary is to be charged with, by what the replicas ask for."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[PodShape, int] = {}
+        self._wanted: dict[PodShape, ReplicaRequirements | None] = {}
+        self._charges: dict[BindingKey, _Charge] = {}
+        self._assumed: tuple[AssumedWorkload, ...] | None = ()
+
+    def charge(self, promise: Promise, amounts: tuple[int, ...]) -> None:
+        requirements = promise.wanted.requirements
+        charge = tuple(
+            (NO_SHAPE if wanted is None else wanted.shape, replicas)
+            for wanted, replicas in zip(requirements, amounts, strict=True)
+            if replicas
+        )
+        before = self._charges.get(promise.binding, ())
+        if charge == before:
+            return
+        for wanted in requirements:
+            self._wanted[NO_SHAPE if wanted is None else wanted.shape] = wanted
+        self._add(before, -1)
+        self._add(charge, 1)
+        self._charges[promise.binding] = charge
+
+    def discharge(self, binding: BindingKey) -> None:
+        self._add(self._charges.pop(binding, ()), -1)
+
+    def assumed(self) -> tuple[AssumedWorkload, ...]:
+        if self._assumed is None:
+            self._assumed = tuple(
+                AssumedWorkload("", (Component("", replicas, self._wanted[shape]),))
+                for shape, replicas in self._replicas.items()
+            )
+        return self._assumed
+
+    def _add(self, charge: _Charge, sign: int) -> None:
+        for shape, replicas in charge:
+            left = self._replicas.get(shape, 0) + sign * replicas
+            if left:
+                self._replicas[shape] = left
+            else:
+                self._replicas.pop(shape, None)
+            self._assumed = None
 
 
 class PromisesByCluster:
-    def __init__(self, settle_seconds: float) -> None:
-        self._settle_seconds = settle_seconds
+    def __init__(self, lifetime: Lifetime) -> None:
+        self._lifetime = lifetime
         self._held: dict[str, dict[BindingKey, Promise]] = {}
+        self._sums: dict[str, _Sums] = {}
+        # Promises with pods that the summary may not have counted yet.
+        self._settling: dict[str, dict[BindingKey, Promise]] = {}
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many there were
-        self._sums: dict[str, tuple[float, tuple[AssumedWorkload, ...]]] = {}
+        self._due: list[tuple[float, int, Promise]] = []
+        self._order = count()
 
-    def enter(self, promise: Promise) -> None:
+    def enter(self, promise: Promise, now: float) -> None:
         self._held.setdefault(promise.cluster, {})[promise.binding] = promise
-        self.changed(promise.cluster)
+        self.changed(promise, now)
 
     def drop(self, promise: Promise) -> None:
-        held = self._held.get(promise.cluster)
-        if held is not None and held.get(promise.binding) is promise:
-            del held[promise.binding]
-            if not held:
-                del self._held[promise.cluster]
-        self.changed(promise.cluster)
+        held = self._held.get(promise.cluster, {})
+        if held.get(promise.binding) is not promise:
+            return
+        del held[promise.binding]
+        self._settling.get(promise.cluster, {}).pop(promise.binding, None)
+        self._sums[promise.cluster].discharge(promise.binding)
+        if not held:
+            del self._held[promise.cluster], self._sums[promise.cluster]
+            self._settling.pop(promise.cluster, None)
 
     def clear(self) -> None:
-        self._held.clear()
-        self._sums.clear()
+        for held in (self._held, self._sums, self._settling, self._due):
+            held.clear()
 
-    def changed(self, cluster: str) -> None:
-        """Sums of the cluster are to be worked out anew."""
-        self._sums.pop(cluster, None)
+    def changed(self, promise: Promise, now: float) -> None:
+        """To be called after every change of a promise that is held."""
+        if self.get(promise.cluster, promise.binding) is not promise:
+            return
+        uncounted = promise.uncounted(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
+        sums = self._sums.get(promise.cluster)
+        if sums is None:
+            sums = self._sums[promise.cluster] = _Sums()
+        sums.charge(promise, uncounted)
+        if promise.is_settling:
+            self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
+        self._look_again(promise, now)
 
     def get(self, cluster: str, binding: BindingKey) -> Promise | None:
-        return self._held.get(cluster, {}).get(binding)
+        held = self._held.get(cluster)
+        return held.get(binding) if held is not None else None
 
     def names(self) -> list[str]:
         return sorted(self._held)
@@ -58,14 +127,16 @@ class PromisesByCluster:
 
     # Summaries
 
-    def summarised(self, cluster: str, summary: object) -> bool:
-        """Whether the cluster wrote another summary than the last one."""
-        last, count = self._summaries.get(cluster, (None, 0))
+    def summarised(self, cluster: str, summary: object, now: float) -> list[Promise] | None:
+        """The cluster wrote a summary: the promises that it may have caught up with; None: the same again."""
+        last, number = self._summaries.get(cluster, (None, 0))
         if summary == last:
-            return False
-        self._summaries[cluster] = (summary, count + 1)
-        self.changed(cluster)
-        return True
+            return None
+        self._summaries[cluster] = (summary, number + 1)
+        settling = list(self._settling.get(cluster, {}).values())
+        for promise in settling:
+            self.changed(promise, now)
+        return settling
 
     def forget_cluster(self, cluster: str) -> None:
         self._summaries.pop(cluster, None)
@@ -74,26 +145,34 @@ class PromisesByCluster:
         return self._summaries.get(cluster, (None, 0))[1]
 
     def is_over(self, promise: Promise, now: float) -> bool:
-        return promise.is_over(now, self.summaries(promise.cluster), self._settle_seconds)
+        return promise.is_over(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
 
-    def uncounted(self, cluster: str, now: float) -> tuple[AssumedWorkload, ...]:
+    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
-        if cluster not in self._held:
-            return ()
-        made_at, found = self._sums.get(cluster, (float("-inf"), ()))
-        if now - made_at >= _SUM_SECONDS:
-            found = self._sum(self.of(cluster), now)
-            self._sums[cluster] = (now, found)
+        sums = self._sums.get(cluster)
+        return () if sums is None else sums.assumed()
+
+    # Time
+
+    def due(self, now: float) -> list[Promise]:
+        """Those whose time may have come; each is to be looked at, and told of by `changed`."""
+        found: list[Promise] = []
+        while self._due and self._due[0][0] <= now:
+            at, _, promise = heapq.heappop(self._due)
+            if promise.due_at == at:
+                promise.due_at = math.inf
+                if self.get(promise.cluster, promise.binding) is promise:
+                    found.append(promise)
         return found
 
-    def _sum(self, promises: Iterable[Promise], now: float) -> tuple[AssumedWorkload, ...]:
-        amounts: dict[PodShape, tuple[ReplicaRequirements | None, int]] = {}
-        for promise in promises:
-            left = promise.uncounted(now, self.summaries(promise.cluster), self._settle_seconds)
-            for replicas, wanted in zip(left, promise.wanted.requirements, strict=True):
-                if replicas:
-                    shape = wanted.shape if wanted is not None else NO_SHAPE
-                    amounts[shape] = (wanted, replicas + amounts.get(shape, (wanted, 0))[1])
-        return tuple(
-            AssumedWorkload("", (Component("", replicas, wanted),)) for wanted, replicas in amounts.values()
-        )
+    def next_due(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def _look_again(self, promise: Promise, now: float) -> None:
+        settles_at = promise.settles_at(now, self._lifetime.settle_seconds)
+        # On whole seconds: many end together, and a moment more does no harm.
+        at = min(promise.ends_at(self._lifetime), settles_at)
+        at = math.ceil(at) if math.isfinite(at) else at
+        if at < promise.due_at:
+            promise.due_at = at
+            heapq.heappush(self._due, (at, next(self._order), promise))
