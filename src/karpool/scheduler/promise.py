@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import NamedTuple
 
 from karpool.model.karmada.binding import BindingKey, Template
@@ -97,7 +98,7 @@ class Promise:
     def in_flight(self) -> Amounts:
         """What of it is not known to have landed."""
         promised = self.promised
-        if self.shrank:
+        if self.shrank or (self._landing is NOTHING and self._bound is None):
             return promised
         if self._was_unhealthy and self._is_healthy:
             return _none(promised)
@@ -113,17 +114,12 @@ class Promise:
     def uncounted(self, now: float, summaries: int, settle_seconds: float) -> Amounts:
         """What the cluster's summary cannot be taken to have counted yet."""
         promised = self.promised
-        if self.shrank or len(promised) != 1:
-            return (
-                promised
-                if self.shrank or not self.is_counted(now, summaries, settle_seconds)
-                else _none(promised)
-            )
-        return _missing(promised, self.desired, (self._counted(now, summaries, settle_seconds),))
-
-    def is_counted(self, now: float, summaries: int, settle_seconds: float) -> bool:
-        """Whether everything it shall have is in the summary by now."""
-        return self._counted(now, summaries, settle_seconds) >= sum(self.desired)
+        if self.shrank or not self._created:
+            return promised
+        counted = self._counted(now, summaries, settle_seconds)
+        if len(promised) == 1:
+            return _missing(promised, self.desired, (counted,))
+        return _none(promised) if counted >= sum(self.desired) else promised
 
     def is_over(self, now: float, summaries: int, settle_seconds: float) -> bool:
         """Nothing in flight, and every reader knows."""
@@ -148,9 +144,10 @@ class Promise:
 
     def aim(self, desired: Amounts, now: float) -> None:
         """The workload shall have so many here from now on: more is promised, less is taken back."""
-        grown = tuple(max(0, new - old) for new, old in zip(desired, self.desired, strict=True))
-        less = [max(0, old - new) for new, old in zip(desired, self.desired, strict=True)]
+        more = tuple(map(sub, desired, self.desired))
         self.desired = desired
+        grown = tuple(max(0, each) for each in more)
+        less = [max(0, -each) for each in more]
         if any(less):
             self.shrank = True
             self._take_back(less)
@@ -204,6 +201,8 @@ class Promise:
 
     def settles_at(self, now: float, settle_seconds: float) -> float:
         """When the next report counts for the summary by its age alone; infinite if there is none."""
+        if not self._created:
+            return math.inf
         return min(
             (each.at + settle_seconds for each in self._created if each.at + settle_seconds > now),
             default=math.inf,

@@ -7,6 +7,7 @@ thousands of promises in each. Whoever changes a promise says so (`changed`).
 import heapq
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 
 from karpool.model.karmada.binding import BindingKey
@@ -15,53 +16,58 @@ from karpool.model.shape import PodShape
 from karpool.scheduler.promise import Lifetime, Promise
 from karpool.wire.request import AssumedWorkload
 
-_Charge = tuple[tuple[PodShape, int], ...]
+_Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Sum:
+    wanted: ReplicaRequirements | None
+    replicas: int = 0
 
 
 class _Sums:
     """What one cluster's summary is to be charged with, by what the replicas ask for."""
 
     def __init__(self) -> None:
-        self._replicas: dict[PodShape, int] = {}
-        self._wanted: dict[PodShape, ReplicaRequirements | None] = {}
+        self._sums: dict[PodShape, _Sum] = {}
         self._charges: dict[BindingKey, _Charge] = {}
         self._assumed: tuple[AssumedWorkload, ...] | None = ()
 
     def charge(self, promise: Promise, amounts: tuple[int, ...]) -> None:
-        requirements = promise.wanted.requirements
-        charge = tuple(
-            (NO_SHAPE if wanted is None else wanted.shape, replicas)
-            for wanted, replicas in zip(requirements, amounts, strict=True)
-            if replicas
-        )
-        before = self._charges.get(promise.binding, ())
-        if charge == before:
-            return
-        for wanted in requirements:
-            self._wanted[NO_SHAPE if wanted is None else wanted.shape] = wanted
-        self._add(before, -1)
-        self._add(charge, 1)
-        self._charges[promise.binding] = charge
+        charge = (promise.wanted.requirements, amounts)
+        before = self._charges.get(promise.binding)
+        if charge != before:
+            if before is not None:
+                self._add(*before, sign=-1)
+            self._add(*charge)
+            self._charges[promise.binding] = charge
 
     def discharge(self, binding: BindingKey) -> None:
-        self._add(self._charges.pop(binding, ()), -1)
+        charge = self._charges.pop(binding, None)
+        if charge is not None:
+            self._add(*charge, sign=-1)
 
     def assumed(self) -> tuple[AssumedWorkload, ...]:
         if self._assumed is None:
             self._assumed = tuple(
-                AssumedWorkload("", (Component("", replicas, self._wanted[shape]),))
-                for shape, replicas in self._replicas.items()
+                AssumedWorkload("", (Component("", each.replicas, each.wanted),))
+                for each in self._sums.values()
             )
         return self._assumed
 
-    def _add(self, charge: _Charge, sign: int) -> None:
-        for shape, replicas in charge:
-            left = self._replicas.get(shape, 0) + sign * replicas
-            if left:
-                self._replicas[shape] = left
-            else:
-                self._replicas.pop(shape, None)
-            self._assumed = None
+    def _add(
+        self, wanted: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
+    ) -> None:
+        for each, replicas in zip(wanted, amounts, strict=True):
+            if replicas:
+                shape = NO_SHAPE if each is None else each.shape
+                held = self._sums.get(shape)
+                if held is None:
+                    held = self._sums[shape] = _Sum(each)
+                held.replicas += sign * replicas
+                if not held.replicas:
+                    del self._sums[shape]
+                self._assumed = None
 
 
 class PromisesByCluster:
