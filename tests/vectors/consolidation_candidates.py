@@ -13,8 +13,10 @@ from karpool.consolidation.eligibility import (
     lifetime_remaining,
     refused,
 )
+from karpool.consolidation.plan import Why
 from karpool.consolidation.policy import Policy, PolicyName
 from karpool.consolidation.totals import is_empty, node_cost
+from karpool.consolidation.validation import command_timeout, failure_of, same_outcome
 from karpool.consolidation.view import Machine
 from karpool.kube.clock import parse_rfc3339
 from karpool.model import durations
@@ -199,3 +201,37 @@ def machine(given: Given, name: str) -> Machine:
         convert(node, Node) if given.get("has_node", True) else None,
         convert(claim, NodeClaim) if given.get("managed", True) else None,
     )
+
+
+@kind("command_revalidation")
+def answer_revalidation(case: Case) -> Given:
+    planned, found = case["input"]["expected_replacement_types"], case["input"]["simulation"]
+    return {
+        "valid": same_outcome(
+            planned, found["new_nodeclaims"], found["types"], unplaced=found["unscheduled_non_pending"]
+        )
+    }
+
+
+# What upstream calls the ways in which validation fails, and what we call them.
+_FAILURES = {
+    "budget": "budget",
+    "nominated": "budget",
+    "simulation": "no_room",
+    "scheduling": "no_room",
+    "schedul": "no_room",
+    "churn": "new_pod",
+    "candidate": "new_pod",
+}
+
+
+@kind("validation_failure_reason")
+def answer_failure(case: Case) -> Given:
+    text = case["input"]["failure"].lower()
+    code = next((code for word, code in _FAILURES.items() if word in text), "")
+    return {"reason": str(failure_of(Why(code, text)))}
+
+
+@kind("queue_retry_limit", same=nearly)
+def answer_timeout(case: Case) -> Given:
+    return {"seconds": command_timeout(case["input"]["queued_candidates"])}

@@ -23,6 +23,8 @@ _COMMANDS: Table = {
     "capacity": ("karpool.cli.capacity", "capacity", "Say whether a workload fits, now or after scale-up."),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
+    "explain": ("karpool.cli.explain", "explain", "Say how a decision came about."),
+    "plan": ("karpool.cli.plan", "plan", "Show which nodes could go, what that saves, and why others stay."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
     "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),

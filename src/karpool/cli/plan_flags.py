@@ -79,7 +79,7 @@ def plan_options(command: F) -> F:
     @click.option("--no-replace", is_flag=True, help="Only take nodes away, never buy others instead.")
     @click.option("--no-delete", is_flag=True, help="Only replace nodes.")
     @click.option("--min-savings", type=click.FloatRange(0), default=0.0, help="Least saving of a move, $/h.")
-    @click.option("--min-age", type=Seconds(), default=0.0, help="Nodes younger than this stay.")
+    @click.option("--min-age", type=Seconds(), default="0s", help="Nodes younger than this stay.")
     @click.option("--ignore-budgets", is_flag=True, help="As if disruption budgets allowed everything.")
     @click.option("--deadline", type=Seconds(), default=None, help="Return the best plan found by then.")
     @click.option("--region", default="", help="Region whose prices count. Default: the cluster's own.")

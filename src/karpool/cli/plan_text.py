@@ -61,7 +61,7 @@ def summary(plan: Plan) -> str:
     gone = sum(len(move.nodes) for move in plan.moves)
     new = sum(len(move.new_nodes) for move in plan.moves)
     return (
-        f"{counted(len(plan.moves), 'move')}: {counted(gone, 'node')} go, {new} come; "
+        f"{counted(len(plan.moves), 'move')}: {counted(gone, 'node')} away, {new} new; "
         f"saves {money(plan.savings_per_hour)} per hour ({money(plan.savings_per_hour * HOURS_PER_MONTH)} "
         f"per month); disturbs {counted(plan.disturbed, 'pod')}"
     )

@@ -185,7 +185,8 @@ class _Problem:
             members = tuple(index for index in range(count) if mask >> index & 1)
             price = sum(self._prices[index] for index in members)
             missing = np.maximum(self._missing(members), 0).astype(np.float64)
-            least = float(np.where(missing > 0, missing * cheapest, 0.0).max(initial=0.0))
+            needed = missing > 0  # what no size offers is infinitely dear, unless none of it is missing
+            least = float((missing[needed] * cheapest[needed]).max(initial=0.0))
             if price - least > CENT:
                 found.append((price - least, sum(self._costs[index] for index in members), members))
         return sorted(found, key=lambda each: (-each[0], each[1]))

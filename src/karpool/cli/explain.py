@@ -1,0 +1,14 @@
+"""`karpool explain`: how a decision came about, from the same value that was acted on."""
+
+import click
+
+from karpool.cli.lazy import LazyGroup, Table
+
+_COMMANDS: Table = {
+    "node": ("karpool.cli.explain_node", "node", "What holds a node, or where its pods would go."),
+}
+
+
+@click.group(cls=LazyGroup, table=_COMMANDS)
+def explain() -> None:
+    """Say how a decision came about, step by step."""

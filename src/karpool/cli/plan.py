@@ -1,0 +1,105 @@
+"""`karpool plan`: which nodes should go, what that saves, whom it disturbs, and why the others stay."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from karpool.cli import plan_html, plan_text
+from karpool.cli.cluster_source import cluster_name, load_cluster
+from karpool.cli.options import ClusterOptions, cluster_options, output_option
+from karpool.cli.output import columns, machine, note
+from karpool.cli.plan_flags import PlanFlags, plan_options
+from karpool.consolidation.comparison import Alternative, label_of, overrides
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.plan import Plan
+from karpool.consolidation.plan_file import COMPARISON, KIND, SavedPlan, to_document
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.policy import LARGEST_K, PolicyName
+from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.view import ClusterView
+from karpool.kube.clock import RealClock
+from karpool.provisioning.market import Market
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A cluster as it was at one moment, and what it is called."""
+
+    view: ClusterView
+    now: float
+    cluster: str
+
+
+@click.command(
+    epilog="Examples: karpool plan --context prod -o wide;  "
+    "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html"
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice([str(name) for name in PolicyName]),
+    help="For every pool, instead of its own. Repeat to compare.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    type=click.IntRange(1, LARGEST_K),
+    help="k of the Balanced policy; alone it means that policy. Repeat to compare.",
+)
+@output_option("table", "wide", "json", "yaml", "html")
+@plan_options
+@cluster_options
+def plan(
+    policies: tuple[str, ...],
+    thresholds: tuple[int, ...],
+    output: str,
+    flags: PlanFlags,
+    cluster: ClusterOptions,
+) -> None:
+    """Show which nodes could go: every move with its score, savings and pods; and why each other node stays.
+
+    Reads only. Save with -o json, and carry it out with `karpool apply`.
+    """
+    seen = asyncio.run(see(cluster, flags))
+    found = [
+        Alternative(label_of(each), each, planned(seen, flags.settings(each)))
+        for each in overrides([PolicyName(name) for name in policies], thresholds)
+    ]
+    click.echo(render(found, flags, seen.cluster, output))
+    for problem in found[0].plan.problems:
+        note(f"skipped: {problem}")
+
+
+def planned(seen: Seen, settings: PlanSettings) -> Plan:
+    clock = RealClock()
+    start = clock.monotonic()
+    return make_plan(seen.view, settings, seen.now, elapsed=lambda: clock.monotonic() - start)
+
+
+async def see(cluster: ClusterOptions, flags: PlanFlags) -> Seen:
+    observed = Observed(Market(region=flags.region))
+    loaded = await load_cluster(cluster, observed.watches)
+    view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
+    now = RealClock().now() if loaded.as_of is None else loaded.as_of
+    return Seen(view, now, cluster_name(cluster))
+
+
+def render(found: Sequence[Alternative], flags: PlanFlags, cluster: str, output: str) -> str:
+    if output == "html":
+        return plan_html.report(found, cluster)
+    if output in ("json", "yaml"):
+        documents = [to_document(SavedPlan(each.plan, flags.saved(each.override), cluster)) for each in found]
+        if len(found) == 1:
+            return machine(KIND, documents[0], output)
+        labelled = [{"label": each.label, **one} for each, one in zip(found, documents, strict=True)]
+        return machine(COMPARISON, {"items": labelled}, output)
+    if len(found) == 1:
+        return plan_text.render(found[0].plan, wide=output == "wide")
+    parts = [columns(*plan_text.comparison_table(found))]
+    if output == "wide":
+        parts += [f"== {each.label}\n{plan_text.render(each.plan, wide=True)}" for each in found]
+    return "\n\n".join(parts)
