@@ -6,6 +6,7 @@ nobody bought is taken as it is. A pod pulls its image unless the node has it,
 starts, becomes ready, and stops within its grace period.
 
 A pod tells how it behaves in annotations: `RUN_SECONDS` ends it, `OUTCOME` says how.
+The pause image never ends by itself.
 """
 
 import asyncio
@@ -257,7 +258,7 @@ class Kubelet:
                     pod,
                     pod_status.running(pod, pod.status.start_time or self._now(), self._now(), ready=True),
                 )
-        if (run := _run_seconds(pod)) is None and pod.spec.restart_policy in ("", "Always"):
+        if (run := _run_seconds(pod)) is None and (pod.spec.restart_policy in ("", "Always") or _pauses(pod)):
             return Requeue(wait) if wait else None
         ends = self._until(
             pod, "end", lambda: self._settings.run.draw(self._context.random) if run is None else run
@@ -310,6 +311,12 @@ class Kubelet:
 def _wait(seconds: float) -> float:
     """Seconds to wait, or 0. A wall clock in floats is no finer than a quarter of a microsecond."""
     return seconds if seconds > 1e-6 else 0.0
+
+
+def _pauses(pod: Pod) -> bool:
+    """Placeholders run the pause image, which does nothing for ever, whatever their restart policy."""
+    images = [container.image for container in pod.spec.containers or ()]
+    return bool(images) and all(image.rpartition("/")[2].partition(":")[0] == "pause" for image in images)
 
 
 def _run_seconds(pod: Pod) -> float | None:
