@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.scheduler import cool_down
-from karpool.scheduler.decision import Availability, Decision
+from karpool.scheduler.decision import Availability, Decision, Mode
 from karpool.scheduler.filters import Peers, peers_of
 from karpool.scheduler.ledger import Token
 from karpool.scheduler.metrics import Step
@@ -33,6 +33,9 @@ class Asks(Protocol):
         """How many more replicas each of the clusters takes, promises to others taken off. Never raises,
         and answers for every cluster."""
 
+    def held(self) -> frozenset[str]:
+        """Clusters that were lost a moment ago: nothing is to be moved off them yet."""
+
 
 @dataclass(frozen=True)
 class Decided:
@@ -44,6 +47,7 @@ class Decided:
     token: Token | None = None
     record: str | None = None  # the promises, to be written along with the result
     cooling_seconds: float | None = None  # until a cluster may be tried again
+    is_held: bool = False  # nothing was decided, because a cluster was lost a moment ago
 
 
 class _Answer(NamedTuple):
@@ -106,6 +110,8 @@ class Decider:
                 return None
             if sight.trigger.action is not Action.SCHEDULE:
                 return Decided(sight.binding, sight.trigger)
+            if sight.trigger.mode is Mode.FRESH and self._asks.held() & set(sight.binding.assigned()):
+                return Decided(sight.binding, sight.trigger, is_held=True)
             start = perf_counter()
             step = sight.decide()
             if isinstance(step, Decision):

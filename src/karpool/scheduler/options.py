@@ -13,24 +13,16 @@ from karpool.kube.flags import LOGGING_AND_PROFILING, Flag, check_value, ignored
 from karpool.kube.lease import LeaseTiming
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler import gates
+from karpool.scheduler import filters, gates, scores
+from karpool.scheduler.settings import Cost, Merge
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, listener
 
 SCHEDULER_NAME = "karpool-scheduler"
 DESCHEDULER_NAME = "karpool-descheduler"
 SYSTEM_NAMESPACE = "karmada-system"
-MERGES = ("accurate-if-higher", "prefer-accurate", "min")
-COSTS = ("off", "tie-break", "weight")
-PLUGINS = (
-    "APIEnablement",
-    "TaintToleration",
-    "ClusterAffinity",
-    "SpreadConstraint",
-    "ClusterLocality",
-    "ClusterEviction",
-    "WorkloadAffinity",
-    "WorkloadAntiAffinity",
-)
+MERGES = tuple(map(str, (Merge.ACCURATE_IF_HIGHER, Merge.PREFER_ACCURATE, Merge.MIN)))
+COSTS = tuple(map(str, Cost))
+PLUGINS = (*filters.NAMES, *scores.NAMES)
 
 
 def _estimators(*, enabled: bool) -> tuple[Flag, ...]:
@@ -115,6 +107,12 @@ SCHEDULER_FLAGS: tuple[Flag, ...] = (
         "So long an estimator's last answer stands when it can no longer be reached.",
     ),
     Flag("partial-placement", "switch", False, "Place what fits when not everything does."),
+    Flag(
+        "spare-tainted",
+        "switch",
+        False,
+        "Give no further replicas to a cluster whose taints the placement does not tolerate.",
+    ),
     Flag("cost", "text", COSTS[0], "Whether cheaper clusters are preferred.", choices=COSTS),
     Flag("unschedulable-retry", "duration", "5m", "Look again after this, even without a sign of room."),
     Flag("grace-period", "duration", "10s", "How long writes under way may take to finish after SIGTERM."),

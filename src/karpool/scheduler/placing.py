@@ -91,6 +91,9 @@ class Placer:
         decided = await self._decider.decide(key)
         if decided is None:
             return DONE
+        if decided.is_held:
+            log.info("not moved yet", binding=str(key), reason="contact to a cluster of its result was lost")
+            return LATER
         if decided.decision is None:
             return await self._nothing_to_do(decided)
         try:
@@ -160,10 +163,17 @@ class Placer:
                 assert result.binding is not None
                 self._known.wrote(result.binding)
                 self._view.keep(decided.token, result.binding.generation)
+                self._look_at(result.binding.key)
             case Fate.CONFLICT | Fate.UNKNOWN:
                 await self._find_out(decided)
             case _:
                 self._view.take_back(decided.token)
+
+    def _look_at(self, key: BindingKey) -> None:
+        """While a result is being written the ledger heeds nothing else about the binding; now it does."""
+        known = self._known.get(key)
+        if known is not None and known.binding is not None:
+            self._view.see(known.binding)
 
     async def _find_out(self, decided: Decided) -> None:
         """A repeated request conflicts with its own first try, so only the binding tells."""

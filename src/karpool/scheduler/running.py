@@ -17,8 +17,9 @@ from karpool.kube.feature_gates import Gates
 from karpool.model.karmada.binding import BindingKey
 from karpool.scheduler import gates, options
 from karpool.scheduler.announcing import Announcer
+from karpool.scheduler.availability import Asker, Availabilities
 from karpool.scheduler.controller import WORKERS, Controller, Follow
-from karpool.scheduler.deciding import Asks, Decider
+from karpool.scheduler.deciding import Decider
 from karpool.scheduler.ledger import Ledger, Release
 from karpool.scheduler.metrics import SchedulerMetrics
 from karpool.scheduler.placing import Placer, Show
@@ -27,6 +28,8 @@ from karpool.scheduler.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, Bind
 from karpool.scheduler.settings import Settings
 from karpool.scheduler.view import View
 from karpool.scheduler.writing import Writer
+
+VERIFY_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class SchedulerOptions:
     lifetime: Lifetime = field(default_factory=Lifetime)
     workers: int = WORKERS
     unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
+    hold_down_seconds: float = 60.0
     grace_seconds: float = 10.0
     # Without priorities, failures come back after these, doubled each time.
     base_delay_seconds: float = 0.005
@@ -44,14 +48,14 @@ class SchedulerOptions:
 
 
 class Scheduler:
-    """`asks` is made for the view it is to look at. `events` may have limits of its own."""
+    """`asker` None: there are no estimators. `events` is a client that may have limits of its own."""
 
     def __init__(
         self,
         client: Client,
-        asks: Callable[[View, Settings], Asks],
         chosen: SchedulerOptions | None = None,
         *,
+        asker: Asker | None = None,
         events: Client | None = None,
         metrics: CollectorRegistry | None = None,
         check: Callable[[], None] = lambda: None,
@@ -62,6 +66,14 @@ class Scheduler:
         self._options = use = chosen or SchedulerOptions()
         protected = use.gates[gates.OVERCOMMIT_PROTECTION]
         self.view = View(client.clock, Ledger(use.lifetime, on_release) if protected else None)
+        self._asks = Availabilities(
+            use.settings,
+            client.clock,
+            ledger=self.view.ledger,
+            asker=asker,
+            hold_down_seconds=use.hold_down_seconds,
+            on_freed=self._room_in,
+        )
         self.queue: BindingQueue[BindingKey] = BindingQueue(
             client.clock,
             prioritized=use.gates[gates.PRIORITY],
@@ -76,25 +88,35 @@ class Scheduler:
         self._placer = Placer(
             use.name,
             self.view,
-            Decider(self.view, asks(self.view, use.settings), use.settings, observe=self.metrics.step),
+            Decider(self.view, self._asks, use.settings, observe=self.metrics.step),
             Writer(client, check=check, count=self.metrics.wrote),
             announcer=Announcer(self._recorder),
             metrics=self.metrics,
             show=show,
         )
 
+    def _room_in(self, clusters: set[str]) -> None:
+        self.view.room_in(clusters)
+
     def not_ready(self) -> str | None:
         return self._controller.not_ready()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, and what was under way is written."""
-        recording = asyncio.create_task(self._recorder.run(), name="events")
-        try:
-            await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
-            await self._recorder.flush()
-        finally:
-            recording.cancel()
-            await asyncio.gather(recording, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._recorder.run()), group.create_task(self._verify())]
+            try:
+                await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
+                await self._recorder.flush()
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    async def _verify(self) -> None:
+        """Ask estimators now and then what of the promises has arrived."""
+        while True:
+            await self.view.clock.sleep(VERIFY_SECONDS)
+            self.view.room_in(await self._asks.verify(self.view.clusters.get))
 
     def _delay(self, attempts: int) -> float:
         if self._options.gates[gates.PRIORITY]:

@@ -1,0 +1,85 @@
+"""What would be decided about one binding now: read everything once, decide, write nothing."""
+
+from dataclasses import dataclass
+
+from karpool.kube.client import Client
+from karpool.kube.errors import NotFound
+from karpool.kube.informer import Change
+from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS, Key
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import Binding, BindingKey, binding_key
+from karpool.scheduler import cool_down
+from karpool.scheduler.availability import Asker, Availabilities
+from karpool.scheduler.decision import Availability, Decision, Mode
+from karpool.scheduler.filters import peers_of
+from karpool.scheduler.known import Object
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.schedule import Ask, decide, prepare
+from karpool.scheduler.settings import Settings
+from karpool.scheduler.triggers import Action, Trigger, trigger
+from karpool.scheduler.view import View
+from karpool.scheduler.writing import resource_of
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """`trigger` says whether the scheduler would act on it at all."""
+
+    binding: Binding
+    trigger: Trigger
+    decision: Decision
+    promised: int  # replicas of this binding that are on their way
+
+    @property
+    def is_due(self) -> bool:
+        return self.trigger.action is Action.SCHEDULE
+
+
+async def what_if(
+    client: Client,
+    key: BindingKey,
+    settings: Settings,
+    *,
+    asker: Asker | None = None,
+    lifetime: Lifetime | None = None,
+    fresh: bool = False,
+) -> WhatIf:
+    """Raises NotFound for a binding that is not there, and Invalid for one that cannot be read."""
+    view = await listed(client, lifetime)
+    known = view.bindings.get(key)
+    if known is None:
+        resource = resource_of(key)
+        raise NotFound(f"{resource.kind} {key}", 404, message="there is no such binding")
+    if known.binding is None:
+        raise known.problem or Invalid("spec", key, "cannot be read")
+    binding, members = known.binding, view.clusters.all()
+    found = trigger(binding, {each.name for each in members if each.is_deleting}, settings)
+    peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
+    mode = Mode.FRESH if fresh else found.mode
+    plan = prepare(binding, members, settings, peers=peers, mode=mode)
+    asks = Availabilities(settings, client.clock, ledger=view.ledger, asker=asker)
+    left = cool_down.cooling(binding.annotations, client.clock.now())
+    known_room: dict[str, Availability] = {}
+    while isinstance(step := decide(plan, known_room), Ask):
+        known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
+    own = view.ledger.of(key).values() if view.ledger is not None else ()
+    return WhatIf(binding, found, step, sum(each.replicas for each in own))
+
+
+async def listed(client: Client, lifetime: Lifetime | None = None) -> View:
+    """Bindings, clusters and promises as they are now."""
+    view = View(client.clock, Ledger(lifetime))
+    for raw in (await client.list(CLUSTERS)).items:
+        view.clusters.apply(_added(raw))
+    for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
+        for raw in (await client.list(resource)).items:
+            change = _added(raw)
+            view.bindings.apply(change, binding_key(*change.key))
+    view.rebuild()
+    return view
+
+
+def _added(raw: Object) -> Change[Object]:
+    meta = raw.get("metadata") or {}
+    return Change("ADDED", Key(str(meta.get("namespace") or ""), str(meta.get("name") or "")), raw)
