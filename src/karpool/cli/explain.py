@@ -5,6 +5,7 @@ import click
 from karpool.cli.lazy import LazyGroup, Table
 
 _COMMANDS: Table = {
+    "binding": ("karpool.cli.explain_binding", "binding", "Where a workload goes in Karmada, and why."),
     "node": ("karpool.cli.explain_node", "node", "What holds a node, or where its pods would go."),
 }
 
