@@ -61,6 +61,7 @@ class Server:
     url: str
     token: str
     trust: ssl.SSLContext
+    ca_pem: str = ""
     cpu_seconds: float = 0.0
 
 
@@ -77,7 +78,8 @@ async def server() -> AsyncIterator[Server]:
     assert process.stdin is not None and process.stdout is not None
     try:
         ready = json.loads(await process.stdout.readline())
-        served = Server(ready["url"], ready["token"], ssl.create_default_context(cadata=ready["ca"]))
+        trust = ssl.create_default_context(cadata=ready["ca"])
+        served = Server(ready["url"], ready["token"], trust, ready["ca"])
         yield served
         process.stdin.close()  # tells it to end
         served.cpu_seconds = json.loads(await process.stdout.readline())["cpu_seconds"]
