@@ -1,0 +1,91 @@
+"""`karpool apply PLAN`: carry out a saved plan, if it still holds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import click
+
+from karpool.cli import plan_text
+from karpool.cli.exits import Failed
+from karpool.cli.options import ClusterOptions, Seconds, connection_options
+from karpool.cli.output import columns, counted, note
+from karpool.cli.plan import see
+from karpool.cli.plan_flags import read_flags
+from karpool.consolidation.applying import Checked, check
+from karpool.consolidation.plan import Move
+from karpool.consolidation.plan_file import SavedPlan, read_plan
+from karpool.consolidation.settings import PlanSettings
+
+DEFAULT_MAX_AGE = "1h"
+Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings], Awaitable[None]]
+
+
+@click.command(epilog="Example: karpool plan -o json > plan.json; karpool apply plan.json --dry-run")
+@click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Only say whether the plan still holds.")
+@click.option("--partial", is_flag=True, help="Make the moves that still hold, and leave out the others.")
+@click.option("--strict", is_flag=True, help="Refuse the plan when anything that decided it has changed.")
+@click.option(
+    "--max-age", type=Seconds(), default=DEFAULT_MAX_AGE, show_default=True, help="Of the plan; 0 is any."
+)
+@connection_options
+def apply(
+    plan: Path, dry_run: bool, partial: bool, strict: bool, max_age: float, cluster: ClusterOptions
+) -> None:
+    """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
+
+    Every move is decided again on what the cluster is now, budgets included.
+    """
+    saved = read_plan(plan)
+    asyncio.run(applied(saved, cluster, dry_run=dry_run, partial=partial, strict=strict, max_age=max_age))
+
+
+async def applied(
+    saved: SavedPlan,
+    cluster: ClusterOptions,
+    *,
+    dry_run: bool,
+    partial: bool = False,
+    strict: bool = False,
+    max_age: float = 0.0,
+    execute: Execute | None = None,
+) -> Checked:
+    """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
+    flags = read_flags(saved.flags)
+    seen = await see(cluster, flags)
+    settings = flags.settings(flags.override)
+    found = check(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
+    click.echo(render(found))
+    if reason := objection(found, partial=partial, strict=strict):
+        raise Failed(reason)
+    if saved.cluster and seen.cluster != saved.cluster:
+        note(f"the plan was made for {saved.cluster}, this is {seen.cluster}; its nodes are the same")
+    if not dry_run and found.good:
+        if execute is None:
+            raise Failed("there is nothing here that carries out moves; use --dry-run")
+        await execute(cluster, found.good, settings)
+    return found
+
+
+def objection(found: Checked, *, partial: bool, strict: bool) -> str:
+    """Why nothing is done; empty when something is."""
+    if found.too_old is not None:
+        return found.too_old.message
+    if strict and not found.unchanged:
+        return "the cluster has changed since the plan was made; make a new one, or leave out --strict"
+    if found.refused and not partial:
+        number = f"{len(found.refused)} of {counted(len(found.moves), 'move')}"
+        return f"the plan is stale: {number} do not hold any more; make a new one, or use --partial"
+    return ""
+
+
+def render(found: Checked) -> str:
+    if not found.moves:
+        return "the plan has no moves"
+    rows = []
+    for move in found.moves:
+        why = found.refused.get(move.id, ())
+        verdict = "; ".join(each.message for each in why) or "holds"
+        rows.append([*plan_text.move_row(move, wide=False), verdict])
+    return columns([*plan_text.move_table((), wide=False)[0], "NOW"], rows)
