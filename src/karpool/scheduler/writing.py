@@ -78,7 +78,11 @@ class Writer:
         if patch is None:
             self._count("result", "unchanged")
             return Written(Fate.UNCHANGED, binding)
-        return await self._sorted("result", binding.key, patch)
+        written = await self._sorted("result", binding.key, patch)
+        if written.fate is Fate.WRITTEN and written.binding is None:
+            # A webhook made something of it that we cannot read: look again.
+            return Written(Fate.UNKNOWN, message=written.message)
+        return written
 
     async def status(self, binding: Binding, outcome: Outcome, *, scheduled_now: bool = False) -> Written:
         """Say how it went. `binding` is as the result was written; a newer spec is not spoken for."""
@@ -139,8 +143,8 @@ class Writer:
         self._count(what, "written")
         try:
             return Written(Fate.WRITTEN, read_binding(answer))
-        except Invalid as error:  # a webhook made something of it that we cannot read
-            return Written(Fate.UNKNOWN, message=str(error))
+        except Invalid as error:  # also when it was to be told just that
+            return Written(Fate.WRITTEN, message=str(error))
 
     def _denied(self, what: str, error: StatusError) -> Written:
         if error.has_cause("NamespaceTerminating") or "being terminated" in error.message:
