@@ -120,13 +120,20 @@ def buy(world: World, rows: Sequence[int], pods: Pods, *, most: int | None = Non
     return one
 
 
-def cheapest_node(world: World, rows: Sequence[int], pods: Pods, ceiling: float) -> Bought | NoWay:
-    """One new node that holds the pods, below the ceiling by every rule of replacing."""
+def cheapest_node(
+    world: World, rows: Sequence[int], pods: Pods, ceiling: float, *, alone: bool = True
+) -> Bought | NoWay:
+    """One new node that holds the pods, below the ceiling by every rule of replacing.
+
+    `alone`: it is the only one that comes. Then it may not be what one of the sources is already.
+    """
     on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
     best: Fitting | None = None
     reason = Why("no_type", "no instance type that its pools may launch holds the pods that need a new node")
     for fitting in world.one_node.fitting(pods):
         found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
+        if alone and len(rows) > 1 and not isinstance(found, Why):
+            found = _unlike_sources(world, rows, found)
         if isinstance(found, Why):
             reason = found
         elif best is None or found.price_per_hour < best.price_per_hour - CENT:
@@ -156,8 +163,6 @@ def _allowed(
         answer = spot_to_spot(len(rows), cheaper.count, enabled=True)
         if not answer.allowed:
             return Why("spot_to_spot", answer.reason)
-    if len(rows) > 1:
-        return _unlike_sources(world, rows, cheaper)
     return cheaper
 
 
@@ -205,11 +210,11 @@ def several_nodes(
 
     Limits of pools are counted over all of them.
     """
-    one_node = world.one_node
+    one_node, wanted = world.one_node, list(parts)
     limits = one_node.limits()
     found: list[Bought] = []
-    for part in parts:
-        bought = cheapest_node(world, rows, part, inf)
+    for part in wanted:
+        bought = cheapest_node(world, rows, part, inf, alone=len(wanted) == 1)
         if isinstance(bought, NoWay):
             break
         # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.
