@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore check format bench soak vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e check format bench soak vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: setup-dev ## run the tests
 
 explore: setup-dev ## run the tests with new random examples in every property
 	@KARPOOL_EXPLORE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+e2e: setup-dev ## run against the real Kubernetes, Karpenter and Karmada (needs Go; builds them once)
+	@$(BIN)/python -m e2e.peers >/dev/null
+	@$(BIN)/python -m pytest -q --timeout=300 e2e
 
 check: setup-dev ## lint, formatting, strict types, import layers
 	@$(BIN)/ruff check .

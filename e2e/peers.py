@@ -27,6 +27,7 @@ class Peer:
     name: str
     module: str
     programs: tuple[str, ...]
+    tags: str = ""
 
 
 PEERS = (
@@ -42,6 +43,7 @@ PEERS = (
         "karmada",
         "github.com/karmada-io/karmada",
         ("aggregated-apiserver", "controller-manager", "descheduler", "scheduler", "scheduler-estimator"),
+        tags="kubernetes_protomessage_one_more_release",  # as upstream: its wire format embeds them
     ),
 )
 
@@ -77,11 +79,21 @@ def build_all(names: tuple[str, ...] = tuple(peer.name for peer in PEERS)) -> di
 
 def _build(go: str, peer: Peer) -> Built:
     folder = MODULES / peer.name
-    target = cache() / f"{peer.name}-{_digest(folder)}"
+    target = cache() / f"{peer.name}-{_digest(folder, peer.tags)}"
     if not all((target / program).exists() for program in peer.programs):
         print(f"building {peer.name} ({peer.module} {_version(folder, peer)})", file=sys.stderr, flush=True)
         target.mkdir(parents=True, exist_ok=True)
-        _go(go, folder, "build", "-trimpath", "-ldflags=-s -w", "-o", f"{target}{os.sep}", "tool")
+        _go(
+            go,
+            folder,
+            "build",
+            "-trimpath",
+            "-ldflags=-s -w",
+            f"-tags={peer.tags}",
+            "-o",
+            f"{target}{os.sep}",
+            "tool",
+        )
     source = _go(go, folder, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
     return Built(peer, target, Path(source))
 
@@ -94,8 +106,8 @@ def _go(go: str, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _digest(folder: Path) -> str:
-    pinned = b"".join((folder / name).read_bytes() for name in ("go.mod", "go.sum"))
+def _digest(folder: Path, tags: str) -> str:
+    pinned = b"".join((folder / name).read_bytes() for name in ("go.mod", "go.sum")) + tags.encode()
     return hashlib.sha256(pinned).hexdigest()[:12]
 
 
