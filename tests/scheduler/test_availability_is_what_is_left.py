@@ -1,0 +1,274 @@
+"""Room for a binding: from estimators and summaries, with what is promised taken off."""
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from karpool.kube.clock import RealClock
+from karpool.kube.resource import DEPLOYMENTS, REPLICASETS
+from karpool.model.karmada.cluster import MemberCluster, Summary
+from karpool.model.karmada.placement import read_placement
+from karpool.scheduler.availability import Availabilities
+from karpool.scheduler.estimator_client import Reply
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
+from karpool.scheduler.settings import Merge, Settings
+from karpool.wire import serving
+from karpool.wire.request import Arrived
+from tests.estimator.serving import World, eventually, node, pod
+from tests.estimator.serving import serving as estimator_serving
+from tests.scheduler.estimators import asking
+from tests.scheduler.promising import binding, flink, in_flight, targets
+
+WALL = 1_800_000_000.0
+
+
+class StillClock(RealClock):
+    def __init__(self):
+        self.at = 100.0
+
+    def monotonic(self):
+        return self.at
+
+
+class StandIn:
+    """Answers by cluster: a number, or a whole reply. Keeps what it was asked."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.asked = []
+
+    async def ask(self, cluster, asked, promises=(), about=""):
+        read = serving.read_component_sets if asked.for_sets else serving.read_replicas
+        self.asked.append(read(asked.to(cluster.name, promises)))
+        answer = self.answers[cluster.name]
+        return answer if isinstance(answer, Reply) else Reply(answer)
+
+
+def member(name="m1", cpu=10):
+    return MemberCluster(name, summary=Summary({"cpu": cpu * 1000, "pods": 1000}))
+
+
+@pytest.fixture
+def clock():
+    return StillClock()
+
+
+@pytest.fixture
+def ledger():
+    return Ledger(Lifetime(300, 900, 30))
+
+
+def place(ledger, name="other", cpu="1", **to):
+    """A decision that was written, and whose pods are not there yet."""
+    before = binding(name, cpu=cpu)
+    ledger.see(before, 100.0, WALL)
+    ledger.confirm(ledger.promise(before, targets(**to), 100.0), 2)
+
+
+async def test_the_summary_alone_without_estimators(clock, ledger):
+    place(ledger, m1=3)
+    found = await Availabilities(Settings(), clock, ledger=ledger).gather(
+        binding(), [member(), member("m2", 4)]
+    )
+
+    assert (found["m1"].replicas, found["m2"].replicas) == (7, 4)
+    assert found["m1"].parts[0].note == "after 3 promised"
+
+
+async def test_promises_of_other_sizes_are_taken_off_as_what_they_are(clock, ledger):
+    place(ledger, cpu="2500m", m1=2)
+    place(ledger, "another", m1=1)
+
+    found = await Availabilities(Settings(), clock, ledger=ledger).gather(binding(cpu="2"), [member()])
+
+    assert found["m1"].replicas == 2  # of 10 cores 4 are left
+
+
+async def test_replicas_of_its_own_that_are_on_their_way_take_room(clock, ledger):
+    """It asks for room beside what it has: otherwise the room of these would be handed out twice."""
+    place(ledger, "web", m1=4)
+
+    found = await Availabilities(Settings(), clock, ledger=ledger).gather(binding(on={"m1": 4}), [member()])
+
+    assert found["m1"].replicas == 6
+
+
+async def test_an_estimator_is_told_what_is_promised(clock, ledger):
+    place(ledger, m1=3)
+    asker = StandIn(m1=9)
+
+    found = await Availabilities(Settings(), clock, ledger=ledger, asker=asker).gather(binding(), [member()])
+
+    (request,) = asker.asked
+    (assumed,) = request.assumed
+    assert (assumed.namespace, assumed.components[0].replicas) == ("default", 3)
+    assert (assumed.workload.kind, assumed.workload.name, assumed.workload.desired) == (
+        "Deployment",
+        "other",
+        (3,),
+    )
+    assert [part.value for part in found["m1"].parts] == [7, 9]
+    assert found["m1"].replicas == 9, "what an autoscaler may add is not clipped"
+
+
+@pytest.mark.parametrize(
+    ("rule", "told", "replicas"),
+    [
+        (Merge.MIN, 90, 10),
+        (Merge.MIN, 4, 4),
+        (Merge.ACCURATE_IF_HIGHER, 90, 90),
+        (Merge.ACCURATE_IF_HIGHER, 4, 4),
+    ],
+)
+async def test_the_rule_makes_one_number_of_two(clock, rule, told, replicas):
+    room = Availabilities(Settings(merge=rule), clock, asker=StandIn(m1=told))
+    assert (await room.gather(binding(), [member()]))["m1"].replicas == replicas
+
+
+async def test_one_dead_estimator_leaves_the_others_as_they_are(clock):
+    asker = StandIn(m1=Reply(None, "unreachable", (), 50.0), m2=7, m3=Reply(None, "refused"))
+    room = Availabilities(Settings(), clock, asker=asker)
+
+    found = await room.gather(binding(), [member("m1", 5), member("m2", 5), member("m3", 6)])
+
+    assert {name: each.replicas for name, each in found.items()} == {"m1": 5, "m2": 7, "m3": 6}
+    assert found["m1"].parts[1].note == "unreachable"
+
+
+async def test_a_lost_estimators_last_answer_stands_for_the_hold_down(clock):
+    asker = StandIn(m1=50)
+    room = Availabilities(Settings(), clock, asker=asker, hold_down_seconds=60)
+    await room.gather(binding(), [member()])
+    asker.answers["m1"] = Reply(None, "unreachable", (), 100.0)
+    clock.at = 130.0
+
+    found = await room.gather(binding(), [member()])
+    assert found["m1"].replicas == 50
+    assert "its answer of 30 s ago stands" in found["m1"].parts[1].note
+    assert room.held() == {"m1"}
+    # Not for another question, and not for longer.
+    assert (await room.gather(binding(cpu="2"), [member()]))["m1"].replicas == 5
+    clock.at = 160.0
+    assert (await room.gather(binding(), [member()]))["m1"].replicas == 10
+    assert room.held() == frozenset()
+
+
+async def test_it_does_not_stand_when_more_was_promised_since(clock, ledger):
+    asker = StandIn(m1=50)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    await room.gather(binding(), [member()])
+    asker.answers["m1"] = Reply(None, "unreachable", (), 100.0)
+    place(ledger, m1=3)
+
+    assert (await room.gather(binding(), [member()]))["m1"].replicas == 7
+
+
+async def test_component_sets_are_counted_as_sets(clock, ledger):
+    settings = Settings(multiple_pod_templates=True)
+    constraint = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+    job = flink(placement=read_placement({"spreadConstraints": constraint}))
+    place(ledger, m1=3)
+    asker = StandIn(m1=1)
+
+    found = await Availabilities(settings, clock, ledger=ledger, asker=asker).gather(job, [member()])
+
+    assert [part.value for part in found["m1"].parts] == [1, 1]  # of 10 cores 7 are left, a set takes 4
+    assert [each.name for each in asker.asked[0].components] == ["manager", "worker"]
+
+
+async def test_a_server_that_verifies_is_told_all_and_another_what_is_in_flight(clock, ledger):
+    place(ledger, m1=5)
+    asker = StandIn(m1=Reply(1, "", (Arrived((2,), 1),)))
+    freed = []
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker, on_freed=freed.append)
+
+    await room.gather(binding(), [member()])
+    assert in_flight(ledger) == {"other": 3}
+    assert freed == [{"m1"}]
+    assert room.verifies("m1") is True
+    await room.gather(binding(), [member()])
+    asker.answers["m1"] = Reply(1)
+    await room.gather(binding(), [member()])
+    assert room.verifies("m1") is False
+    await room.gather(binding(), [member()])
+
+    told = [each.assumed[0].components[0].replicas for each in asker.asked]
+    assert told == [5, 5, 5, 3]
+
+
+async def test_a_server_cannot_free_what_it_does_not_know(clock, ledger):
+    place(ledger, m1=5)
+    asker = StandIn(m1=Reply(1, "", (Arrived((9, 9)), Arrived((5,)))))
+
+    await Availabilities(Settings(), clock, ledger=ledger, asker=asker).gather(binding(), [member()])
+
+    assert in_flight(ledger) == {"other": 5}
+
+
+async def test_without_a_ledger_nothing_is_promised(clock):
+    asker = StandIn(m1=3)
+    room = Availabilities(Settings(), clock, asker=asker)
+    await room.gather(binding(), [member()])
+    assert asker.asked[0].assumed == ()
+    assert await room.verify(member) == set()
+
+
+async def test_verifying_asks_only_where_something_is_promised(clock, ledger):
+    place(ledger, m2=2)
+    asker = StandIn(m1=0, m2=Reply(-1, "", (Arrived((1,), 0),)))
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+
+    assert await room.verify(member) == {"m2"}
+    assert [each.cluster for each in asker.asked] == ["m2"]
+    assert in_flight(ledger, "m2") == {"other": 1}
+
+
+async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(ledger):
+    world, clock = World(), StillClock()
+    await world.add(node("a"), node("b"))
+    place(ledger, m1=3)
+    gate = {"feature_gates": "SchedulingOvercommitProtection=true", "cluster_name": "m1"}
+    async with estimator_serving({"m1": world.transport}, **gate) as estimator:
+
+        async def resolver(cluster):
+            return [f"127.0.0.1:{estimator.port}"]
+
+        async with asking({}, resolver=resolver) as clients:
+            room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
+            # 8 cores, 3 promised.
+            assert (await room.gather(binding(), [member(cpu=0)]))["m1"].replicas == 5
+            owner = await world.workload(DEPLOYMENTS, "other")
+            by = await world.workload(REPLICASETS, "other-1", owner)
+            for number in range(2):
+                await world.add(pod(f"other-{number}", node="a", metadata={"ownerReferences": [by]}))
+            snapshot = estimator.members["m1"].state.snapshot
+            await eventually(lambda: len(snapshot().bound.node) == 2)
+            # 6 cores, 1 promised: the same, at every instant.
+            assert (await room.gather(binding(), [member(cpu=0)]))["m1"].replicas == 5
+            assert in_flight(ledger) == {"other": 1}
+            assert room.verifies("m1") is True
+
+
+def test_metrics_know_every_reason_from_the_start(clock, ledger):
+    registry = CollectorRegistry()
+    metrics = PromiseMetrics(registry)
+    watched = Ledger(Lifetime(300), on_release=metrics.released)
+    metrics.follow(watched, lambda: 160.0)
+    follow_estimators(registry, lambda: {"m1": 3.0})
+    assert (
+        'karpool_scheduler_promises_released_total{reason="expired"} 0.0'
+        in generate_latest(registry).decode()
+    )
+
+    place(watched, m1=3, m2=1)
+    text = generate_latest(registry).decode()
+    assert 'karpool_scheduler_promised_replicas{cluster="m1"} 3.0' in text
+    assert 'karpool_scheduler_promises{cluster="m2"} 1.0' in text
+    assert "karpool_scheduler_oldest_promise_seconds 60.0" in text
+    assert "karpool_scheduler_unreachable_estimators 1.0" in text
+
+    watched.expire(400.0)
+    text = generate_latest(registry).decode()
+    assert 'karpool_scheduler_promises_released_total{reason="expired"} 4.0' in text
+    assert 'karpool_scheduler_promised_replicas{cluster="m1"}' not in text
