@@ -75,6 +75,7 @@ WANTED: tuple[Wanted, ...] = (
     Wanted(kinds.EVENTS, Selection(field_selector="reason=FailedScheduling")),
     Wanted(kinds.EVENTS, Selection(field_selector="reason=InsufficientCapacityError")),
     Wanted(kinds.CONFIGMAPS, Selection("kube-system"), "cluster-autoscaler-status"),
+    Wanted(kinds.CONFIGMAPS, Selection("karpool-system"), "karpool-consolidation"),  # the stop switch
 )
 
 
