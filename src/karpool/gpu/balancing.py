@@ -68,25 +68,29 @@ class _Balance:
         self.units[bin_.name] = (record.name, unit)
         return bin_
 
-    def into_own(self) -> list[list[Item]]:
-        """Groups for which the units of their own record have no room."""
+    def into_own(self) -> list[Item]:
+        """Items for which the units of their own record have no room.
+
+        Members of a gang count one by one: with a low cap their nodes come one after the other, and
+        wait for each other when they are ready.
+        """
         step, held = self.step, self.step.held_anywhere()
         packings = {name: Packing(bins) for name, bins in self.coming.items()}
         waiting = [item for item in step.items.values() if item.uid not in held and step.is_whole(item)]
         left = []
-        for group in groups(waiting):
-            name = self.names[group[0].uid]
-            if name not in packings or not packings[name].put_all(group):
-                left.append(group)
+        for item in (item for group in groups(waiting) for item in group):
+            name = self.names[item.uid]
+            if name not in packings or packings[name].put(item) is None:
+                left.append(item)
         return left
 
-    def into_any(self, left: list[list[Item]]) -> None:
+    def into_any(self, left: list[Item]) -> None:
         packing = self.packing = Packing(bin_ for bins in self.coming.values() for bin_ in bins)
         order = {name: record.attempt_started for name, record in self.step.records.items()}
         # Who waited longest for an attempt comes first; among those that never had one, the biggest.
-        left.sort(key=lambda group: order.get(self.names[group[0].uid], 0.0))
-        for group in left:
-            packing.put_all(group, self._open)
+        left.sort(key=lambda item: order.get(self.names[item.uid], 0.0))
+        for item in left:
+            packing.put_all([item], self._open)
         for bin_ in packing.bins:
             owner = self.units.get(bin_.name, ("", None))[0] or self.fresh[bin_.name][0]
             for placement in bin_.placed:

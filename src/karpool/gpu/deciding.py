@@ -45,9 +45,10 @@ class Deciding:
         return self.world.demand.get(name)
 
     def waiting(self, name: str) -> list[Item]:
-        """Live items of a record's key, not yet committed, in the order of service."""
+        """Live items of a record's key that could start, not yet committed, in the order of service."""
         demand = self.demand(name)
-        return [] if demand is None else [item for item in demand.items if item.uid in self.items]
+        items = () if demand is None else demand.items
+        return [item for item in items if item.uid in self.items and self.is_whole(item)]
 
     def is_whole(self, item: Item) -> bool:
         """Whether enough of its gang is here to start it; later members follow those that run."""

@@ -5,7 +5,7 @@ rung of a ladder is turned into idle devices and asked the allocator's own filte
 rungs that refuse are left out, and when none is left the refusal is the answer. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 
 from karpool.gpu.allocator import Settings as AllocatorSettings
@@ -40,21 +40,29 @@ def template_devices(brings: Yield, pool: str, mode: str = "") -> list[Device]:
     ]
 
 
+Answers = MutableMapping[tuple[GpuRequest, Yield], Refusal | None]
+
+
 def feasible(
-    item: Item, rungs: Sequence[Rung], settings: AllocatorSettings | None = None
+    item: Item,
+    rungs: Sequence[Rung],
+    settings: AllocatorSettings | None = None,
+    answers: Answers | None = None,
 ) -> tuple[Rung, ...] | Refusal:
     """The rungs that could serve this item, in order; or why none can.
 
     Where the node affinity leads is the ladder's business; it is not asked again here.
+    `answers` remembers, for a caller that asks the same every few seconds.
     """
-    request = replace(item.request, node_terms=None, preferred=(), gang=None, cpu_milli=0, memory_bytes=0)
+    request = replace(item.request, uid="", namespace="", name="", workload="", priority=0)
+    request = replace(request, node_terms=None, preferred=(), gang=None)
     kept: list[Rung] = []
     refusal: Refusal | None = None
-    answers: dict[Yield, Refusal | None] = {}
+    known: Answers = {} if answers is None else answers
     for rung in rungs:
-        if rung.brings not in answers:
-            answers[rung.brings] = _refused(request, item.request, rung.brings, settings)
-        answer = answers[rung.brings]
+        if (request, rung.brings) not in known:
+            known[request, rung.brings] = _refused(request, rung.brings, settings)
+        answer = known[request, rung.brings]
         if answer is None:
             kept.append(rung)
         else:
@@ -69,12 +77,11 @@ def feasible(
     return refusal
 
 
-def _refused(
-    request: GpuRequest, whole: GpuRequest, brings: Yield, settings: AllocatorSettings | None
-) -> Refusal | None:
-    if whole.cpu_milli > brings.cpu_milli or whole.memory_bytes > brings.memory_bytes:
+def _refused(request: GpuRequest, brings: Yield, settings: AllocatorSettings | None) -> Refusal | None:
+    if request.cpu_milli > brings.cpu_milli or request.memory_bytes > brings.memory_bytes:
         return Refusal(Code.NO_GPU_AFTER_FILTER, "no node with the GPU has the pod's CPU and memory")
-    return fits_template(request, template_devices(brings, request.pool), settings)
+    alone = replace(request, cpu_milli=0, memory_bytes=0)
+    return fits_template(alone, template_devices(brings, request.pool), settings)
 
 
 def could_use(request: GpuRequest, device: Device) -> bool:

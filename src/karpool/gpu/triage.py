@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from karpool.gpu.allocation import Allocation
 from karpool.gpu.allocator import Allocator, known_charge
 from karpool.gpu.demand import Demand, Item, Rung, by_key, size
-from karpool.gpu.feasibility import feasible
+from karpool.gpu.feasibility import Answers, feasible
 from karpool.gpu.quantity import by_service, signature
 from karpool.gpu.refusals import Code, Refusal
 from karpool.gpu.world import Explanation, Tell
@@ -39,6 +39,7 @@ def triage(
     until: float,
     reserved_nodes: Collection[str] = (),
     gangs_running: Mapping[str, int] | None = None,
+    answers: Answers | None = None,
 ) -> Triage:
     """`until` is when reservations for those served now lapse. Items with a hold stay demand."""
     found = Triage()
@@ -59,7 +60,7 @@ def triage(
                 known[alike] = answer
         else:
             found.served.extend(zip(group, answer, strict=True))
-    _weigh(failed, allocator, ladders, found)
+    _weigh(failed, allocator, ladders, found, answers)
     return found
 
 
@@ -103,14 +104,16 @@ def _serve(
     return served
 
 
-def _weigh(failed: Sequence[Item], allocator: Allocator, ladders: Ladders, found: Triage) -> None:
+def _weigh(
+    failed: Sequence[Item], allocator: Allocator, ladders: Ladders, found: Triage, answers: Answers | None
+) -> None:
     """Could a new node help, and would quota let it? Demand is counted as it is accepted."""
     counted = []
     accepted: list[Item] = []
     rungs: dict[str, tuple[Rung, ...]] = {}
     for key, items in by_key(failed).items():
         largest = max(items, key=size)  # amounts of one key differ by less than they are rounded
-        answer = feasible(largest, ladders(largest))
+        answer = feasible(largest, ladders(largest), allocator.settings, answers)
         for item in items:
             refusal = found.refusals.get(item.uid)
             if refusal is not None and refusal.code in (*_BAD, Code.QUOTA_EXCEEDED, Code.NOT_RECOVERED):

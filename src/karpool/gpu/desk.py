@@ -1,0 +1,215 @@
+"""What the controller keeps in its head: the allocator, holds, and what it has just tried.
+
+All of it is rebuilt from what is seen; losing it costs a repetition, never a device.
+`look` takes what was seen and brings the allocator up to date, serves whom it can, and
+gives the world for a step. No I/O, no clock.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpool.gpu.allocation import Allocation
+from karpool.gpu.allocator import Allocator
+from karpool.gpu.allocator import Settings as AllocatorSettings
+from karpool.gpu.demand import Item, Yield
+from karpool.gpu.devices import Device
+from karpool.gpu.record import Record
+from karpool.gpu.refusals import Refusal
+from karpool.gpu.request import GpuRequest
+from karpool.gpu.triage import Ladders, Triage, triage
+from karpool.gpu.world import Held, Hold, NodeView, Settings, World
+from karpool.provisioning.placeholders import Placeholder
+from karpool.provisioning.stages import Progress
+
+_ANSWERS_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker pod that could be read. It waits unless it has a node, goes, or is nominated."""
+
+    item: Item
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    leaving: bool = False
+    nominated: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.item.uid
+
+    @property
+    def waits(self) -> bool:
+        return not (self.node or self.leaving or self.nominated)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as seen: its devices, and its room for all workers together."""
+
+    name: str
+    ready: bool = False
+    going: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as the watches show it at one moment."""
+
+    now: float
+    workers: tuple[Worker, ...] = ()
+    records: Mapping[str, Record] = field(default_factory=dict)
+    placeholders: tuple[Placeholder, ...] = ()
+    claims: Mapping[str, Progress] = field(default_factory=dict)
+    nodes: tuple[NodeFacts, ...] = ()
+    resting: Mapping[str, float] = field(default_factory=dict)
+
+
+class Desk:
+    def __init__(self, settings: Settings, allocator: AllocatorSettings | None = None) -> None:
+        self.settings = settings
+        self.allocator = Allocator(allocator)
+        self.attempted: set[tuple[str, str, int]] = set()
+        self.refused: dict[tuple[str, int, int], str] = {}
+        self.deletes: dict[str, tuple[float, int]] = {}
+        self._devices: dict[str, Device] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._answers: dict[tuple[GpuRequest, Yield], Refusal | None] = {}
+
+    def look(self, view: View, ladders: Ladders) -> tuple[Triage, World]:
+        self._sync_nodes(view.nodes)
+        self._sync_workers(view.workers)
+        self._forget(view)
+        running = _running(view.workers, self.allocator)
+        waiting = [
+            worker.item
+            for worker in view.workers
+            if worker.waits and worker.uid not in self.allocator.ledger.committed
+        ]
+        found = triage(
+            waiting,
+            self.allocator,
+            ladders,
+            now=view.now,
+            until=view.now + self.settings.hold,
+            reserved_nodes=reserved_nodes(view),
+            gangs_running=running,
+            answers=self._answers,
+        )
+        return found, self._world(view, found, running)
+
+    def _world(self, view: View, found: Triage, running: Mapping[str, int]) -> World:
+        served = {item.uid for item, _ in found.served}
+        return World(
+            now=view.now,
+            demand=found.demand,
+            records=view.records,
+            placeholders=view.placeholders,
+            claims=view.claims,
+            nodes={node.name: self._node(node) for node in view.nodes},
+            holds={
+                uid: Held(uid, entry.node, tuple(each.device for each in entry.taken), entry.until)
+                for uid, entry in self.allocator.ledger.assumed.items()
+                if uid not in served and entry.until is not None
+            },
+            committed=frozenset(self.allocator.ledger.committed),
+            attempted=frozenset(self.attempted),
+            refused=dict(self.refused),
+            deletes=dict(self.deletes),
+            resting=view.resting,
+            gangs_running=running,
+        )
+
+    def _node(self, node: NodeFacts) -> NodeView:
+        taken = self.allocator.ledger.load_of(node.name)
+        return NodeView(
+            node.name,
+            ready=node.ready,
+            going=node.going,
+            devices=tuple(
+                replace(device, available=self.allocator.free(device.name)) for device in node.devices
+            ),
+            cpu_milli=node.cpu_milli - taken.cpu_milli,
+            memory_bytes=node.memory_bytes - taken.memory_bytes,
+        )
+
+    # What is seen
+
+    def _sync_nodes(self, nodes: Iterable[NodeFacts]) -> None:
+        """Nothing new goes to a node that goes: its devices are no longer running for the allocator."""
+        seen: dict[str, Device] = {}
+        facts = {node.name: node for node in nodes}
+        for node in facts.values():
+            for device in node.devices:
+                seen[device.name] = replace(device, phase="Destroying") if node.going else device
+        for name in self._devices.keys() - seen.keys():
+            self.allocator.remove_device(name)
+        for name, device in seen.items():
+            if self._devices.get(name) != device:
+                self.allocator.put_device(device)
+        for node in facts.values():
+            if self._nodes.get(node.name) != node:
+                self.allocator.put_node(
+                    node.name, node.labels, cpu_milli=node.cpu_milli, memory_bytes=node.memory_bytes
+                )
+        self._devices, self._nodes = seen, facts
+
+    def _sync_workers(self, workers: Sequence[Worker]) -> None:
+        """Pods are authoritative: a bound pod with devices has them, and who is gone has nothing."""
+        ledger = self.allocator.ledger
+        alive = {worker.uid for worker in workers}
+        for worker in workers:
+            if worker.node and worker.devices and worker.uid not in ledger.committed:
+                self.allocator.restore(worker.item.request, worker.devices, worker.node)
+        for uid in [*ledger.committed, *ledger.assumed]:
+            if uid not in alive:
+                self.allocator.release(uid)
+        self.allocator.open()
+
+    def _forget(self, view: View) -> None:
+        if len(self._answers) > _ANSWERS_KEPT:
+            self._answers.clear()
+        pods = {pod.uid for pod in view.placeholders}
+        self.deletes = {uid: tried for uid, tried in self.deletes.items() if uid in pods}
+        uids = {record.uid for record in view.records.values()}
+        self.attempted = {each for each in self.attempted if each[1] in uids}
+        epochs = {record.name: record.epoch for record in view.records.values()}
+        self.refused = {key: why for key, why in self.refused.items() if epochs.get(key[0]) == key[1]}
+
+    # What is done
+
+    def hold(self, hold: Hold, now: float) -> Allocation | Refusal:
+        return self.allocator.hold(hold.item.request, hold.devices, now, hold.expires)
+
+    def drop(self, uid: str) -> None:
+        """Give back a hold; what is committed stays."""
+        self.allocator.ledger.forget(uid)
+
+    def deleted(self, uid: str, now: float) -> None:
+        self.deletes[uid] = (now, self.deletes.get(uid, (0.0, 0))[1] + 1)
+
+
+def reserved_nodes(view: View) -> frozenset[str]:
+    """Nodes that came, or are coming, for a scale-up that is not done with them."""
+    claims = {pod.claim for pod in view.placeholders}
+    nodes = {pod.node for pod in view.placeholders}
+    for record in view.records.values():
+        for unit in record.active_units:
+            claims.add(unit.claim)
+            nodes.add(unit.node)
+    nodes |= {view.claims[claim].node for claim in claims if claim in view.claims}
+    return frozenset(nodes - {""})
+
+
+def _running(workers: Sequence[Worker], allocator: Allocator) -> dict[str, int]:
+    """How many members of each gang have devices."""
+    running: dict[str, int] = {}
+    for worker in workers:
+        gang = worker.item.request.gang
+        if gang is not None and worker.uid in allocator.ledger.committed:
+            running[gang.group] = running.get(gang.group, 0) + 1
+    return running
