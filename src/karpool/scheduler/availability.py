@@ -25,7 +25,6 @@ from karpool.scheduler.ledger import Freed, Ledger
 from karpool.scheduler.merging import ACCURATE, GENERAL, merge
 from karpool.scheduler.settings import Settings
 from karpool.wire.asking import Asked, ask_component_sets, ask_replicas
-from karpool.wire.request import AssumedWorkload
 
 _REMEMBERED = 20_000  # last answers
 _ANYTHING = ask_replicas(None)
@@ -123,17 +122,15 @@ class Availabilities:
 
     def _by_summary(self, binding: Binding, cluster: MemberCluster, for_sets: bool) -> Part:
         models = self._settings.resource_models
-        assumed: Sequence[AssumedWorkload] = ()
-        if self._ledger is not None:
-            assumed = self._ledger.uncounted(cluster.name)
+        promised = self._ledger.charged(cluster.name) if self._ledger is not None else None
+        assumed = promised or ()
         if for_sets:
             value = summary_estimate.sets(cluster.summary, binding.components, assumed, models=models)
         else:
             value = summary_estimate.replicas(cluster.summary, binding.requirements, assumed, models=models)
-        if not assumed:
+        if promised is None:
             return Part(GENERAL, value)
-        pods = sum(each.replicas for workload in assumed for each in workload.components)
-        return Part(GENERAL, value, f"after {pods} promised")
+        return Part(GENERAL, value, f"after {promised.pods} promised")
 
     async def _replied(self, cluster: MemberCluster, asked: Asked, about: str = "") -> Reply:
         """The estimator's reply; what it says has arrived is in the ledger then."""

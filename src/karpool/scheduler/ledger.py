@@ -22,6 +22,7 @@ from karpool.scheduler.promise import Amounts, Increment, Lifetime, Promise, Wan
 from karpool.scheduler.promise_record import Recorded
 from karpool.scheduler.promises_by_cluster import PromisesByCluster
 from karpool.scheduler.shares import desired_of, wanted_of
+from karpool.scheduler.summary_estimate import Promised
 from karpool.wire.request import Arrived, AssumedWorkload
 
 
@@ -240,6 +241,10 @@ class Ledger:
     def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
         return self._index.uncounted(cluster)
+
+    def charged(self, cluster: str) -> Promised | None:
+        """The same in sums, for use at once; None when there is nothing."""
+        return self._index.charged(cluster)
 
     # Inside: books
 

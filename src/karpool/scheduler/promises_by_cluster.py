@@ -14,6 +14,7 @@ from karpool.model.karmada.binding import BindingKey
 from karpool.model.karmada.replica_requirements import NO_SHAPE, Component, ReplicaRequirements
 from karpool.model.shape import PodShape
 from karpool.scheduler.promise import Lifetime, Promise
+from karpool.scheduler.summary_estimate import Promised
 from karpool.wire.request import AssumedWorkload
 
 _Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
@@ -31,7 +32,7 @@ class _Sums:
     def __init__(self) -> None:
         self._sums: dict[PodShape, _Sum] = {}
         self._charges: dict[BindingKey, _Charge] = {}
-        self._assumed: tuple[AssumedWorkload, ...] | None = ()
+        self.promised = Promised()
 
     def charge(self, promise: Promise, amounts: tuple[int, ...]) -> None:
         charge = (promise.wanted.requirements, amounts)
@@ -48,12 +49,9 @@ class _Sums:
             self._add(*charge, sign=-1)
 
     def assumed(self) -> tuple[AssumedWorkload, ...]:
-        if self._assumed is None:
-            self._assumed = tuple(
-                AssumedWorkload("", (Component("", each.replicas, each.wanted),))
-                for each in self._sums.values()
-            )
-        return self._assumed
+        return tuple(
+            AssumedWorkload("", (Component("", each.replicas, each.wanted),)) for each in self._sums.values()
+        )
 
     def _add(
         self, wanted: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
@@ -67,7 +65,7 @@ class _Sums:
                 held.replicas += sign * replicas
                 if not held.replicas:
                     del self._sums[shape]
-                self._assumed = None
+                self.promised.add(shape.requests, sign * replicas)
 
 
 class PromisesByCluster:
@@ -157,6 +155,11 @@ class PromisesByCluster:
         """What to take off the cluster's summary, replicas with the same needs added up."""
         sums = self._sums.get(cluster)
         return () if sums is None else sums.assumed()
+
+    def charged(self, cluster: str) -> Promised | None:
+        """The same in sums, which change along with what is promised: for use at once."""
+        sums = self._sums.get(cluster)
+        return None if sums is None else sums.promised
 
     # Time
 

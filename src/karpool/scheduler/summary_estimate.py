@@ -7,7 +7,6 @@ else in whole ones.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from karpool.model import resources
 from karpool.model.karmada.cluster import Summary
@@ -23,7 +22,7 @@ _Parts = list[tuple[Requests, int]]
 def replicas(
     summary: Summary | None,
     requirements: ReplicaRequirements | None,
-    assumed: Sequence[AssumedWorkload] = (),
+    assumed: "Assumed" = (),
     *,
     models: bool = True,
 ) -> int:
@@ -48,7 +47,7 @@ def replicas(
 def sets(
     summary: Summary | None,
     components: Sequence[Component],
-    assumed: Sequence[AssumedWorkload] = (),
+    assumed: "Assumed" = (),
     *,
     models: bool = True,
 ) -> int:
@@ -70,35 +69,59 @@ def sets(
     return _filled(summary, promised).place_sets(parts, bound)
 
 
-class _Promised(NamedTuple):
-    """What is not there any more: in sums, and as the groups that take up nodes."""
+class Promised:
+    """What is not there any more: in sums, and as the groups that take up nodes. Kept by who promises."""
 
-    taken: Resources
-    groups: list[_Parts]
+    __slots__ = ("_alike", "_groups", "taken")
+
+    def __init__(self) -> None:
+        self.taken: Resources = {}
+        self._alike: dict[Requests, int] = {}  # workloads of one template fill nodes alike
+        self._groups: list[_Parts] = []
+
+    def add(self, requests: Requests, replicas: int) -> None:
+        """So many replicas of one template more; fewer with a negative number."""
+        taken = self.taken
+        for name, units in requests:
+            taken[name] = taken.get(name, 0) + units * replicas
+        taken[PODS] = taken.get(PODS, 0) + replicas
+        left = self._alike.get(requests, 0) + replicas
+        if left:
+            self._alike[requests] = left
+        else:
+            self._alike.pop(requests, None)
+
+    def add_group(self, parts: _Parts) -> None:
+        """Components that stand or fall together."""
+        resources.add(self.taken, _together(parts))
+        resources.add(self.taken, {PODS: sum(count for _, count in parts)})
+        self._groups.append(parts)
+
+    @property
+    def pods(self) -> int:
+        return self.taken.get(PODS, 0)
+
+    def groups(self) -> list[_Parts]:
+        return [*([each] for each in self._alike.items()), *self._groups]
 
 
-_NOTHING = _Promised({}, [])
+Assumed = Sequence[AssumedWorkload] | Promised
+_NOTHING = Promised()
 
 
-def _promised(assumed: Sequence[AssumedWorkload]) -> _Promised:
-    """Workloads of one template that ask for the same are one group, for they fill nodes alike."""
+def _promised(assumed: Assumed) -> Promised:
+    if isinstance(assumed, Promised):
+        return assumed
     if not assumed:
         return _NOTHING
-    alike: dict[Requests, int] = {}
-    groups: list[_Parts] = []
+    found = Promised()
     for workload in assumed:
         parts = _parts(workload.components)
         if len(parts) == 1:
-            requests, count = parts[0]
-            alike[requests] = alike.get(requests, 0) + count
+            found.add(*parts[0])
         elif parts:
-            groups.append(parts)
-    groups = [[each] for each in alike.items()] + groups
-    taken: Resources = {}
-    for group in groups:
-        resources.add(taken, _together(group))
-        resources.add(taken, {PODS: sum(count for _, count in group)})
-    return _Promised(taken, groups)
+            found.add_group(parts)
+    return found
 
 
 def _by_sums(summary: Summary, taken: Resources, needs: Iterable[tuple[str, int]]) -> int:
@@ -109,15 +132,15 @@ def _by_sums(summary: Summary, taken: Resources, needs: Iterable[tuple[str, int]
     return least
 
 
-def _on_nodes(summary: Summary, needs: Requests, promised: _Promised) -> int:
-    if not promised.groups:
+def _on_nodes(summary: Summary, needs: Requests, promised: Promised) -> int:
+    if not promised.pods:
         return _untouched(summary, needs)
     return _filled(summary, promised).count(needs)
 
 
-def _filled(summary: Summary, promised: _Promised) -> VirtualNodes:
+def _filled(summary: Summary, promised: Promised) -> VirtualNodes:
     nodes = _nodes(summary).copy()
-    for group in promised.groups:
+    for group in promised.groups():
         nodes.place(group)
     return nodes
 
