@@ -1,0 +1,18 @@
+"""`karpool get`: what controllers hold, read back from the API server."""
+
+import click
+
+from karpool.cli.lazy import LazyGroup, Table
+
+_COMMANDS: Table = {
+    "promises": (
+        "karpool.cli.get_promises",
+        "promises",
+        "Room that is given away and not taken yet.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, table=_COMMANDS)
+def get() -> None:
+    """Show what controllers hold, as the API server has it."""
