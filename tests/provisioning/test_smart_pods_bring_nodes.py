@@ -11,13 +11,14 @@ from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
 from karpool.model.node import INSTANCE_TYPE
 from karpool.model.pod import Pod
 from karpool.model.requirements import ValueSet
-from karpool.provisioning.ask import Candidate, unit
+from karpool.provisioning.ask import Candidate, Purpose, unit
 from karpool.provisioning.backends import Requested
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.groundwork import prepare
 from karpool.provisioning.placeholders import Outlook, Placeholder
 from karpool.provisioning.readiness import Lack, readiness
 from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.provisioning.smart_pod_manager import SmartPods
 from karpool.provisioning.stages import Ending
 from karpool.provisioning.stages import Stage as ClaimStage
 from tests.fleet.karpenter.acting import GIB, Stage, pod
@@ -422,5 +423,31 @@ def test_candidates_that_contradict_the_ask_make_nothing() -> None:
         with pytest.raises(Invalid, match="negative"):
             unit({"cpu": -1})
         assert Candidate().constraints == {}
+
+    play(story)
+
+
+def test_controllers_that_share_a_namespace_do_not_see_each_others_pods() -> None:
+    async def story(stage: Stage, desk: Desk) -> None:
+        move = replacement("small")
+        await desk.pods.request(ask(), ACCELERATED)
+        await desk.pods.request(move, move.candidates[0])
+        await _placeholders(stage, desk, 2)
+        scaler = SmartPods(desk.client, SETTINGS, desk.monitor, Purpose.SCALE_UP)
+        async with followed(desk.client, scaler.watches):
+            assert [each.request for each in scaler.placeholders()] == ["scaleup-1"]
+
+    play(story)
+
+
+def test_several_pods_of_one_claim_are_known_together() -> None:
+    async def story(stage: Stage, desk: Desk) -> None:
+        await stage.pool("general", types=("large",))
+        wanted = replacement("large", units=3)
+        await desk.pods.request(wanted, wanted.candidates[0])
+        await desk.reached(stage, Outlook.COMING, count=3, seconds=30)
+        (claim,) = await stage.claims()
+        assert {each.index for each in desk.pods.of_claim(claim.name)} == {0, 1, 2}
+        assert [each.request for each in desk.pods.of("move-1")] == ["move-1"] * 3
 
     play(story)

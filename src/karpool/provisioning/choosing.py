@@ -2,6 +2,7 @@
 
 from karpool.kube.client import Client
 from karpool.model.errors import Invalid
+from karpool.provisioning.ask import Purpose
 from karpool.provisioning.backends import Backend
 from karpool.provisioning.capacity_buffers import KIND as BUFFER
 from karpool.provisioning.capacity_buffers import CapacityBuffers
@@ -16,10 +17,16 @@ BACKENDS = (SmartPods.name, CapacityBuffers.name, ProvisioningRequests.name)
 _KINDS = {CapacityBuffers.name: BUFFER, ProvisioningRequests.name: REQUEST}
 
 
-async def backend(name: str, client: Client, settings: SmartPodSettings, monitor: ClaimMonitor) -> Backend:
+async def backend(
+    name: str,
+    client: Client,
+    settings: SmartPodSettings,
+    monitor: ClaimMonitor,
+    purpose: Purpose | None = None,
+) -> Backend:
     """Raises Invalid for a name that does not exist, or whose API the cluster does not serve."""
     if name == SmartPods.name:
-        return SmartPods(client, settings, monitor)
+        return SmartPods(client, settings, monitor, purpose)
     if name not in _KINDS:
         raise Invalid("backend", name, f"must be one of {', '.join(BACKENDS)}")
     resource = await served(client, _KINDS[name])
@@ -27,5 +34,5 @@ async def backend(name: str, client: Client, settings: SmartPodSettings, monitor
         hint = f"the cluster serves no {_KINDS[name]} of {GROUP}; install it, or use {SmartPods.name}"
         raise Invalid("backend", name, hint)
     if name == CapacityBuffers.name:
-        return CapacityBuffers(client, settings, resource)
-    return ProvisioningRequests(client, settings, resource)
+        return CapacityBuffers(client, settings, resource, purpose)
+    return ProvisioningRequests(client, settings, resource, purpose)

@@ -5,6 +5,7 @@ objects give the same placeholders. Only what carries our labels *and* the name 
 follows from them is one, so nothing else can ever be withdrawn.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +20,9 @@ CANDIDATE = f"{DOMAIN}/candidate"
 DEADLINE = f"{DOMAIN}/deadline"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 KARPOOL = "karpool"
+
+DELETE_RETRY_SECONDS = 5.0
+DELETE_RETRY_LONGEST_SECONDS = 60.0
 
 
 class Outlook(StrEnum):
@@ -53,3 +57,48 @@ class Placeholder:
         """From creation, bound or not: `activeDeadlineSeconds` counts only once a kubelet has it."""
         ends = self.created + maximum_age
         return now >= (ends if self.deadline is None else min(ends, self.deadline))
+
+
+class Leftover(StrEnum):
+    """Why a placeholder has to go, whatever its request says."""
+
+    ENDED = "Ended"
+    OVERDUE = "Overdue"
+    OLD_EPOCH = "OldEpoch"
+    ORPHAN = "Orphan"
+
+
+def leftovers(
+    placeholders: Iterable[Placeholder],
+    epochs: Mapping[str, int],
+    now: float,
+    *,
+    maximum_age: float,
+    orphan_grace: float,
+) -> Iterator[tuple[Placeholder, Leftover]]:
+    """Those that no live request stands for. `epochs`: the present epoch of every request that lives.
+
+    A newer epoch than the request's is no leftover: the reader of the request is behind.
+    """
+    for each in placeholders:
+        epoch = epochs.get(each.request)
+        if each.outlook is Outlook.ENDED:
+            yield each, Leftover.ENDED
+        elif each.is_overdue(now, maximum_age):
+            yield each, Leftover.OVERDUE
+        elif epoch is not None and each.epoch < epoch:
+            yield each, Leftover.OLD_EPOCH
+        elif epoch is None and now - each.created >= orphan_grace:
+            yield each, Leftover.ORPHAN
+
+
+def delete_again_at(placeholder: Placeholder, tries: int, last: float | None) -> float:
+    """When a deletion that was tried `tries` times, last at `last`, may be tried (again).
+
+    Whoever was restarted has no tries, but sees from the object that a deletion was asked for.
+    """
+    moments = [at for at in (last, placeholder.deleting_since) if at is not None]
+    if not moments:
+        return float("-inf")
+    wait = DELETE_RETRY_SECONDS * 2.0 ** (min(max(tries, 1), 10) - 1)
+    return max(moments) + min(DELETE_RETRY_LONGEST_SECONDS, wait)

@@ -12,6 +12,7 @@ from typing import Any
 from karpool.kube.client import Client
 from karpool.kube.resource import Resource
 from karpool.model.meta import Condition
+from karpool.provisioning.ask import Purpose
 from karpool.provisioning.placeholders import Outlook
 from karpool.provisioning.smart_pod import SmartPodSettings
 from karpool.provisioning.templated import Templated, is_true, message_of
@@ -30,11 +31,12 @@ class ProvisioningRequests(Templated):
         client: Client,
         settings: SmartPodSettings,
         resource: Resource,
+        purpose: Purpose | None = None,
         *,
         class_name: str = ATOMIC,
         valid_seconds: int = 960,
     ) -> None:
-        super().__init__(client, settings, resource)
+        super().__init__(client, settings, resource, purpose)
         self._class = class_name
         self._valid = valid_seconds
 

@@ -261,6 +261,11 @@ def _is_device(name: str) -> bool:
 # Reading
 
 
+def selector(purpose: Purpose | None) -> str:
+    """Placeholders of one purpose, or of all: several controllers may share a namespace."""
+    return SELECTOR if purpose is None else f"{SELECTOR},{TRIGGER_TYPE}={purpose.value}"
+
+
 def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
     """None unless the pod is one of ours. Its claim and an autoscaler's words are added by the caller."""
     found = identified(PODS, pod, namespace)

@@ -14,12 +14,12 @@ from karpool.kube.clock import rfc3339
 from karpool.kube.resource import EVENTS, PODS, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.pod import Pod
-from karpool.provisioning.ask import Ask, Candidate
+from karpool.provisioning.ask import Ask, Candidate, Purpose
 from karpool.provisioning.backends import Requested
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders import Outlook, Placeholder
 from karpool.provisioning.pod_words import PodWords
-from karpool.provisioning.smart_pod import SELECTOR, SmartPodSettings, placeholder_of, smart_pod
+from karpool.provisioning.smart_pod import SmartPodSettings, placeholder_of, selector, smart_pod
 from karpool.provisioning.stock_outs import Event
 from karpool.provisioning.writing import Made, Outcome, create_missing, delete_own, request_all
 
@@ -27,11 +27,21 @@ UNSCHEDULABLE = "Unschedulable"
 
 
 class SmartPods:
-    """`watches` keep it informed; until they are synced it knows of nothing."""
+    """`watches` keep it informed; until they are synced it knows of nothing.
+
+    With a `purpose` it sees, and can withdraw, only smart pods that stand for that purpose.
+    """
 
     name = "smart-pod"
 
-    def __init__(self, client: Client, settings: SmartPodSettings, monitor: ClaimMonitor) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: SmartPodSettings,
+        monitor: ClaimMonitor,
+        purpose: Purpose | None = None,
+    ) -> None:
+        self.purpose = purpose
         self.settings = settings
         self.monitor = monitor
         self.words = PodWords()
@@ -40,7 +50,7 @@ class SmartPods:
 
     @cached_property
     def watches(self) -> Sequence[Watched[Any]]:
-        own = Selection(namespace=self.settings.namespace, label_selector=SELECTOR)
+        own = Selection(namespace=self.settings.namespace, label_selector=selector(self.purpose))
         said = Selection(namespace=self.settings.namespace)
         return (
             Watched(PODS, Pod, ObjectSink(self.put_pod, self.drop_pod), own),
@@ -49,7 +59,7 @@ class SmartPods:
 
     def put_pod(self, key: Key, pod: Pod) -> None:
         found = placeholder_of(pod, self.settings.namespace)
-        if found is None:
+        if found is None or self.purpose not in (None, found.purpose):
             self._known.pop(key, None)
         else:
             self._known[key] = found
@@ -63,6 +73,10 @@ class SmartPods:
     def of(self, request: str) -> Sequence[Placeholder]:
         """Those of one request, of any epoch."""
         return [self._told(each) for each in self._known.values() if each.request == request]
+
+    def of_claim(self, claim: str) -> Sequence[Placeholder]:
+        """Those that will run, or run, on one claim's node; several may share it."""
+        return [each for each in self.placeholders() if each.claim == claim]
 
     def _told(self, found: Placeholder) -> Placeholder:
         """With the claim, and what the autoscaler said; what a pod is bound to is certain."""

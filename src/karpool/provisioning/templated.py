@@ -15,10 +15,10 @@ from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.resource import Key, Resource, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.meta import Condition, Wire, WireObject
-from karpool.provisioning.ask import Ask, Candidate
+from karpool.provisioning.ask import Ask, Candidate, Purpose
 from karpool.provisioning.backends import Requested
 from karpool.provisioning.placeholders import Outlook, Placeholder
-from karpool.provisioning.smart_pod import SELECTOR, SmartPodSettings, identified, smart_pod
+from karpool.provisioning.smart_pod import SmartPodSettings, identified, selector, smart_pod
 from karpool.provisioning.writing import Outcome, create_missing, delete_own, request_all
 
 GROUP = "autoscaling.x-k8s.io"
@@ -39,7 +39,14 @@ class Templated:
 
     name = ""
 
-    def __init__(self, client: Client, settings: SmartPodSettings, resource: Resource) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: SmartPodSettings,
+        resource: Resource,
+        purpose: Purpose | None = None,
+    ) -> None:
+        self.purpose = purpose
         self.settings = settings
         self.resource = resource
         self._client = client
@@ -47,7 +54,7 @@ class Templated:
 
     @cached_property
     def watches(self) -> Sequence[Watched[Any]]:
-        own = Selection(namespace=self.settings.namespace, label_selector=SELECTOR)
+        own = Selection(namespace=self.settings.namespace, label_selector=selector(self.purpose))
         return (Watched(self.resource, Conditioned, ObjectSink(self.put, self.drop), own),)
 
     def spec(self, template: str) -> Object:
@@ -59,7 +66,7 @@ class Templated:
 
     def put(self, key: Key, obj: Conditioned) -> None:
         found = identified(self.resource, obj, self.settings.namespace)
-        if found is None:
+        if found is None or self.purpose not in (None, found.purpose):
             self._known.pop(key, None)
             return
         conditions = (obj.status.conditions if obj.status is not None else None) or ()

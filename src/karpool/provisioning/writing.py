@@ -15,11 +15,17 @@ from karpool.kube.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, Denied, NotFound, Rejected
 from karpool.kube.resource import Resource
 from karpool.provisioning.backends import Refused, Requested
-from karpool.provisioning.placeholders import EPOCH, INDEX, KARPOOL, MANAGED_BY, REQUEST, Placeholder
+from karpool.provisioning.placeholders import (
+    EPOCH,
+    INDEX,
+    KARPOOL,
+    MANAGED_BY,
+    REQUEST,
+    Placeholder,
+    delete_again_at,
+)
 
 CONCURRENT_WRITES = 32
-DELETE_RETRY_SECONDS = 5.0
-DELETE_RETRY_LONGEST_SECONDS = 60.0
 _PACED_MAX = 10_000
 _IDENTITY = (MANAGED_BY, REQUEST, EPOCH, INDEX)
 Object = Mapping[str, Any]
@@ -113,14 +119,11 @@ class DeletePace:
         self._tried: OrderedDict[str, tuple[int, float]] = OrderedDict()  # uid to tries and the last one
 
     def is_due(self, placeholder: Placeholder, now: float) -> bool:
-        tries, last = self._tried.get(placeholder.uid, (0, float("-inf")))
-        # Who was restarted sees from the object that a deletion was asked for not long ago.
-        asked = max(last, placeholder.deleting_since if placeholder.deleting_since is not None else last)
-        return now - asked >= self._wait(tries)
+        return now >= self.next_at(placeholder)
 
     def next_at(self, placeholder: Placeholder) -> float:
-        tries, last = self._tried.get(placeholder.uid, (0, float("-inf")))
-        return max(last, placeholder.deleting_since or float("-inf")) + self._wait(tries)
+        tries, last = self._tried.get(placeholder.uid, (0, None))
+        return delete_again_at(placeholder, tries, last)
 
     def tried(self, placeholder: Placeholder, now: float) -> None:
         tries, _ = self._tried.pop(placeholder.uid, (0, 0.0))
@@ -130,7 +133,3 @@ class DeletePace:
 
     def tries(self, uid: str) -> int:
         return self._tried.get(uid, (0, 0.0))[0]
-
-    @staticmethod
-    def _wait(tries: int) -> float:
-        return min(DELETE_RETRY_LONGEST_SECONDS, DELETE_RETRY_SECONDS * 2.0 ** max(0, min(tries, 10) - 1))
