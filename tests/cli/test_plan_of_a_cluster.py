@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from karpool.cli.main import run
+from karpool.kube.clock import RealClock, rfc3339
 from tests.consolidation.cluster_objects import flat, node, pod, pool
 
 LARGE, XLARGE = 0.096, 0.192
@@ -158,6 +159,51 @@ def test_the_switch_stops_everything_and_says_so(plan):
 
     assert out.startswith("STOPPED: ")
     assert "nothing to move" in out
+
+
+def refused(claim, at):
+    """Karpenter's event about a claim that could not be launched."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "NodeClaim", "name": claim},
+        "reason": "InsufficientCapacityError",
+        "message": "no capacity",
+        "lastTimestamp": at,
+    }
+
+
+def waiting_claim(name, type_):
+    requirements = [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [type_]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]
+    labels = {"karpenter.sh/nodepool": "general"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"requirements": requirements},
+    }
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "bought"), [(1, ["m5.xlarge"]), (60, ["m5.large"])], ids=["just now", "long ago"]
+)
+def test_no_replacement_is_planned_into_a_stock_out(as_json, minutes_ago, bought):
+    at = rfc3339(RealClock().now() - 60 * minutes_ago)
+    objects = (
+        pool(),
+        node("a", "m5.2xlarge"),
+        [pod(f"a-{number}", "a", cpu="200m") for number in range(3)],
+        waiting_claim("general-x", "m5.large"),
+        refused("general-x", at),
+    )
+
+    found = as_json(*objects)
+
+    assert [each["options"][0]["instance_type"] for each in found["moves"][0]["new_nodes"]] == bought
 
 
 @pytest.mark.parametrize("form", ["table", "wide", "yaml", "html"])

@@ -18,6 +18,7 @@ from karpool.consolidation.plan_file import COMPARISON, KIND, SavedPlan, to_docu
 from karpool.consolidation.planning import make_plan
 from karpool.consolidation.policy import LARGEST_K, PolicyName
 from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import RealClock
 from karpool.provisioning.market import Market
@@ -81,11 +82,11 @@ def planned(seen: Seen, settings: PlanSettings) -> Plan:
 
 
 async def see(cluster: ClusterOptions, flags: PlanFlags) -> Seen:
-    observed = Observed(Market(region=flags.region))
-    loaded = await load_cluster(cluster, observed.watches)
+    observed, stock = Observed(Market(region=flags.region)), Stock()
+    loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
     view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
-    return Seen(view, now, cluster_name(cluster))
+    return Seen(stock.seen_in(view, now), now, cluster_name(cluster))
 
 
 def render(found: Sequence[Alternative], flags: PlanFlags, cluster: str, output: str) -> str:

@@ -1,0 +1,54 @@
+"""What cannot be bought at the moment, so that no replacement is planned into a stock-out.
+
+Learnt from Karpenter's events and from claims, as the estimator learns it; forgotten when
+a node of that kind arrives, or after a while. Feed it through `watches`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from karpool.consolidation.view import ClusterView
+from karpool.kube.resource import EVENTS, NODECLAIMS, Key, Selection
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.karpenter import NodeClaim
+from karpool.model.meta import condition
+from karpool.provisioning.failures import Failures
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, Event, StockEvents, moment, offer_of
+
+
+class Stock:
+    def __init__(self, failures: Failures | None = None) -> None:
+        self.failures = failures or Failures()
+        self._events = StockEvents(self.failures)
+
+    @cached_property
+    def watches(self) -> Sequence[Watched[Any]]:
+        refused = Selection(field_selector=f"reason={OUT_OF_STOCK}")
+        return (
+            Watched(NODECLAIMS, NodeClaim, ObjectSink(self.put_claim, _forget), optional=True),
+            Watched(EVENTS, Event, ObjectSink(self._events.put, _forget), refused, optional=True),
+        )
+
+    def put_claim(self, key: Key, claim: NodeClaim) -> None:
+        self._events.remember(claim)
+        registered = condition(claim.status.conditions, "Registered")
+        if registered is not None and registered.status == "True":
+            at = moment(registered.last_transition_time)
+            if at is not None:
+                self.failures.succeeded(claim.pool_name, offer_of(claim), at)
+
+    def seen_in(self, view: ClusterView, now: float) -> ClusterView:
+        """The view without what cannot be had: offerings, and pools that do not deliver at all."""
+        self._events.understand(now, view.pools)
+        stock = tuple(dict.fromkeys((*view.unavailable, *self.failures.stock_outs(now))))
+        dry = [name for name in view.pools if self.failures.of_pool(name, now) is not None]
+        if not dry and stock == tuple(view.unavailable):
+            return view
+        pools = {**view.pools, **{name: replace(view.pools[name], ready=False) for name in dry}}
+        return replace(view, unavailable=stock, pools=pools)
+
+
+def _forget(key: Key) -> None:
+    """A claim or an event that is gone says nothing more; what it said is remembered for a while."""
