@@ -10,6 +10,7 @@ is named.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +22,11 @@ from karpool.consolidation.world import Draft, NoWay, Saved, World
 from karpool.state.columns import Int64s
 
 UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
-GROUP = 5  # nodes that are looked at together
-# Beyond so many candidates one order is as good as three, and moves are not taken back again.
+GROUP = 6  # nodes that are looked at together
+# Beyond so many candidates moves are not taken back again, and beyond these, one order is as good as four.
+TINY = 24
 SMALL = 64
+SEVERAL_WAYS_MAX = 300
 GROUPS_MAX = 400  # groups looked at in one search
 GROUPS_SMALL = 60
 ROUNDS = 2
@@ -74,11 +77,8 @@ def search(world: World, timer: Timer) -> Found:
         found.drafts[:0] = together
         return found
     start = world.save()
-    found = _best_order(world, start, timer)
-    if len(rows) <= SMALL:
-        _improve(world, start, found, timer)
-        _see_what_is_left(world, found, timer)
-    else:
+    found = _best_way(world, start, timer)
+    if len(rows) > SMALL:
         _combine(world, found, timer)
     return found
 
@@ -96,31 +96,71 @@ def _see_what_is_left(world: World, found: Found, timer: Timer) -> None:
     found.not_looked_at = again.not_looked_at
 
 
-def _best_order(world: World, start: Saved, timer: Timer) -> Found:
-    """The best of several orders; the last one tried is in place."""
+def _best_way(world: World, start: Saved, timer: Timer) -> Found:
+    """The best of several ways to go through the candidates, and it is in place."""
     rows = world.open_candidates()
-    orders = list(_orders(world, rows)) if len(rows) <= SMALL else [_by_rank(world, rows)]
+    improves = len(rows) <= SMALL
     best: Found | None = None
-    chosen = last = 0
-    for number, order in enumerate(orders):
+    for number, way in enumerate(_ways(world, rows, timer)):
         if number:
             if timer.is_over:
                 break
             world.rewind(start)
-        found = _each_alone(world, order, timer)
+        found = way()
+        if improves and (number == 0 or len(rows) <= TINY):
+            _improve(world, start, found, timer)
+            _see_what_is_left(world, found, timer)
         if best is None or found.is_better_than(best):
-            best, chosen = found, number
-        last = number
+            best = found
     assert best is not None
-    if chosen != last:
-        world.rewind(start)
-        best = _each_alone(world, orders[chosen], timer)
+    world.rewind(start)
+    best.drafts = _accept_all(world, best.drafts)
     return best
 
 
+def _ways(world: World, rows: Int64s, timer: Timer) -> Iterator[Callable[[], Found]]:
+    by_rank = _by_rank(world, rows)
+    yield lambda: _each_alone(world, by_rank, timer)
+    if len(rows) > SEVERAL_WAYS_MAX:
+        return
+    yield lambda: _batch_first(world, by_rank, timer)
+    for order in _orders(world, rows):
+        yield partial(_each_alone, world, order, timer)
+
+
+def _batch_first(world: World, order: list[int], timer: Timer) -> Found:
+    """The largest prefix of the ranking that can go at once, found by halving, and then the others."""
+    low, high, size = 2, len(order), 0
+    while low <= high:
+        middle = (low + high) // 2
+        if _prefix(world, order[:middle], keep=False) is not None:
+            size, low = middle, middle + 1
+        else:
+            high = middle - 1
+    batch = _prefix(world, order[:size], keep=True) if size else None
+    found = _each_alone(world, [row for row in order if not world.gone[row]], timer)
+    if batch is not None:
+        found.drafts.insert(0, batch)
+    return found
+
+
+def _prefix(world: World, rows: list[int], *, keep: bool) -> Draft | None:
+    mark = world.relocation.mark()
+    draft = moves.replace(world, rows) if world.settings.replace else moves.delete(world, rows)
+    if isinstance(draft, NoWay):
+        return None
+    if world.objections(draft, UNDERUTILIZED) or (not draft.new and not world.settings.delete):
+        world.relocation.undo(mark)
+        return None
+    if keep:
+        world.accept(draft)
+    else:
+        world.relocation.undo(mark)
+    return draft
+
+
 def _orders(world: World, rows: Int64s) -> Iterator[list[int]]:
-    """By score; by what each saves for the room that its pods take; by price."""
-    yield _by_rank(world, rows)
+    """By what each saves for the room that its pods take; by price."""
     sizes = np.array([_size(world, row) for row in rows.tolist()])
     prices = world.prices[rows]
     yield rows[np.lexsort((rows, -prices / np.maximum(sizes, 1e-9)))].tolist()

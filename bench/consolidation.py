@@ -1,0 +1,268 @@
+"""A full plan: every candidate tried with destinations and scored, nothing capped.
+
+One cluster for every size, from one seed: Karpenter pools general (two thirds), batch and
+spot, nodes of six types in three zones, pods of 300 workloads (one in five spread over
+zones or hosts, or kept apart from its like), use of 35 to 95 % of each node, Balanced with
+k = 2, budgets of 100 %. Types are sold from 2 to 32 cores in two families.
+
+The view (pods joined to nodes, prices) is made from objects once, and measured by itself;
+a plan starts from a view. Each run makes a new view, so that nothing is remembered.
+"""
+
+import resource
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.policy import PolicyName, PolicyOverride
+from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.view import ClusterView
+from karpool.kube.clock import rfc3339
+from karpool.kube.resource import Key
+from karpool.model.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter import ON_DEMAND, SPOT, NodeClaim, NodePool
+from karpool.model.meta import convert
+from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
+from karpool.model.pod import Pod
+from karpool.model.requirements import ValueSet
+from karpool.provisioning.market import Market
+from karpool.state.cluster import ClusterState
+
+NOW = 1_800_000_000.0
+ZONES = ("z1", "z2", "z3")
+GIB = 1024**3
+CORES = (2, 4, 8, 16, 32)
+WORKLOADS = 300
+SEED = 11
+SETTINGS = PlanSettings(override=PolicyOverride(PolicyName.BALANCED, 2))
+
+
+def types() -> Catalogue:
+    found = []
+    for family, gib, price in (("m", 4, 0.05), ("c", 2, 0.0425), ("r", 8, 0.066)):
+        for cores in CORES:
+            amounts = {"cpu": cores * 1000, "memory": cores * gib * GIB, "pods": 110}
+            allocatable = {**amounts, "cpu": cores * 1000 - 80, "memory": cores * gib * GIB - GIB // 2}
+            offerings = [
+                Offering(zone, kind, price * cores * share)
+                for zone in ZONES
+                for kind, share in ((ON_DEMAND, 1.0), (SPOT, 0.35))
+            ]
+            labels = {ARCH: ValueSet(frozenset(("amd64",))), OS: ValueSet(frozenset(("linux",)))}
+            found.append(InstanceType(f"{family}{cores}", labels, amounts, allocatable).sold_as(offerings))
+    return Catalogue("bench", "bench-1", found)
+
+
+POOLS = {"general": ON_DEMAND, "batch": ON_DEMAND, "spot": SPOT}
+
+
+def pool(name: str) -> NodePool:
+    kind = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [POOLS[name]]}
+    taints = [{"key": "batch", "effect": "NoSchedule"}] if name == "batch" else []
+    raw = {
+        "metadata": {"name": name},
+        "spec": {
+            "template": {"spec": {"requirements": [kind], "taints": taints}},
+            "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+        },
+    }
+    return convert(raw, NodePool)
+
+
+def workload(number: int, chance: Random) -> dict[str, Any]:
+    labels = {"app": f"app-{number}"}
+    milli = chance.choice((50, 100, 200, 250, 500, 500, 1000, 2000))
+    mib = int(milli * chance.choice((1, 2, 4, 4, 8)) * 1.024)
+    where = chance.choice(("general", "general", "general", "batch", "spot"))
+    spec: dict[str, Any] = {
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": f"{milli}m", "memory": f"{mib}Mi"}}}],
+        "nodeSelector": {"karpenter.sh/nodepool": where},
+        "tolerations": [{"key": "batch", "operator": "Exists"}] if where == "batch" else [],
+    }
+    selector = {"matchLabels": labels}
+    kind = number % 15
+    if kind == 0:
+        spread = {
+            "maxSkew": 5,
+            "topologyKey": ZONE,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }
+        spec["topologySpreadConstraints"] = [spread]
+    elif kind == 1:
+        spread = {
+            "maxSkew": 3,
+            "topologyKey": HOSTNAME,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }
+        spec["topologySpreadConstraints"] = [spread]
+    elif kind == 2:
+        term = {"labelSelector": selector, "topologyKey": HOSTNAME}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"labels": labels, "spec": spec, "where": where, "milli": milli, "mib": mib, "kind": kind}
+
+
+class Cluster:
+    """Objects as informers deliver them."""
+
+    def __init__(self, node_count: int, pod_count: int) -> None:
+        chance = Random(SEED)
+        self.catalogue = types()
+        self.state = ClusterState()
+        self.observed = Observed(Market(self.catalogue))
+        for name in POOLS:
+            self.observed.put_pool(Key("", name), pool(name))
+        self._templates = [workload(number, chance) for number in range(WORKLOADS)]
+        by_pool = {name: [each for each in self._templates if each["where"] == name] for name in POOLS}
+        per_node, numbers = pod_count / node_count, 0
+        for number in range(node_count):
+            where = chance.choice(("general", "general", "batch", "spot"))
+            kind = self._kind(chance, per_node)
+            self._node(f"node-{number:05}", where, kind, ZONES[number % 3])
+            numbers = self._fill(f"node-{number:05}", kind, by_pool[where], numbers, per_node, chance)
+        self.pods = numbers
+
+    def _kind(self, chance: Random, per_node: float) -> str:
+        sizes = (4, 8, 8, 16) if per_node <= 12 else (8, 16, 16, 32)
+        return f"{chance.choice('mmcr')}{chance.choice(sizes)}"
+
+    def _node(self, name: str, where: str, kind: str, zone: str) -> None:
+        each = self.catalogue.types[kind]
+        labels = {
+            HOSTNAME: name,
+            INSTANCE_TYPE: kind,
+            ZONE: zone,
+            ARCH: "amd64",
+            OS: "linux",
+            "karpenter.sh/nodepool": where,
+            "karpenter.sh/capacity-type": POOLS[where],
+            "karpenter.sh/initialized": "true",
+        }
+        taints = [{"key": "batch", "effect": "NoSchedule"}] if where == "batch" else []
+        amounts = {
+            "cpu": f"{each.allocatable['cpu']}m",
+            "memory": str(each.allocatable["memory"]),
+            "pods": "110",
+        }
+        raw = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"providerID": f"bench:///{name}", "taints": taints},
+            "status": {
+                "allocatable": amounts,
+                "capacity": amounts,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        node = convert(raw, Node)
+        self.state.upsert_node(node)
+        self.observed.put_node(Key("", name), node)
+        since = rfc3339(NOW - 7200)
+        conditions = ("Launched", "Registered", "Initialized", "Consolidatable")
+        claim = {
+            "metadata": {"name": f"c-{name}", "uid": f"u-{name}", "labels": labels},
+            "status": {
+                "providerID": f"bench:///{name}",
+                "conditions": [
+                    {"type": kind, "status": "True", "lastTransitionTime": since} for kind in conditions
+                ],
+            },
+        }
+        self.observed.put_claim(Key("", f"c-{name}"), convert(claim, NodeClaim))
+
+    def _fill(
+        self,
+        node: str,
+        kind: str,
+        templates: list[dict[str, Any]],
+        number: int,
+        per_node: float,
+        chance: Random,
+    ) -> int:
+        """Pods up to the node's own share of use, about as many per node as asked for."""
+        each = self.catalogue.types[kind].allocatable
+        use = chance.uniform(0.35, 0.95)
+        cpu, memory = each["cpu"] * use, each["memory"] * use / 2**20
+        apart: set[int] = set()
+        for _ in range(round(per_node * chance.uniform(0.9, 1.75))):
+            one = chance.choice(templates)
+            for _ in range(6):  # something that still fits
+                if one["milli"] <= cpu and one["mib"] <= memory and id(one) not in apart:
+                    break
+                one = chance.choice(templates)
+            else:
+                break
+            cpu, memory = cpu - one["milli"], memory - one["mib"]
+            if one["kind"] in (1, 2):
+                apart.add(id(one))
+            self._pod(f"pod-{number}", node, one)
+            number += 1
+        return number
+
+    def _pod(self, name: str, node: str, one: dict[str, Any]) -> None:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+        raw = {
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "labels": one["labels"],
+                "ownerReferences": [owner],
+            },
+            "spec": {**one["spec"], "nodeName": node},
+            "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
+        }
+        pod = convert(raw, Pod)
+        self.state.upsert_pod(pod)
+        self.observed.pods.put(Key("team", name), pod)
+
+    def view(self) -> ClusterView:
+        return self.observed.view(self.state.snapshot())
+
+
+def _planned(node_count: int, pod_count: int, target: float, repeat: int) -> dict[str, Any]:
+    cluster = Cluster(node_count, pod_count)
+    values, moves = [], 0
+    for _ in range(repeat):
+        view = cluster.view()
+        start = perf_counter()
+        plan = make_plan(view, SETTINGS, NOW)
+        values.append(perf_counter() - start)
+        moves = len(plan.moves)
+        assert not plan.not_looked_at
+    name = f"plan: {node_count:,} nodes, {cluster.pods:,} pods ({moves} moves)"
+    return {"name": name, "unit": "s", "values": values, "target": target}
+
+
+def plan_1000() -> dict[str, Any]:
+    return _planned(1000, 10_000, 1.0, 5)
+
+
+def plan_5000() -> dict[str, Any]:
+    return _planned(5000, 50_000, 8.0, 3)
+
+
+def plan_10000() -> dict[str, Any]:
+    return _planned(10_000, 200_000, 40.0, 3)
+
+
+def view_5000() -> dict[str, Any]:
+    cluster = Cluster(5000, 50_000)
+    values = []
+    for _ in range(3):
+        start = perf_counter()
+        cluster.view()
+        values.append(perf_counter() - start)
+    return {"name": "view: 5,000 nodes, 50,000 pods", "unit": "s", "values": values, "target": None}
+
+
+def plan_memory() -> dict[str, Any]:
+    """Of the whole process after planning for 5,000 nodes, objects included."""
+    _planned(5000, 50_000, 8.0, 1)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"name": "plan: peak memory, 5,000 nodes", "unit": "MiB", "values": [used], "target": 1024.0}
+
+
+def benchmarks() -> list[Any]:
+    return [plan_1000, view_5000, plan_5000, plan_memory, plan_10000]
