@@ -131,7 +131,7 @@ def _needs_room(plan: Plan, group: Group, passed: Sequence[MemberCluster]) -> bo
     if placement.spread and not placement.ignores_spread:
         return True
     if not is_divided(binding) or placement.strategy in (Strategy.DUPLICATED, Strategy.STATIC):
-        return bool(group.overflow) and is_divided(binding) and placement.strategy is Strategy.STATIC
+        return False
     if plan.mode is Mode.FRESH or group.overflow:
         return True
     assigned = binding.assigned()

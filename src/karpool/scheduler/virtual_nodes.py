@@ -12,6 +12,9 @@ from collections.abc import Iterable, Sequence
 from karpool.model.karmada.cluster import Grade
 
 PODS_PER_NODE = 110
+# Sets that leave room for parts of others are placed one by one, so often at most: a cluster that
+# takes more is found to take at least as many, and a decision never waits for its size.
+STEPS_MAX = 1000
 Requests = tuple[tuple[str, int], ...]  # positive amounts by resource, as in `PodShape.requests`
 Free = tuple[int, ...]  # slots first, then one amount per resource
 Needs = tuple[tuple[int, int], ...]  # position in `Free`, and how much one pod takes there
@@ -54,12 +57,18 @@ class VirtualNodes:
         )
 
     def place_sets(self, components: Iterable[tuple[Requests, int]], bound: int) -> int:
-        """How many complete sets find room, at most `bound`; no replicas at all do so `bound` times."""
+        """How many complete sets find room, at most `bound`; no replicas at all do so `bound` times.
+
+        A lower bound after `STEPS_MAX` steps, each of which places one set, or fills nodes of one run
+        where nothing is left over.
+        """
         wanted = [(self._needs(requests), replicas) for requests, replicas in components if replicas > 0]
         if not wanted:
             return max(bound, 0)
         sets = 0
-        while sets < bound:
+        for _ in range(STEPS_MAX):
+            if sets >= bound:
+                break
             more = self._whole_nodes(wanted, bound - sets)
             if not more:
                 if not all(self._place(needs, replicas) for needs, replicas in wanted):

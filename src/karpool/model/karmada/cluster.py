@@ -146,7 +146,7 @@ class _Reading:
         found = self.find(path)
         if found is None:
             return otherwise
-        return self.checked(path, lambda: convert(found, into), otherwise)
+        return self.checked(path, lambda: _converted(found, into), otherwise)
 
     def find(self, path: str) -> Any:
         found: Any = self._raw
@@ -161,6 +161,15 @@ class _Reading:
             told = error if error.path.startswith(path) else error.at(path)
             self.problems.append(str(told))
             return otherwise
+
+
+def _converted(found: object, into: type[T]) -> T:
+    """Where the value as a whole is wrong, its path is empty."""
+    try:
+        return convert(found, into)
+    except Invalid as error:
+        whole = error.path == into.__name__
+        raise Invalid("" if whole else error.path, error.value, error.reason) from None
 
 
 def _summary(reading: _Reading) -> Summary | None:

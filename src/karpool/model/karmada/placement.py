@@ -27,6 +27,7 @@ class Strategy(StrEnum):
     UNSUPPORTED = "Unsupported"
 
 
+_BY_ROOM = (Strategy.DYNAMIC, Strategy.AGGREGATED)
 # Entries that lists of a placement may have; far above anything a person writes.
 ENTRIES_MAX = 10_000
 WEIGHT_MAX = 2**31 - 1
@@ -244,6 +245,10 @@ def _check_affinities(wire: _Placement) -> None:
             raise Invalid(f"{path}.affinityName", term.affinity_name, "must be there, and differ from others")
         seen.add(term.affinity_name)
         term.check(path)
+        if term.overflow_affinities and _strategy(wire.replica_scheduling) not in _BY_ROOM:
+            found = _strategy(wire.replica_scheduling)
+            reason = f"needs division by room (Aggregated or dynamic weight), and it is {found}"
+            raise Invalid(f"{path}.overflowAffinities", len(term.overflow_affinities), reason)
         for number, overflow in enumerate(term.overflow_affinities or ()):
             overflow.check(f"{path}.overflowAffinities[{number}]")
 
