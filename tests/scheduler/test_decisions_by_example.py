@@ -63,6 +63,17 @@ def test_an_empty_list_of_groups_is_none():
     ).is_success
 
 
+def test_a_shortage_is_known_as_one_whatever_it_is_called():
+    by_selection = binding(5, DYNAMIC, placement={"spreadConstraints": ONE})
+    members = clusters("m1")
+
+    called = [schedule(each, members, rooms(m1=2)) for each in (by_selection, binding(5, DYNAMIC))]
+    other = schedule(binding(5, DYNAMIC), [], {})
+
+    assert [each.reason for each in called] == [Reason.SCHEDULER_ERROR, Reason.UNSCHEDULABLE]
+    assert [each.lacks_room for each in (*called, other)] == [True, True, False]
+
+
 # What is asked
 
 

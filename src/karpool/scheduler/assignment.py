@@ -111,7 +111,7 @@ def _by_room(chosen: Sequence[Candidate], task: Task) -> Assigned | Failure:
     failure = None
     if short:
         text = f"{step.wrap}: Clusters available replicas {total} are not enough to schedule."
-        failure = Failure(Reason.UNSCHEDULABLE, text, STAGE)
+        failure = Failure(Reason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
         if not task.partial or not (total or step.kept):
             return failure
     placed = _hand_out(chosen, task, replace(step, target=step.target - short))
@@ -234,7 +234,7 @@ def _by_tiers(chosen: Sequence[Candidate], task: Task) -> Assigned | Failure:
     failure = None
     if left:
         text = "Clusters available replicas are not enough to schedule."
-        failure = Failure(Reason.UNSCHEDULABLE, text, STAGE)
+        failure = Failure(Reason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
         if not task.partial or not replicas:
             return failure
     return Assigned(replicas, tuple(divisions), left, failure)

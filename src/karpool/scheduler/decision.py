@@ -32,11 +32,15 @@ class Mode(StrEnum):
 
 
 class Failure(NamedTuple):
-    """Why an attempt came to nothing. `stage` prefixes the message, as upstream does."""
+    """Why an attempt came to nothing. `stage` prefixes the message, as upstream does.
+
+    `lacks_room`: more room would help, whatever the reason is called.
+    """
 
     reason: Reason
     text: str
     stage: str = ""
+    lacks_room: bool = False
 
     @property
     def message(self) -> str:
@@ -142,6 +146,11 @@ class Decision:
     @property
     def is_partial(self) -> bool:
         return self.missing > 0 and self.targets is not None
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether it is worth trying again as soon as room appears somewhere."""
+        return not self.is_success and any(each.failure and each.failure.lacks_room for each in self.attempts)
 
     @property
     def shown_targets(self) -> str:

@@ -81,7 +81,8 @@ def select_by_cluster(
                 f"{coming.name} ({coming.total}) instead of {leaving.name} ({leaving.total}) for room"
             )
     if size == 0 or (room < need and not (partial and room > 0)):
-        return _failed(f"no enough resource when selecting {size} clusters")
+        text = f"no enough resource when selecting {size} clusters"
+        return Failure(Reason.SCHEDULER_ERROR, text, STAGE, lacks_room=size > 0)
     return Selection(tuple(chosen), tuple(notes))
 
 
