@@ -3,14 +3,13 @@
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.consolidation import event_text
 from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.scoring import Source, can_pass, evaluate, score_columns, score_move
+from karpool.consolidation.scoring import Source, can_pass, evaluate, score_move
 from karpool.consolidation.totals import PoolTotals
 
 BALANCED = Policy(PolicyName.BALANCED)
@@ -89,21 +88,6 @@ def test_rounding_does_not_decide_what_lies_on_the_threshold(cents, nodes, pods,
 
     assert score_move(saving, disruption, pool, k).approved
     assert not score_move(saving * (1 - 1e-6), disruption, pool, k).approved
-
-
-@given(
-    rows=st.lists(st.tuples(anything, anything), max_size=8),
-    cost=st.floats(0, 1000),
-    pain=st.floats(0, 1000),
-)
-def test_columns_say_what_single_scores_say(rows, cost, pain):
-    pool = PoolTotals(cost, pain)
-    savings = np.array([row[0] for row in rows], dtype=np.float64)
-    disruption = np.array([row[1] for row in rows], dtype=np.float64)
-
-    found = score_columns(savings, disruption, pool)
-
-    assert found.tolist() == [score_move(*row, pool, 2).score for row in rows]
 
 
 # Moves across pools

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.consolidation.prices import cheapest, worst_launch_price
-from karpool.consolidation.ranking import interleaved, order, saving_ratio
-from karpool.consolidation.totals import PoolNode, PoolTotals, node_cost, pool_totals, totals_by_code
+from karpool.consolidation.ranking import interleaved, ratios
+from karpool.consolidation.totals import PoolNode, PoolTotals, node_cost, pool_totals
 from karpool.model.catalogue import Offering
 from karpool.model.meta import convert
 from karpool.model.pod import Pod
@@ -31,17 +31,6 @@ def test_pool_totals_do_not_depend_on_the_order_of_nodes(found, rng):
     assert pool_totals(shuffled) == pool_totals(found)
 
 
-@given(nodes)
-def test_columns_add_up_to_the_same(found):
-    codes = np.array(["abc".index(node.pool) for node in found], dtype=np.int64)
-    prices = np.array(
-        [math.nan if p.price_per_hour is None else p.price_per_hour for p in found], dtype=float
-    )
-    costs = np.array([node.disruption for node in found], dtype=float)
-
-    assert totals_by_code(codes, costs, prices, list("abc")) == pool_totals(found)
-
-
 def test_an_unknown_price_does_not_poison_a_total():
     found = pool_totals([PoolNode("a", 2, 1.5), PoolNode("a", 3, None), PoolNode("a", 1, math.nan)])
 
@@ -61,22 +50,10 @@ def test_pods_that_cost_nothing_do_not_make_a_node_cheaper():
     assert node_cost([free, free, pod()]) == 2.0
 
 
-@given(st.lists(st.tuples(st.none() | st.floats(0, 10), st.floats(1, 100)), max_size=10))
-def test_nodes_are_in_the_order_of_their_ratio(entries):
-    names = [f"n{index}" for index in range(len(entries))]
-    prices = np.array([math.nan if price is None else price for price, _ in entries], dtype=float)
-    costs = np.array([cost for _, cost in entries], dtype=float)
+def test_what_has_no_price_is_looked_at_last():
+    found = ratios(np.array([math.nan, 2.0, 1.0, math.inf]), np.array([1.0, 4.0, 1.0, 1.0]))
 
-    found = order(names, prices, costs).tolist()
-
-    assert sorted(found) == list(range(len(entries)))
-    ratios = [saving_ratio(*entries[row]) for row in found]
-    assert ratios == sorted(ratios, reverse=True)
-
-
-def test_equal_nodes_are_in_the_order_of_their_names():
-    found = order(["b", "c", "a"], np.ones(3), np.ones(3)).tolist()
-    assert found == [2, 0, 1]
+    assert found.tolist() == [0.0, 0.5, 1.0, 0.0]
 
 
 @given(

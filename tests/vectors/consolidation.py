@@ -5,7 +5,8 @@ Scores are compared without our tolerance, since the vectors hold Karpenter's ow
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from karpool.consolidation import event_text, verification
 from karpool.consolidation.policy import Policy, PolicyName
 from karpool.consolidation.prices import cheapest, estimated_savings, worst_launch_price
-from karpool.consolidation.ranking import interleaved, order, saving_ratio
+from karpool.consolidation.ranking import interleaved, ratios
 from karpool.consolidation.replacement import (
     cheaper_types,
     same_type_ceiling,
@@ -22,6 +23,8 @@ from karpool.consolidation.replacement import (
 )
 from karpool.consolidation.scoring import Score, Source, can_pass, evaluate, score_move
 from karpool.consolidation.totals import PoolTotals, is_empty, node_cost, pod_cost
+from karpool.fleet.karpenter.disruption.methods import multi_node
+from karpool.fleet.karpenter.disruption.simulating import Move, NoMove
 from karpool.model.catalogue import Offering
 from karpool.model.disruption import eviction_cost, is_reschedulable
 from karpool.model.karpenter import Pool
@@ -156,10 +159,8 @@ def answer_order(case: Case) -> Given:
     names = [each["name"] for each in given]
     prices = np.array([each["price"] for each in given], dtype=np.float64)
     costs = np.array([each["disruption_cost"] for each in given], dtype=np.float64)
-    return {
-        "order": [names[row] for row in order(names, prices, costs).tolist()],
-        "ratios": {each["name"]: saving_ratio(each["price"], each["disruption_cost"]) for each in given},
-    }
+    found = dict(zip(names, ratios(prices, costs).tolist(), strict=True))
+    return {"order": sorted(names, key=lambda name: -found[name]), "ratios": found}
 
 
 @kind("single_node_interleave")
@@ -225,10 +226,20 @@ def answer_same_type(case: Case) -> Given:
 
 @kind("multi_node_search")
 def answer_search(case: Case) -> Given:
-    """Upstream's search is a twin in the tests: ours looks further."""
+    """By the embedded Karpenter, which searches as upstream does. Our own planner looks further."""
     given = case["input"]
-    batch, probes = largest_prefix(given["candidates"], sizes(given["valid_batch_sizes"]))
-    return {"batch": batch, "probes": probes}
+    is_valid = sizes(given["valid_batch_sizes"])
+    probes: list[int] = []
+
+    def consolidate(batch: Sequence[Any]) -> Move | NoMove:
+        probes.append(len(batch))
+        return Move(tuple(batch)) if is_valid(len(batch)) else NoMove("")
+
+    candidate: Any = SimpleNamespace(pool=SimpleNamespace(name="p"))
+    found = multi_node([candidate] * given["candidates"], {"p": given["candidates"]}, consolidate)
+    answer = 0 if found is None else len(found.move.candidates)
+    assert (answer, probes) == largest_prefix(given["candidates"], is_valid)
+    return {"batch": answer, "probes": probes}
 
 
 def sizes(text: str) -> Callable[[int], bool]:

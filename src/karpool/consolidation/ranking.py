@@ -1,34 +1,27 @@
-"""In which order nodes and moves are looked at: what is saved per disturbance, most first.
-
-Ties go to the lower price of what is disturbed, then to the name, so that the same
-cluster always gives the same order.
-"""
+"""In which order nodes are looked at: what each would save at best for what it disturbs, most first."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from typing import TypeVar
 
 import numpy as np
 
-from karpool.consolidation.totals import Codes, Floats, usable_price
+from karpool.consolidation.totals import Floats
+
+T = TypeVar("T")
 
 
-def saving_ratio(price_per_hour: float | None, disruption: float) -> float:
-    """Best-case saving per disturbance; every node disturbs at least 1."""
-    return (usable_price(price_per_hour) or 0.0) / disruption
+def ratios(prices: Floats, disruption: Floats) -> Floats:
+    """Best-case saving per disturbance of each node. A price that is not known (NaN) counts as 0.
+
+    Every node disturbs at least 1.
+    """
+    found: Floats = np.where(np.isfinite(prices), prices, 0.0) / disruption
+    return found
 
 
-def order(names: Sequence[str], prices: Floats, disruption: Floats) -> Codes:
-    """Positions, the best first. NaN prices count as 0."""
-    ratios = np.where(np.isfinite(prices), prices, 0.0) / disruption
-    by_name = np.argsort(np.array(names, dtype=np.str_), kind="stable") if names else np.zeros(0, np.int64)
-    rank = np.empty(len(names), dtype=np.int64)
-    rank[by_name] = np.arange(len(names))
-    result: Codes = np.lexsort((rank, disruption, -ratios)).astype(np.int64)
-    return result
-
-
-def interleaved(groups: Mapping[str, Sequence[str]], first: Collection[str] = ()) -> list[str]:
+def interleaved(groups: Mapping[str, Sequence[T]], first: Collection[str] = ()) -> list[T]:
     """One of each pool in turn. Pools in `first` were not reached the last time and come before others."""
     pools = [*(pool for pool in first if pool in groups), *(pool for pool in groups if pool not in first)]
-    rounds = zip_longest(*(groups[pool] for pool in pools))
-    return [name for turn in rounds for name in turn if name is not None]
+    rounds = zip_longest(*(((each,) for each in groups[pool]) for pool in pools), fillvalue=())
+    return [each for turn in rounds for each in chain.from_iterable(turn)]

@@ -15,10 +15,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from karpool.consolidation.policy import Policy
-from karpool.consolidation.totals import Floats, PoolTotals, usable_price
+from karpool.consolidation.totals import PoolTotals, usable_price
 
 TOLERANCE = 1e-9
 
@@ -70,18 +68,6 @@ def _ratio(savings_fraction: float, disruption_fraction: float) -> float:
 def _finite(amount: float) -> float:
     """A number that is none saves nothing; it must not make every comparison false."""
     return amount if math.isfinite(amount) else 0.0
-
-
-def score_columns(savings: Floats, disruption: Floats, totals: PoolTotals) -> Floats:
-    """The scores of many moves of one pool, equal to `score_move` of each."""
-    if not (totals.cost_per_hour > 0 and totals.disruption > 0):
-        return np.zeros_like(savings)
-    with np.errstate(all="ignore"):
-        gain = np.where(np.isfinite(savings), savings, 0.0) / totals.cost_per_hour
-        pain = np.where(np.isfinite(disruption), disruption, 0.0) / totals.disruption
-        found = np.where(pain <= 0, np.inf, gain / pain)
-    result: Floats = np.where((gain <= 0) | np.isnan(found), 0.0, found)
-    return result
 
 
 @dataclass(frozen=True, slots=True)

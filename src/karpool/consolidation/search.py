@@ -18,6 +18,7 @@ from karpool.consolidation import moves
 from karpool.consolidation.combining import best_together, is_plain, put_in_place
 from karpool.consolidation.moves import CENT
 from karpool.consolidation.plan import DisruptionReason, Why
+from karpool.consolidation.scoring import can_pass, score_move
 from karpool.consolidation.world import Draft, NoWay, Saved, World
 from karpool.state.columns import Int64s
 
@@ -231,6 +232,9 @@ def _replace_each(world: World, rows: Iterable[int], found: Found, timer: Timer)
             continue
         if world.receives[row] or world.gone[row]:
             continue
+        if why := _hopeless(world, row):
+            found.stuck[row] = NoWay(why)
+            continue
         mark = world.relocation.mark()
         draft = moves.replace(world, (row,))
         if isinstance(draft, NoWay):
@@ -238,6 +242,21 @@ def _replace_each(world: World, rows: Iterable[int], found: Found, timer: Timer)
         else:
             found.stuck.pop(row, None)
             _take_or_leave(world, draft, mark, found)
+
+
+def _hopeless(world: World, row: int) -> Why | None:
+    """Why no replacement of the node alone could be approved: not even taking it away for nothing would."""
+    pool = world.pool_of[row]
+    price, cost = float(world.prices[row]), float(world.costs[row])
+    policy, totals = world.policies[pool], world.totals.get(pool)
+    if can_pass(policy, price, cost, totals, tolerance=world.settings.tolerance):
+        return None
+    best = score_move(price, cost, totals, policy.k).score
+    message = (
+        f"its pods find no place on other nodes, and no replacement is worth moving them: even for nothing "
+        f"it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
+    )
+    return Why("score", message, f"nodepool {pool}")
 
 
 # Several together

@@ -80,24 +80,3 @@ def _totals_of(nodes: list[PoolNode]) -> PoolTotals:
 def usable_price(price: float | None) -> float | None:
     """None for what cannot be added up: NaN, infinite or negative."""
     return price if price is not None and math.isfinite(price) and price >= 0 else None
-
-
-def totals_by_code(pools: Codes, costs: Floats, prices: Floats, names: list[str]) -> dict[str, PoolTotals]:
-    """The same from columns: pool number of each node (-1: none), its cost, its price (NaN: unknown)."""
-    inside = pools >= 0
-    pools, costs, prices = pools[inside], costs[inside], prices[inside]
-    known = np.isfinite(prices) & (prices >= 0)
-    found: dict[str, PoolTotals] = {}
-    order = np.argsort(pools, kind="stable")
-    starts = np.searchsorted(pools[order], np.arange(len(names) + 1))
-    for code, name in enumerate(names):
-        rows = order[starts[code] : starts[code + 1]]
-        if rows.size:
-            priced = rows[known[rows]]
-            found[name] = PoolTotals(
-                cost_per_hour=math.fsum(prices[priced].tolist()),
-                disruption=math.fsum(costs[rows].tolist()),
-                nodes=int(rows.size),
-                unpriced=int(rows.size - priced.size),
-            )
-    return found

@@ -15,6 +15,7 @@ from karpool.consolidation.budgeting import Permission
 from karpool.consolidation.candidates import Judged
 from karpool.consolidation.plan import DisruptionReason, Why
 from karpool.consolidation.policy import Policy
+from karpool.consolidation.ranking import ratios
 from karpool.consolidation.scoring import Source, Verdict, evaluate
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.totals import Floats, PoolTotals
@@ -101,8 +102,8 @@ class World:
             for pool, each in self.totals.items()
         }
         by_row = np.array([norm.get(pool, 0.0) for pool in self.pool_of])
-        ranks: Floats = self.prices / self.costs * by_row
-        return ranks
+        found: Floats = ratios(self.prices, self.costs) * by_row
+        return found
 
     def _order(self) -> Int64s:
         """Rows, to be filled in this order: nodes that stay anyway before those that might go, and of

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from karpool.consolidation.ranking import interleaved
 from karpool.fleet.karpenter.disruption.candidates import (
     DRIFTED_REASON,
     EMPTY,
@@ -60,15 +61,12 @@ def multi_node(
     return Found(UNDERUTILIZED, best) if best is not None else None
 
 
-def interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:
+def by_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
     """One of each pool in turn, each pool in its own order; pools by name."""
     by_pool: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_pool.setdefault(each.pool.name, []).append(each)
-    rounds = max((len(group) for group in by_pool.values()), default=0)
-    return [
-        by_pool[name][turn] for turn in range(rounds) for name in sorted(by_pool) if turn < len(by_pool[name])
-    ]
+    return interleaved(dict(sorted(by_pool.items())))
 
 
 def single_node(
@@ -78,7 +76,7 @@ def single_node(
     refused: Callable[[Candidate, str], None],
 ) -> Found | None:
     """The first node that can go alone, or be replaced by a cheaper one."""
-    for each in interleaved(candidates):
+    for each in by_turns(candidates):
         if budgets.get(each.pool.name, 0) < 1:
             continue
         move = consolidate([each])

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.consolidation import prices
+from karpool.consolidation.replacement import SPOT_TYPES_MIN, same_type_ceiling
 from karpool.fleet.cloud import Offer
 from karpool.fleet.karpenter.disruption.candidates import Candidate
 from karpool.fleet.karpenter.market import Market
 from karpool.fleet.karpenter.marks import is_under_window
 from karpool.fleet.karpenter.provisioner import Provisioner, demand, is_currently_reschedulable
 from karpool.fleet.karpenter.shared import Shared
-from karpool.model.karpenter import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, RESERVED, SPOT
+from karpool.model.catalogue import Offering
+from karpool.model.karpenter import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT
 from karpool.model.node import ZONE
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.shape import PodShape
@@ -17,8 +20,6 @@ from karpool.packing.new_nodes import Options, pack_new_nodes
 from karpool.packing.planned import Choice, Packing, PendingPod, PlannedNode
 from karpool.state.snapshot import Placement, Snapshot
 
-_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
-_SPOT_TYPES_MIN = 15
 _FILLER = PodShape()
 
 
@@ -127,22 +128,22 @@ class Simulator:
         if to_spot and not self._settings.spot_to_spot:
             return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
         wanted = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
-        prices = {
+        worst = {
             choice.instance_type: worst_launch_price(self._market, choice.instance_type, wanted)
             for choice in planned.options
         }
-        kept = [choice for choice in planned.options if prices[choice.instance_type] < current]
+        kept = [choice for choice in planned.options if worst[choice.instance_type] < current]
         if not self._has_min_values(wanted, kept):
             return NoMove("Filtering by price: minValues requirement is not met")
         if not kept:
             return NoMove("Can't replace with a cheaper node")
         if to_spot and len(candidates) == 1:
-            if len(kept) < _SPOT_TYPES_MIN:
+            if len(kept) < SPOT_TYPES_MIN:
                 return NoMove(
-                    f"SpotToSpotConsolidation requires {_SPOT_TYPES_MIN} cheaper instance type options "
+                    f"SpotToSpotConsolidation requires {SPOT_TYPES_MIN} cheaper instance type options "
                     f"than the current candidate to consolidate, got {len(kept)}"
                 )
-            kept = kept[:_SPOT_TYPES_MIN]
+            kept = kept[:SPOT_TYPES_MIN]
         either = not to_spot and may_spot and (kinds is None or ON_DEMAND in kinds)
         if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
             # A spot shortage must fail the launch rather than buy something dearer.
@@ -164,33 +165,26 @@ class Simulator:
 
 
 def worst_launch_price(market: Market, type_: str, wanted: Requirements) -> float:
-    """The most that a launch could cost: the dearest offering of the first capacity type in stock."""
+    """The most that a launch could cost; infinite when it cannot be had."""
     zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
     out = market.unavailable.current()
-    found = [
-        each
-        for each in market.catalogue.types[type_].offerings
-        if each.available
-        and (zones is None or each.zone in zones)
-        and (kinds is None or each.capacity_type in kinds)
-        and Offer(type_, each.zone, each.capacity_type) not in out
-    ]
-    for kind in _PREFERENCE:
-        prices = [each.price_per_hour for each in found if each.capacity_type == kind]
-        if prices:
-            return max(float("inf") if price is None else price for price in prices)
-    return float("inf")
+
+    def can_be_had(each: Offering) -> bool:
+        allowed = (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
+        return allowed and Offer(type_, each.zone, each.capacity_type) not in out
+
+    found = prices.worst_launch_price(market.catalogue.types[type_].offerings, can_be_had)
+    return float("inf") if found is None else found
 
 
 def keep_cheaper_than_same_type(
     planned: PlannedNode, candidates: Sequence[Candidate]
 ) -> PlannedNode | NoMove:
     """Keeping a node of the same type and deleting the others would be the better move."""
-    options = {choice.instance_type for choice in planned.options}
-    same = [each.price for each in candidates if each.type in options]
-    if not same:
+    options = [(choice.instance_type, choice.price_per_hour or 0.0) for choice in planned.options]
+    most = same_type_ceiling([(each.type, each.price) for each in candidates], options)
+    if most is None:
         return planned
-    most = min(same)
     kept = [
         choice
         for choice in planned.options
