@@ -200,8 +200,8 @@ def test_a_decision_carries_its_numbers():
 FLINK = {"components": [{"name": "manager", "replicas": 1}, {"name": "worker", "replicas": 4}], "replicas": 0}
 
 
-def flink(**given):
-    return binding(0, placement={"spreadConstraints": ONE}, spec=FLINK, workload=False, **given)
+def flink(scheduling=AGGREGATED, **given):
+    return binding(0, scheduling, placement={"spreadConstraints": ONE}, spec=FLINK, workload=False, **given)
 
 
 def test_a_set_goes_complete_to_one_cluster():
@@ -218,6 +218,12 @@ def test_no_room_for_a_set_is_said_in_karmadas_words():
 
     assert decision.reason is Reason.SCHEDULER_ERROR
     assert decision.message == "failed to select clusters: no enough resource when selecting 1 clusters"
+
+
+def test_room_for_sets_is_looked_for_only_by_what_is_divided():
+    decision = schedule(flink(DUPLICATED), clusters("m1"), rooms(m1=0), Settings(multiple_pod_templates=True))
+
+    assert [each.name for each in decision.targets] == ["m1"]
 
 
 def test_a_set_that_runs_is_not_charged_for_itself():

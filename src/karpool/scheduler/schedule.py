@@ -204,10 +204,9 @@ def _attempt(plan: Plan, index: int, known: Mapping[str, Availability]) -> Attem
 
 def _needed(plan: Plan) -> int | None:
     """How much room the selection is to have; None: any."""
-    placement = plan.binding.placement
-    if places_sets(plan.binding, plan.settings):
-        return 1
-    return None if placement.is_duplicated else plan.binding.replicas
+    if plan.binding.placement.is_duplicated:
+        return None
+    return 1 if places_sets(plan.binding, plan.settings) else plan.binding.replicas
 
 
 def _assign(plan: Plan, group: Group, screened: _Screened, chosen: Sequence[Candidate]) -> Assigned | Failure:
