@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from karpool.gpu import isolation
-from karpool.gpu.allocator import Allocator, Settings
+from karpool.gpu.allocator import Allocator
 from karpool.gpu.amounts import NOTHING, Amount, parse_amount, show
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.devices import Device

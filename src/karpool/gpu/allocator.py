@@ -20,7 +20,7 @@ from karpool.gpu.devices import Device, as_new
 from karpool.gpu.isolation import DYNAMIC, STATIC
 from karpool.gpu.ledger import RESERVATION_SECONDS, Ledger
 from karpool.gpu.partitions import PartitionCatalogue
-from karpool.gpu.placement import Strategy
+from karpool.gpu.placement import Scope, Strategy
 from karpool.gpu.quota import Charge, Quota, Quotas
 from karpool.gpu.refusals import Code, Refusal
 from karpool.gpu.request import COUNT_MAX, GpuRequest
@@ -112,22 +112,33 @@ class Allocator:
 
     # Asking
 
-    def find(self, request: GpuRequest, only: Collection[str] | None = None) -> tuple[str, ...] | Refusal:
-        """The devices that `try_allocate` would take; nothing changes. `only` narrows it to these devices."""
+    def find(
+        self,
+        request: GpuRequest,
+        only: Collection[str] | None = None,
+        avoid_nodes: Collection[str] = (),
+    ) -> tuple[str, ...] | Refusal:
+        """The devices that `try_allocate` would take; nothing changes.
+
+        `only` narrows it to these devices, `avoid_nodes` leaves nodes out.
+        """
         refused = self._not_now(request) or self._over_quota(request)
         if refused is not None:
             return refused
         rows = self.table.rows_of_pool(request.pool)
+        is_narrowed = only is not None or bool(avoid_nodes)
         if only is not None:
             rows = _among(self.table, rows, only)
+        if avoid_nodes:
+            rows = _outside(self.table, rows, avoid_nodes)
         if not len(rows):
-            return Refusal(
-                Code.POOL_EMPTY, f"pool {request.pool} has no GPU{' among these' if only is not None else ''}"
-            )
+            where = " among those allowed here" if is_narrowed else ""
+            return Refusal(Code.POOL_EMPTY, f"pool {request.pool} has no GPU{where}")
         survivors = self._filtered(request, rows, trace=False)
         if survivors.refusal is not None or not len(survivors.rows):
             return self._explained(request, rows)
-        chosen = self.settings.strategy.choose(self.table, survivors.rows, request, self._counted(request))
+        scope = Scope(self._counted(request), is_narrowed or bool(request.indices))
+        chosen = self.settings.strategy.choose(self.table, survivors.rows, request, scope)
         if len(chosen) < request.count:
             return Refusal(
                 Code.NOT_ENOUGH_GPUS, f"{len(survivors.rows)} GPUs fit, but no node has {request.count}"
@@ -140,13 +151,15 @@ class Allocator:
         now: float = 0.0,
         *,
         only: Collection[str] | None = None,
+        avoid_nodes: Collection[str] = (),
         until: float | None = None,
     ) -> Allocation | Refusal:
         """Find devices and reserve them, until `until` or for half an hour."""
         refused = self.ledger.refused_uid(request.uid)
         if refused is not None:
             return refused
-        found = self.find(request, only)
+        self.settings.strategy.observe(request)
+        found = self.find(request, only, avoid_nodes)
         if isinstance(found, Refusal):
             return found
         return self.ledger.assume(request, found, now, until)
@@ -244,7 +257,14 @@ _NOT_RECOVERED = Refusal(Code.NOT_RECOVERED, "running pods are still being read;
 
 def _among(table: DeviceTable, rows: Rows, names: Collection[str]) -> Rows:
     wanted = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
-    return rows[np.isin(rows, wanted)]
+    kept: Rows = rows[np.isin(rows, wanted)]
+    return kept
+
+
+def _outside(table: DeviceTable, rows: Rows, nodes: Collection[str]) -> Rows:
+    codes = [code for name in nodes if (code := table.node_code(name)) is not None]
+    kept: Rows = rows[~np.isin(table.node[rows], np.array(codes, dtype=np.int64))]
+    return kept
 
 
 def fits_template(

@@ -204,8 +204,12 @@ class DeviceTable:
             self.put_labels(name, labels)
 
     def put_labels(self, owner: str, labels: Mapping[str, str]) -> None:
+        """Of the node object that owns devices."""
+        if self.node_labels.get(owner) == labels:
+            return
         self.node_labels[owner] = labels
         self.membership += 1
+        self.version += 1  # which devices a node affinity admits may have changed anywhere
 
     # Amounts
 

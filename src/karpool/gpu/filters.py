@@ -175,11 +175,16 @@ def by_amounts(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
 
 
 def needed_tflops(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s | int:
-    """Per device where the request is a percentage: of its compute, cut off to a whole TFLOP."""
+    """Per device where the request is a percentage."""
     percent = request.request.percent_milli
     if not percent:
         return request.request.tflops_milli
-    whole: Int64s = percent * table.capacity_tflops[rows] // _PERCENT_OF_MILLI * 1000
+    return percent_of(percent, table.capacity_tflops[rows])
+
+
+def percent_of(percent_milli: int, tflops_milli: Int64s) -> Int64s:
+    """Of the compute of many devices, cut off to whole TFLOPS; `amounts.percent_of` for columns."""
+    whole: Int64s = percent_milli * tflops_milli // _PERCENT_OF_MILLI * 1000
     return whole
 
 
@@ -187,8 +192,13 @@ def needed_vram(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s |
     percent = request.request.vram_percent_milli
     if not percent:
         return request.request.vram_bytes
-    # Through floats a byte may be lost where a product would not fit 64 bits; the ledger decides exactly.
-    part: Int64s = np.floor(table.capacity_vram[rows] * (percent / 100_000)).astype(np.int64)
+    return vram_percent_of(percent, table.capacity_vram[rows])
+
+
+def vram_percent_of(percent_milli: int, vram_bytes: Int64s) -> Int64s:
+    """Rounded up. In two parts, so that no product leaves 64 bits."""
+    whole, rest = vram_bytes // 100_000, vram_bytes % 100_000
+    part: Int64s = whole * percent_milli + -(-rest * percent_milli // 100_000)
     return part
 
 

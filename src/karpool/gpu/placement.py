@@ -33,13 +33,25 @@ class Strategy(Protocol):
     def name(self) -> str: ...
 
     def choose(
-        self, table: DeviceTable, rows: Rows, request: GpuRequest, counted: Bools | None = None
+        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: "Scope | None" = None
     ) -> Sequence[int]:
-        """`count` rows of one node, best first; empty when no node has that many.
-
-        `counted` marks the devices that say something about their node; by default all.
-        """
+        """`count` rows of one node, best first; empty when no node has that many."""
         ...
+
+    def observe(self, request: GpuRequest) -> None:
+        """A request that is to be placed now; a strategy may learn from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`counted` marks the devices that say something about their node (None: all).
+
+    `is_narrowed`: the candidates were cut for reasons that are not in the request.
+    """
+
+    counted: Bools | None = None
+    is_narrowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +94,13 @@ class ByLoad:
             total //= np.maximum(there.sum(axis=1), 1)
         return total
 
+    def observe(self, request: GpuRequest) -> None:
+        """Nothing to learn."""
+
     def choose(
-        self, table: DeviceTable, rows: Rows, request: GpuRequest, counted: Bools | None = None
+        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: Scope | None = None
     ) -> Sequence[int]:
+        counted = None if scope is None else scope.counted
         node = best_node(table, rows, request.count, partial(self.node_scores, counted=counted))
         inside = rows if node is None else rows[table.node[rows] == node]
         if node is None and request.count > 1:

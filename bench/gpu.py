@@ -1,0 +1,318 @@
+"""The GPU allocator: single allocations on a large pool, and the openb trace.
+
+The trace is replayed through the allocator itself, reservation and commit included; the
+published policies are replayed through bench/openb_policies.py by the same protocol.
+KARPOOL_OPENB_SEEDS sets how many seeds each replay takes (published: ten).
+"""
+
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bench import openb, openb_policies
+from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
+from karpool.gpu.allocator import Allocator, Settings
+from karpool.gpu.amounts import Amount, Share
+from karpool.gpu.devices import RUNNING, Device
+from karpool.gpu.fragmentation import FragmentationAware
+from karpool.gpu.isolation import SHARED, SOFT
+from karpool.gpu.mix import Mix, mix_of_counts, shape_of
+from karpool.gpu.placement import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, Strategy, by_load
+from karpool.gpu.refusals import Refusal
+from karpool.gpu.request import GpuRequest
+from karpool.model.requirements import NodeTerm, ValueSet
+
+POOL = "openb"
+MODEL_LABEL = "gpu-model"
+MIB, GIB = 2**20, 2**30
+FIRST_SEED = 42
+
+
+# The trace as devices and requests
+
+
+def request_of(pod: TracePod, number: int = 0) -> GpuRequest:
+    """A thousandth of a GPU is a thousandth of a TFLOP here: the trace knows shares only."""
+    models = ValueSet(frozenset(pod.models))
+    whole = pod.gpu_milli == WHOLE
+    return GpuRequest(
+        uid=f"pod-{number}",
+        pool=POOL,
+        request=Share() if whole else Share(pod.gpu_milli),
+        isolation=SHARED if whole else SOFT,
+        count=pod.gpus,
+        node_terms=(NodeTerm(((MODEL_LABEL, models),)),) if pod.models else None,
+        cpu_milli=pod.cpu_milli,
+        memory_bytes=pod.memory_mib * MIB,
+    )
+
+
+def usual_mix(variant: str) -> Mix:
+    """What FGD knows beforehand: the usual specs and how often each comes."""
+    counted = {shape_of(request_of(pod)): number for pod, number in usual(variant).items()}
+    return mix_of_counts(counted, covered=1.0)
+
+
+class Karpool:
+    """The allocator as the cluster of a replay."""
+
+    def __init__(self, variant: str, strategy: Strategy | None = None) -> None:
+        self.strategy = FragmentationAware(usual_mix(variant)) if strategy is None else strategy
+        self.allocator = Allocator(Settings(strategy=self.strategy, workers_per_node=0))
+        given = nodes()
+        for place, name in enumerate(given.names):
+            labels = {MODEL_LABEL: given.models[place]}
+            for number in range(int(given.gpus[place])):
+                self.allocator.put_device(
+                    Device(
+                        f"{name}-{number}",
+                        node=name,
+                        owner=name,
+                        pool=POOL,
+                        phase=RUNNING,
+                        model=given.models[place],
+                        index=number,
+                        capacity=Amount(WHOLE, 0),
+                    )
+                )
+            self.allocator.put_node(
+                name,
+                labels,
+                cpu_milli=int(given.cpu_milli[place]),
+                memory_bytes=int(given.memory_mib[place]) * MIB,
+            )
+        self.allocator.open()
+        self.seconds: list[float] = []
+        self._came = 0
+
+    def place(self, pod: TracePod) -> bool:
+        self._came += 1
+        request = request_of(pod, self._came)
+        if not pod.gpus:
+            return self._place_without_gpu(request)
+        start = perf_counter()
+        found = self.allocator.try_allocate(request)
+        self.seconds.append(perf_counter() - start)
+        if isinstance(found, Refusal):
+            return False
+        self.allocator.commit(request.uid)
+        return True
+
+    def _place_without_gpu(self, request: GpuRequest) -> bool:
+        table = self.allocator.table
+        fits = (table.cpu_room >= request.cpu_milli) & (table.memory_room >= request.memory_bytes)
+        where = np.flatnonzero(fits[: len(table.node_names)])
+        if not len(where):
+            return False
+        ours = self.strategy
+        node = ours.host_for(table, where, request) if isinstance(ours, FragmentationAware) else int(where[0])
+        table.occupy(node, request.cpu_milli, request.memory_bytes, int(table.workers[node]))
+        return True
+
+    def free_gpus(self) -> Ints:
+        table = self.allocator.table
+        rows = table.node_rows[: len(table.node_names)]
+        return np.where(rows >= 0, table.free_tflops[rows], -1)
+
+    def free_cpu(self) -> Ints:
+        table = self.allocator.table
+        return table.cpu_room[: len(table.node_names)]
+
+
+# Replays
+
+
+def seeds(usually: int) -> range:
+    return range(FIRST_SEED, FIRST_SEED + int(os.environ.get("KARPOOL_OPENB_SEEDS", usually)))
+
+
+def policy(name: str) -> dict[str, Any]:
+    """How far the mean of a policy, reproduced, is from the published one."""
+    made = openb_policies.BY_NAME[name]
+    outcomes = [replay("default", seed, made("default", seed)) for seed in seeds(3 if name == "FGD" else 10)]
+    mean = statistics.fmean(each.allocated_percent for each in outcomes)
+    lost = statistics.fmean(each.fragmented_percent for each in outcomes)
+    told = published()["default", name]
+    return {
+        "name": f"openb {name}: {mean:.2f} % (published {told:.2f}), lost {lost:.2f} %; off by",
+        "unit": "pt",
+        "values": [abs(mean - told)],
+        "target": 1.0,
+        "allocated": [each.allocated_percent for each in outcomes],
+        "fragmented": [each.fragmented_percent for each in outcomes],
+    }
+
+
+def ours() -> dict[str, Any]:
+    outcomes = [replay("default", seed, Karpool("default")) for seed in seeds(3)]
+    lost = statistics.fmean(each.fragmented_percent for each in outcomes)
+    return {
+        "name": f"openb default, ours: allocated at 100 % arrival, lost {lost:.2f} %",
+        "unit": "%",
+        "values": [each.allocated_percent for each in outcomes],
+        "target": 95.2,
+        "better": "higher",
+        "fragmented": [each.fragmented_percent for each in outcomes],
+    }
+
+
+def ours_on(variant: str) -> dict[str, Any]:
+    outcomes = [replay(variant, seed, Karpool(variant)) for seed in seeds(1)]
+    return {
+        "name": f"openb {variant}, ours: allocated at 100 % arrival",
+        "unit": "%",
+        "values": [each.allocated_percent for each in outcomes],
+        "target": round(published()[variant, "FGD"], 2),
+        "better": "higher",
+    }
+
+
+def replay_seconds() -> dict[str, Any]:
+    values = []
+    for seed in seeds(3):
+        start = perf_counter()
+        replay("default", seed, Karpool("default"))
+        values.append(perf_counter() - start)
+    return {"name": "openb replay, ours, 8,000+ pods", "unit": "s", "values": values, "target": 30.0}
+
+
+# Single allocations, no trace needed
+
+NODES, DEVICES = 1_523, 6_212
+_SHAPES = (
+    (0.44, 12_000, WHOLE, 1),
+    (0.20, 4_000, 810, 1),
+    (0.12, 8_000, 470, 1),
+    (0.08, 6_000, 320, 1),
+    (0.06, 9_000, 650, 1),
+    (0.05, 4_000, 230, 1),
+    (0.03, 90_000, WHOLE, 8),
+    (0.02, 22_000, WHOLE, 2),
+)
+
+
+def pool(strategy: Strategy, filled: float = 0.6) -> tuple[Allocator, list[GpuRequest]]:
+    """Nodes of 1, 2, 4 or 8 GPUs, two models, filled to a part with the usual requests."""
+    random = np.random.default_rng(5)
+    allocator = Allocator(Settings(strategy=strategy))
+    sizes = [8] * 560 + [2] * 580 + [4] * 80
+    sizes += [1] * max(0, NODES - len(sizes))
+    left = DEVICES
+    for place, wanted in enumerate(sizes):
+        name, size = f"node-{place:05}", max(1, min(wanted, left - (NODES - place - 1)))
+        left -= size
+        for number in range(size):
+            allocator.put_device(
+                Device(
+                    f"{name}-{number}",
+                    node=name,
+                    owner=name,
+                    pool=POOL,
+                    phase=RUNNING,
+                    model="A100" if place % 3 else "L4",
+                    index=number,
+                    capacity=Amount(312_000, 80 * GIB) if place % 3 else Amount(121_000, 24 * GIB),
+                )
+            )
+        allocator.put_node(name, {}, cpu_milli=12_000 * size + 4_000, memory_bytes=512 * GIB)
+    allocator.open()
+    requests = [_request(random, number) for number in range(12_000)]
+    target = filled * DEVICES * WHOLE
+    taken = 0.0
+    while taken < target:
+        request = requests.pop()
+        if not isinstance(allocator.try_allocate(request), Refusal):
+            allocator.commit(request.uid)
+            taken += request.count * (request.request.percent_milli / 100 or WHOLE)
+    return allocator, requests
+
+
+def _request(random: np.random.Generator, number: int) -> GpuRequest:
+    _, cpu, milli, count = _SHAPES[random.choice(len(_SHAPES), p=[shape[0] for shape in _SHAPES])]
+    whole = milli == WHOLE
+    share = Share() if whole else Share(percent_milli=milli * 100, vram_percent_milli=milli * 100)
+    request = GpuRequest(
+        uid=f"pod-{number}",
+        pool=POOL,
+        request=share,
+        limit=share,
+        isolation=SHARED if whole else SOFT,
+        count=count,
+        cpu_milli=cpu,
+    )
+    return replace(request, model="A100") if number % 10 == 0 else request
+
+
+def one_allocation(strategy: Strategy, part: str, target: float) -> dict[str, Any]:
+    """Try, commit; every second pod leaves again, so the pool stays as full as it is."""
+    allocator, requests = pool(strategy)
+    values = []
+    for number, request in zip(range(2_000), cycle(requests), strict=False):
+        start = perf_counter()
+        found = allocator.try_allocate(request)
+        if not isinstance(found, Refusal):
+            allocator.commit(request.uid)
+        values.append((perf_counter() - start) * 1e3)
+        if number % 2:
+            allocator.drop(request.uid)
+    chosen = values if part == "p50" else [float(np.percentile(values, 99))]
+    return {
+        "name": f"one allocation, {DEVICES:,} GPUs, {strategy.name}, {part}",
+        "unit": "ms",
+        "values": chosen,
+        "target": target,
+    }
+
+
+def allocation_of(strategy: Callable[[], Strategy], part: str, target: float) -> Callable[[], dict[str, Any]]:
+    def allocation() -> dict[str, Any]:
+        return one_allocation(strategy(), part, target)
+
+    return allocation
+
+
+def benchmarks() -> list[Callable[[], dict[str, Any]]]:
+    strategies: list[Callable[[], Strategy]] = [
+        lambda: by_load(COMPACT_FIRST),
+        lambda: by_load(LOW_LOAD_FIRST),
+        lambda: by_load(NODE_COMPACT),
+        FragmentationAware,
+    ]
+    single = [
+        allocation_of(each, part, target)
+        for each in strategies
+        for part, target in (("p50", 1.0), ("p99", 5.0))
+    ]
+    return [*single, *_of_trace()]
+
+
+def _of_trace() -> list[Callable[[], dict[str, Any]]]:
+    try:
+        openb.folder()
+    except openb.TraceAbsent as absent:
+        message = str(absent)
+
+        def openb_trace() -> dict[str, Any]:
+            raise openb.TraceAbsent(message)
+
+        return [openb_trace]
+    return [
+        ours,
+        replay_seconds,
+        *(_named(f"policy_{name}", policy, name) for name in openb_policies.NAMES),
+        *(_named(f"variant_{name}", ours_on, name) for name in variants() if name != "default"),
+    ]
+
+
+def _named(name: str, measure: Callable[[str], dict[str, Any]], of: str) -> Callable[[], dict[str, Any]]:
+    def measured() -> dict[str, Any]:
+        return measure(of)
+
+    measured.__name__ = name
+    return measured
