@@ -113,7 +113,7 @@ class Cluster:
         self.state.upsert_node(node)
         self.observed.put_node(Key("", name), node)
         if changes.get("managed", True):
-            self.claim(f"claim-{name}", provider=f"test:///{name}", labels=labels, **changes)
+            self.claim(f"claim-{name}", **{**changes, "provider": f"test:///{name}", "labels": labels})
 
     def claim(self, name: str, *, provider: str = "", labels: Any = None, **changes: Any) -> None:
         """`age`, `conditions`, `deleting`, `last_pod_event`."""

@@ -293,8 +293,6 @@ class _Problem:
 
     def _is_allowed(self, drafts: Sequence[Draft]) -> bool:
         world = self._world
-        if not world.settings.delete and any(not draft.new for draft in drafts):
-            return False
         if any(world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts):
             return False
         nodes: dict[str, int] = {}

@@ -150,7 +150,7 @@ def _prefix(world: World, rows: list[int], *, keep: bool) -> Draft | None:
     draft = moves.replace(world, rows) if world.settings.replace else moves.delete(world, rows)
     if isinstance(draft, NoWay):
         return None
-    if world.objections(draft, UNDERUTILIZED) or (not draft.new and not world.settings.delete):
+    if world.objections(draft, UNDERUTILIZED):
         world.relocation.undo(mark)
         return None
     if keep:
@@ -203,10 +203,6 @@ def _try_delete(world: World, row: int, found: Found) -> None:
     draft = moves.delete(world, (row,))
     if isinstance(draft, NoWay):
         found.stuck[row] = draft
-        return
-    if not world.settings.delete:
-        world.relocation.undo(mark)
-        found.refused[row] = draft, (Why("kind", "moves without a replacement are switched off"),)
         return
     _take_or_leave(world, draft, mark, found)
 

@@ -250,9 +250,21 @@ class World:
                     f"disruption {score.disruption_fraction:.1%})"
                 )
                 found.append(Why("score", message, f"nodepool {pool.pool}"))
+        found += self._wrong_kind(draft)
         found += self._too_small(draft)
         found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
         return tuple(found)
+
+    def _wrong_kind(self, draft: Draft) -> Iterable[Why]:
+        kind = "replace" if draft.new else "delete"
+        if not getattr(self.settings, kind):
+            yield Why("kind", f"moves that {kind} nodes are switched off")
+        for pool in dict.fromkeys(self.pool_of[row] for row in draft.rows):
+            rules = self.judged.rules.get(pool)
+            if rules is not None and not getattr(rules.settings, kind):
+                yield Why(
+                    "kind", f"nodepool {pool} has moves that {kind} nodes switched off", f"nodepool {pool}"
+                )
 
     def _too_small(self, draft: Draft) -> Iterable[Why]:
         settings, savings = self.settings, draft.savings
