@@ -113,6 +113,16 @@ def test_component_sets_are_written_down_too():
     assert [each.in_flight for each in after.promises("m1")] == [(1, 3)]
 
 
+def test_even_when_nothing_was_promised_by_then():
+    there = binding(on={"m1": 10}, last_scheduled_time="2020-01-01T00:00:00Z")
+    small = written(restarted(there), there, 0.0, WALL, m1=5)
+    ledger = restarted(small)  # dies after each write
+    large = written(ledger, small, 1.0, WALL, m1=10)
+    stale = replace(large, aggregated=binding(status={"m1": 10}).aggregated)
+
+    assert in_flight(restarted(stale)) == {"web": 5}
+
+
 @pytest.mark.parametrize(
     "text",
     [

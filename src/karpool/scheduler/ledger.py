@@ -137,6 +137,9 @@ class Ledger:
             )
             for cluster, promise in book.promises.items()
         }
+        for cluster, until in book.shrank_until.items():
+            if until > now and cluster not in recorded:
+                recorded[cluster] = Recorded((), True)
         return promise_record.write(recorded, book.desired, wall)
 
     # What is seen
@@ -315,6 +318,10 @@ class Ledger:
         book.desired = desired
         found = promise_record.read(binding, desired, wall, self.lifetime.seconds)
         for cluster, recorded in found.items():
+            if recorded.shrank:
+                book.shrank_until[cluster] = now + self.lifetime.seconds
+            if not recorded.increments:
+                continue
             promise = Promise(
                 binding.key, cluster, binding.template, book.wanted, desired[cluster], shrank=recorded.shrank
             )

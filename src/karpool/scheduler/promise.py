@@ -57,7 +57,7 @@ class Increment(NamedTuple):
 class _Seen(NamedTuple):
     created: int
     at: float
-    summaries: int  # how many summaries the cluster had written by then
+    summaries: int  # how many the cluster had written by then
 
 
 @dataclass(slots=True, eq=False)

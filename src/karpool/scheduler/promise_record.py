@@ -23,7 +23,10 @@ _INCREMENTS_MAX = 16  # of one cluster; more are added up
 
 
 class Recorded(NamedTuple):
-    """What was promised in one cluster, each with its age in seconds, oldest first."""
+    """What was promised in one cluster, each with its age in seconds, oldest first.
+
+    `shrank`: the workload got smaller there a moment ago, so that counts of its pods prove nothing yet.
+    """
 
     increments: tuple[tuple[Amounts, float], ...]
     shrank: bool = False
@@ -90,7 +93,7 @@ def _decode(text: str | None) -> _Record | None:
 def _recorded(
     record: _Record, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
 ) -> dict[str, Recorded]:
-    found: dict[str, Recorded] = {}
+    found = {cluster: Recorded((), True) for cluster in record.shrank}
     for cluster, entries in record.clusters.items():
         limit = desired.get(cluster)
         if limit is None or any(len(amounts) != len(limit) for amounts, _ in entries):

@@ -75,7 +75,7 @@ class PromisesByCluster:
         self._sums: dict[str, _Sums] = {}
         # Promises with pods that the summary may not have counted yet.
         self._settling: dict[str, dict[BindingKey, Promise]] = {}
-        self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many there were
+        self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
         self._due: list[tuple[float, int, Promise]] = []
         self._order = count()
 
@@ -133,7 +133,10 @@ class PromisesByCluster:
 
     def summarised(self, cluster: str, summary: object, now: float) -> list[Promise] | None:
         """The cluster wrote a summary: the promises that it may have caught up with; None: the same again."""
-        last, number = self._summaries.get(cluster, (None, 0))
+        if cluster not in self._summaries:  # at first sight nobody knows how old it is
+            self._summaries[cluster] = (summary, 0)
+            return None
+        last, number = self._summaries[cluster]
         if summary == last:
             return None
         self._summaries[cluster] = (summary, number + 1)
