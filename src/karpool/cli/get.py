@@ -10,6 +10,11 @@ _COMMANDS: Table = {
         "promises",
         "Room that is given away and not taken yet.",
     ),
+    "scale-ups": (
+        "karpool.cli.get_scale_ups",
+        "scale_ups",
+        "Nodes that were asked for because workers found no GPU.",
+    ),
 }
 
 

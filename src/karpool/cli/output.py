@@ -18,11 +18,16 @@ GAP = "   "
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Left-aligned columns, as wide as their widest cell."""
-    cells = [list(header), *(list(row) for row in rows)]
+    cells = [list(header), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
+
+
+def printable(text: str) -> str:
+    """On one line, and nothing that a terminal would obey: texts of a cluster may be hostile."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 def machine(kind: str, content: dict[str, Any], form: str) -> str:

@@ -1,0 +1,144 @@
+"""`karpool explain scale-up NAME`: what waits, how far each node is, what failed, what comes next."""
+
+from collections.abc import Iterator
+
+import click
+
+from karpool.cli.exits import Failed
+from karpool.cli.get_scale_ups import Seen, age, document, see
+from karpool.cli.options import ClusterOptions, cluster_options, output_option
+from karpool.cli.output import columns, counted, machine, note, printable
+from karpool.gpu.record import Record, State
+from karpool.model import durations
+from karpool.provisioning.attempts import ROUND_REST_SECONDS, Tried
+
+_MEANS = {
+    State.BUFFERED: "the demand is seen; room that is being freed gets a moment to show",
+    State.CREATING: "what to ask for is written down; smart pods are being created",
+    State.PENDING: "smart pods wait; the autoscaler has not reacted yet",
+    State.LAUNCHING: "a machine is being started",
+    State.REGISTERED: "a node exists and is not Ready yet",
+    State.DEVICE_WAIT: "the node is Ready; its devices are not all there yet",
+    State.READY: "the devices are there; workers are being chosen for them",
+    State.HANDING_OFF: "devices are reserved; the smart pod is being removed",
+    State.RETRYING: "the waiting workers are being given their devices",
+    State.COMPLETED: "every worker it was for has its devices or is gone",
+    State.BACKOFF: "an attempt came to nothing; the next one follows",
+    State.EXHAUSTED: "every candidate failed in this round; it starts over with the first",
+    State.CANCELLED: "nobody waits any more",
+    State.REJECTED: "no node that could be bought would help",
+}
+
+
+def text(seen: Seen, record: Record) -> str:
+    """Tables are many lines and clean already; every other line may hold what others wrote."""
+    lines = ("\n".join(map(printable, each.split("\n"))) for each in _lines(seen, record))
+    return "\n".join(lines)
+
+
+def _lines(seen: Seen, record: Record) -> Iterator[str]:
+    yield f"{record.name}: {record.key}"
+    yield ""
+    yield f"{record.state.value} for {age(seen.now, record.state_since)}: {_MEANS[record.state]}"
+    if record.reason or record.message:
+        yield ": ".join(part for part in (record.reason, record.message) if part)
+    seen_since = age(seen.now, record.first_seen)
+    yield f"first seen {seen_since} ago, attempt {record.epoch}, round {record.round + 1}"
+    yield from _next(seen, record)
+    yield ""
+    more = record.waiting - len(record.demand)
+    named = ", ".join(record.demand) + (f" and {more} more" if more > 0 and record.demand else "")
+    yield f"{counted(record.waiting, 'worker')} waiting" + (f": {named}" if named else "")
+    if record.units:
+        yield ""
+        yield _units(seen, record)
+    yield from _said(seen, record)
+    if record.memory:
+        yield ""
+        yield _tried(seen, record)
+    if record.bad_nodes:
+        yield ""
+        named = ", ".join(record.bad_nodes)
+        yield f"nodes that never showed their devices: {named}; look at driver and device plugin"
+
+
+def _next(seen: Seen, record: Record) -> Iterator[str]:
+    if record.state in (State.BACKOFF, State.EXHAUSTED) and record.next_attempt:
+        wait = record.next_attempt - seen.now
+        yield "the next attempt is due" if wait <= 0 else f"the next attempt follows in {_in(wait)}"
+    if record.state is State.EXHAUSTED:
+        yield f"between rounds it waits for {ROUND_REST_SECONDS / 60:g} minutes"
+
+
+def _units(seen: Seen, record: Record) -> str:
+    return columns(
+        ("NODE ASKED FOR", "GPUS", "STAGE", "FOR", "CLAIM", "NODE", "RESERVED FOR", "CANDIDATE"),
+        (
+            (
+                str(unit.index),
+                str(unit.gpus),
+                f"ended: {unit.ended}" if unit.ended else unit.stage.value,
+                age(seen.now, unit.since),
+                unit.claim or "-",
+                unit.node or "-",
+                str(len(unit.held)) if unit.held else "-",
+                seen.words.get(unit.candidate, unit.candidate),
+            )
+            for unit in record.units
+        ),
+    )
+
+
+def _said(seen: Seen, record: Record) -> Iterator[str]:
+    said = [(unit.index, seen.said.get((record.name, unit.index))) for unit in record.active_units]
+    found = [f"smart pod {index}: {words}" for index, words in said if words]
+    if found:
+        yield ""
+        yield from found
+
+
+def _tried(seen: Seen, record: Record) -> str:
+    return columns(
+        ("TRIED", "RESULT", "AGO", "TIMES", "AGAIN"),
+        (
+            (
+                seen.words.get(key, key),
+                tried.last.value,
+                age(seen.now, tried.last_at),
+                str(tried.count),
+                _again(tried, record.round),
+            )
+            for key, tried in record.memory.items()
+        ),
+    )
+
+
+def _again(tried: Tried, round_: int) -> str:
+    if tried.excluded:
+        return "never"
+    return "next round" if tried.round >= round_ else "yes"
+
+
+def _in(seconds: float) -> str:
+    return durations.show(float(round(seconds)))
+
+
+@click.command("scale-up", epilog="Example: karpool explain scale-up scaleup-3f9c0a41d2b7e856")
+@click.argument("name")
+@output_option("text", "json", "yaml")
+@cluster_options
+def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
+    """Say how one scale-up stands: what waits, the nodes asked for, what failed, what comes next.
+
+    NAME is that of a ScaleUp, as `karpool get scale-ups` shows it.
+    """
+    seen = see(cluster)
+    for problem in seen.problems:
+        note(printable(f"skipped: {problem}"))
+    record = next((each for each in seen.records if each.name == name), None)
+    if record is None:
+        raise Failed(f"there is no scale-up {name!r}; `karpool get scale-ups` lists those there are")
+    if output == "text":
+        click.echo(text(seen, record))
+    else:
+        click.echo(machine("ScaleUpExplanation", document(seen, record), output))
