@@ -18,8 +18,11 @@ NOT_READING = {
     "apply",  # acts on what it reads, so never on a file
     "cluster",
     "completion",
+    "descheduler",
     "estimator",
     "explain",  # its commands do, each for its own kind of object
+    "get",  # what controllers hold, which no file has
+    "scheduler",
     "snapshot",
     "up",
     "verify-policy",
