@@ -18,6 +18,7 @@ from karpool.provisioning.attempts import Setback
 from karpool.provisioning.placeholders import Placeholder
 
 ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts" / "gpu.yaml"
+STORIES = Path(__file__).parent / "alerts_test.yaml"
 KEY = DemandKey("shared", "A100", 1, 40, 100)
 NOW = 10_000.0
 
@@ -33,18 +34,18 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 def test_states_and_reasons_are_there_at_zero() -> None:
     registry = CollectorRegistry()
     metrics = ScaleUpMetrics(registry)
-    metrics.pool_seen("shared", "A100")
+    metrics.observe([Record(KEY, State.BUFFERED, NOW, NOW)], [], {}, {}, NOW)
+    metrics.observe([], [], {}, {}, NOW)
     for state in State:
         assert value(registry, "karpool_gpu_scaling_requests", state=state.value) == 0
     for setback in Setback:
         labels = {
             "pool": "shared",
             "model": "A100",
-            "candidate": "",
             "result": FAILURE,
             "reason": setback.value,
         }
-        assert registry.get_sample_value("karpool_gpu_scaling_attempts_total", labels) == 0
+        assert registry.get_sample_value("karpool_gpu_scaling_results_total", labels) == 0
     for stage in STAGES:
         name = "karpool_gpu_nodeclaim_provision_duration_seconds_count"
         assert value(registry, name, pool="shared", stage=stage) == 0
@@ -103,6 +104,7 @@ def test_hostile_names_cannot_make_any_number_of_series() -> None:
     lines = generate_latest(registry).decode().splitlines()
     assert sum(line.startswith("karpool_gpu_smart_pods_created_total") for line in lines) <= 201
     assert max(map(len, lines)) < 1000
+    assert sum(line.startswith("karpool_gpu_scaling_attempts_total") for line in lines) <= 1000
     total = value(registry, "karpool_gpu_smart_pods_created_total", pool="other", model="other")
     assert total is not None and total >= 799
 
@@ -129,7 +131,7 @@ def _names(name: str, kind: str) -> list[str]:
     return [f"{name}_bucket", f"{name}_count", f"{name}_sum"] if kind == "histogram" else [name]
 
 
-def test_promtool_accepts_the_alerts() -> None:
+def test_promtool_accepts_the_alerts_and_they_fire_when_they_should() -> None:
     tool = shutil.which("promtool")
     if tool is None:
         pytest.skip("promtool is not installed: the rules were not checked by Prometheus itself")

@@ -74,6 +74,11 @@ class _Family:
             "Nodes that were asked for, by what became of it.",
             (*pool_model, "candidate", "result", "reason"),
         )
+        # Without the candidate, which nobody knows beforehand: a series that begins at one has not
+        # risen for Prometheus, and an alert on the first failure would stay silent.
+        self.results = counter(
+            "scaling_results", "The same, whatever was tried.", (*pool_model, "result", "reason")
+        )
         self.success = gauge(
             "scaling_success_rate", "Of the attempts that ended since the start, the part that succeeded."
         )
@@ -111,18 +116,22 @@ class ScaleUpMetrics:
         self._reasons = _Bounded()
         self._ended: Tally[str] = Tally()
         self._gauged: set[Pair] = set()
+        self._begun: set[Pair] = set()
         self._held: set[str] = set()
 
     def pool_seen(self, pool: str, model: str) -> None:
-        """Begin all counters of a pool and model at zero."""
+        """Begin all counters of a pool and model at zero; `observe` does it for what it is shown."""
         pair = self._pair(pool, model)
+        if pair in self._begun:
+            return
+        self._begun.add(pair)
         for family in self._families:
             family.created.labels(*pair)
             for stage in STAGES:
                 family.seconds.labels(pair[0], stage)
             for setback in Setback:
-                family.attempts.labels(*pair, "", FAILURE, setback.value)
-            family.attempts.labels(*pair, "", SUCCESS, "")
+                family.results.labels(*pair, FAILURE, setback.value)
+            family.results.labels(*pair, SUCCESS, "")
 
     def created(self, pool: str, model: str, n: int = 1) -> None:
         for family in self._families:
@@ -140,6 +149,7 @@ class ScaleUpMetrics:
         rate = self._ended[SUCCESS] / self._ended.total()
         for family in self._families:
             family.attempts.labels(*self._pair(pool, model), rung, result, bounded).inc()
+            family.results.labels(*self._pair(pool, model), result, bounded).inc()
             family.success.set(rate)
 
     def rejected(self, pool: str, reason: str) -> None:
@@ -165,6 +175,8 @@ class ScaleUpMetrics:
     ) -> None:
         """Set every gauge to what is. `holds` by pool, `delete_tries` by uid of the smart pod."""
         known = list(records)
+        for key in (*(record.key for record in known), *(wanted.key for wanted in demand.values())):
+            self.pool_seen(key.pool, key.model)
         pairs = {record.name: self._pair(record.key.pool, record.key.model) for record in known}
         pods = list(placeholders)
         active: Tally[Pair] = Tally(pairs.get(pod.request, (UNKNOWN, UNKNOWN)) for pod in pods)
