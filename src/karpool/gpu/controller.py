@@ -1,0 +1,235 @@
+"""The Intelligent Scheduling Controller: look, decide, act, tell; again whenever something changed.
+
+One step at a time over the whole cluster. Any change asks for a step, timers ask for
+one, and after `resync` there is one anyway. What is decided is in `scale_up`, what is
+done in `acting`; here they are only called in order.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from karpool.gpu.acting import carry_out
+from karpool.gpu.allocator import Settings as AllocatorSettings
+from karpool.gpu.announcing import Announcer
+from karpool.gpu.desk import Desk, View
+from karpool.gpu.hands import ApiHands, Check
+from karpool.gpu.ladders import Ladders
+from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.gpu.scale_up import step
+from karpool.gpu.scale_up_object import definition
+from karpool.gpu.seeing import SCHEDULER_NAME, Sight
+from karpool.gpu.telling import PodCounts, say
+from karpool.gpu.world import Explanation, Plan, Settings, World
+from karpool.kube.client import Client
+from karpool.kube.errors import AlreadyExists, KubeError
+from karpool.kube.events import EventRecorder
+from karpool.kube.informer import Change, Informer
+from karpool.kube.resource import CRDS
+from karpool.kube.watched import Watched
+from karpool.kube.workqueue import Requeue, WorkQueue
+from karpool.provisioning.ask import Purpose
+from karpool.provisioning.attempts import rests
+from karpool.provisioning.backends import Backend
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.groundwork import prepare
+from karpool.provisioning.market import Market
+from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.provisioning.stages import Progress
+
+log = structlog.get_logger(__name__)
+
+STEP = "step"
+TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
+
+
+@dataclass(frozen=True)
+class ScalerOptions:
+    settings: Settings = field(default_factory=Settings)
+    smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
+    allocator: AllocatorSettings | None = None
+    scheduler_name: str = SCHEDULER_NAME
+    default_pool: str = ""
+
+
+class GpuScaler:
+    def __init__(
+        self,
+        client: Client,
+        options: ScalerOptions | None = None,
+        *,
+        market: Market | None = None,
+        events: EventRecorder | None = None,
+        metrics: ScaleUpMetrics | None = None,
+        monitor: ClaimMonitor | None = None,
+        backend: Backend | None = None,
+        check: Check = lambda: None,
+    ) -> None:
+        """`backend` is the smart pod unless another is given; a monitor that it uses comes with it."""
+        self.options = options or ScalerOptions()
+        self.events = events or EventRecorder(client, "karpool-gpu-scaler")
+        self.metrics = metrics
+        self.last_plan = Plan()
+        self.steps = 0
+        self._pods = PodCounts()
+        self._client = client
+        self._clock = client.clock
+        settings, namespace = self.options.settings, self.options.smart_pods.namespace
+        self.monitor = monitor or ClaimMonitor(client.clock)
+        self.backend = backend or SmartPods(client, self.options.smart_pods, self.monitor, Purpose.SCALE_UP)
+        self.ladders = Ladders(market or Market())
+        self.sight = Sight(
+            self.ladders,
+            namespace=namespace,
+            scheduler_name=self.options.scheduler_name,
+            default_pool=self.options.default_pool,
+        )
+        self.desk = Desk(settings, self.options.allocator)
+        self.announcer = Announcer(client, self.sight, self.events)
+        self._hands = ApiHands(
+            client, self.backend, self.desk, self.sight, namespace=namespace, settings=settings, check=check
+        )
+        self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance)
+        self._informers = [self._informer(each) for each in self._watches()]
+        # Ages are counted on a clock that does not jump.
+        self._wall, self._start = client.clock.now(), client.clock.monotonic()
+
+    def _watches(self) -> Sequence[Watched[Any]]:
+        return (*self.monitor.watches, *self.backend.watches, *self.sight.watches)
+
+    def _informer(self, watched: Watched[Any]) -> tuple[Watched[Any], Informer[Any]]:
+        informer = Informer(
+            self._client, watched.resource, into=watched.into, selection=watched.selection, keep=False
+        )
+        informer.add_sink(watched.sink)
+        informer.add_sink(_Waker(self._changed))
+        return watched, informer
+
+    def _changed(self) -> None:
+        self._queue.add_after(STEP, TOGETHER_SECONDS)
+
+    # Running
+
+    async def run(self) -> None:
+        """Until cancelled. Raises KubeError when the groundwork cannot be laid."""
+        await self._prepare()
+        async with asyncio.TaskGroup() as group:
+            for watched, informer in self._informers:
+                group.create_task(informer.run(), name=f"gpu-scaler {watched.resource}")
+            group.create_task(self.events.run(), name="gpu-scaler events")
+            group.create_task(self.announcer.run(), name="gpu-scaler announcer")
+            await self._synced()
+            self._queue.add(STEP)
+            await self._queue.run(self._reconcile)
+
+    def not_ready(self) -> str | None:
+        waiting = [
+            str(watched.resource) for watched, known in self._informers if not _is_ready(watched, known)
+        ]
+        return f"waiting for {', '.join(sorted(set(waiting)))}" if waiting else None
+
+    async def _prepare(self) -> None:
+        try:
+            await self._client.create(CRDS, definition())
+        except AlreadyExists:
+            pass
+        except KubeError as error:
+            log.warning("the ScaleUp kind cannot be installed; apply its definition", reason=str(error))
+        for problem in await prepare(self._client, self.options.smart_pods):
+            log.warning("groundwork", reason=problem)
+
+    async def _synced(self) -> None:
+        """Kinds that are optional may be unknown to the server: those are known once it said so."""
+        while self.not_ready() is not None:
+            await self._clock.sleep(TOGETHER_SECONDS)
+
+    async def _reconcile(self, key: str) -> Requeue | None:
+        view = self._view()
+        found, world = self.desk.look(view, self.ladders)
+        self._hands.world = world
+        for item, _ in found.served:
+            try:
+                await self._hands.bind(item)
+            except KubeError as error:
+                log.warning("pod not bound", pod=item.request.key, reason=str(error))
+        plan = step(world, self.options.settings)
+        done = await carry_out(plan, dict(world.records), self._hands)
+        self.steps += 1
+        self._after(world, plan, {**found.refused, **self.sight.unreadable()})
+        if done.stale or done.failed:
+            return Requeue(1.0)
+        wake_at = plan.wake_at or view.now + self.options.settings.resync
+        return Requeue(max(TOGETHER_SECONDS, wake_at - view.now))
+
+    def _view(self) -> View:
+        now = self._wall + self._clock.monotonic() - self._start
+        self.monitor.pools_seen([pool.name for pool in self.ladders.pools])
+        self.monitor.tick()
+        placeholders = self.backend.placeholders()
+        records = self.sight.records()
+        names = {pod.claim for pod in placeholders} | {
+            unit.claim for record in records.values() for unit in record.active_units
+        }
+        claims: dict[str, Progress] = {}
+        for name in names - {""}:
+            progress = self.monitor.progress(name)
+            if progress is not None:
+                claims[name] = progress
+        return self.sight.view(now, placeholders, claims, self._resting(now), self._busy())
+
+    def _busy(self) -> dict[str, frozenset[str]]:
+        busy: dict[str, set[str]] = {}
+        for entry in self.desk.allocator.ledger.entries():
+            busy.setdefault(entry.node, set()).update(each.device for each in entry.taken)
+        return {node: frozenset(devices) for node, devices in busy.items()}
+
+    def _resting(self, now: float) -> dict[str, float]:
+        candidates = {
+            rung.key: rung.candidate
+            for seen in self.sight.workers.values()
+            if seen.worker is not None and seen.worker.waits
+            for rung in self.ladders(seen.worker.item)
+        }
+        if not candidates:
+            return {}
+        offered = {pool.name: self.ladders.market.offerings.of(pool) for pool in self.ladders.pools}
+        return rests(list(candidates.values()), offered, self.monitor.failures, now)
+
+    def _after(self, world: World, plan: Plan, refused: dict[str, Explanation]) -> None:
+        self.last_plan = plan
+        self.announcer.tell([*plan.explanations.values(), *refused.values()])
+        say(world, plan, self.metrics)
+        if self.metrics is not None:
+            self._pods.count(world, plan, self.metrics)
+            self.metrics.observe(
+                self.sight.records().values(),
+                world.placeholders,
+                world.demand,
+                self._holds(world),
+                world.now,
+                delete_tries={uid: times for uid, (_, times) in self.desk.deletes.items()},
+            )
+
+    def _holds(self, world: World) -> dict[str, int]:
+        pools: dict[str, int] = {}
+        for uid in world.holds:
+            entry = self.desk.allocator.ledger.assumed.get(uid)
+            if entry is not None:
+                pools[entry.request.pool] = pools.get(entry.request.pool, 0) + 1
+        return pools
+
+
+def _is_ready(watched: Watched[Any], informer: Informer[Any]) -> bool:
+    return informer.synced.is_set() or (watched.optional and informer.last_error is not None)
+
+
+class _Waker:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+        self._wake()

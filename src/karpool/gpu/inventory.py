@@ -1,0 +1,169 @@
+"""Devices of nodes that nobody describes device by device: from labels and allocatable resources.
+
+Where GPU objects exist they are the truth; elsewhere a node with GPUs becomes that many
+devices. The model comes from the labels of GPU feature discovery or of Karpenter, its
+memory from the same, its compute from a table; a model that the table does not know has
+no compute that could be asked for in TFLOPS. Devices are there when the plugin offers
+them, not when the node is ready. Pure.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+from karpool.gpu.amounts import Amount
+from karpool.gpu.demand import Yield
+from karpool.gpu.devices import POOL_LABEL, RUNNING, Device
+from karpool.gpu.world import SMART_POD_USE
+from karpool.model.catalogue import InstanceType
+from karpool.model.karpenter import NODEPOOL
+from karpool.model.meta import Labels
+from karpool.model.requirements import Requirements
+from karpool.model.resources import CPU, GPU, MEMORY, Resources
+
+AMD_GPU = "amd.com/gpu"
+RESOURCES = (GPU, AMD_GPU)
+PLUGIN = "nvidia-device-plugin"
+_MIB = 2**20
+_PRODUCT, _PRODUCT_MEMORY, _REPLICAS = (
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.memory",
+    "nvidia.com/gpu.replicas",
+)
+_NAME = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-name\Z")
+_MEMORY = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-memory\Z")
+_NOISE = re.compile(r"\A(nvidia|tesla|quadro|geforce|amd)[-_ ]+", re.IGNORECASE)
+
+# Half-precision TFLOPS with tensor cores, dense, as the vendors publish them.
+TFLOPS = {
+    "T4": 65,
+    "T4G": 65,
+    "V100": 125,
+    "A10": 125,
+    "A10G": 125,
+    "A16": 36,
+    "A30": 165,
+    "A40": 150,
+    "A100": 312,
+    "L4": 121,
+    "L40": 181,
+    "L40S": 362,
+    "H100": 989,
+    "H200": 989,
+    "B200": 2250,
+}
+
+
+def model_name(text: str) -> str:
+    """One name for one model: `nvidia-a100-sxm4-80gb`, `NVIDIA A100-SXM4-80GB` and `a100` are A100."""
+    plain = _NOISE.sub("", text.strip())
+    while plain != (shorter := _NOISE.sub("", plain)):
+        plain = shorter
+    first = re.split(r"[-_ ]", plain, maxsplit=1)[0].upper()
+    return first if first in TFLOPS else plain
+
+
+def pool_of_node(labels: Labels) -> str:
+    return labels.get(POOL_LABEL) or labels.get(NODEPOOL, "")
+
+
+def node_devices(
+    name: str,
+    labels: Labels,
+    offered: Resources,
+    *,
+    smart_pods: Mapping[str, int],
+    others: int,
+    busy: Collection[str],
+) -> tuple[Device, ...]:
+    """`smart_pods` are uid and devices of ours on the node, `others` how many plain pods have taken.
+
+    Which devices a plugin gave away is not told; those that no worker has (`busy`) are assumed.
+    """
+    resource = next((each for each in RESOURCES if offered.get(each, 0) > 0), "")
+    if not resource:
+        return ()
+    model = model_name(labels.get(_PRODUCT) or _labelled(labels, _NAME) or "")
+    memory = labels.get(_PRODUCT_MEMORY) or _labelled(labels, _MEMORY) or "0"
+    replicas = int(labels[_REPLICAS]) if labels.get(_REPLICAS, "").isdecimal() else 1
+    brings = _yield(model, memory, offered[resource], resource, {})
+    amount = Amount(brings.tflops_milli // max(replicas, 1), brings.vram_bytes // max(replicas, 1))
+    names = [f"{name}-gpu-{index}" for index in range(offered[resource])]
+    used = _uses(names, smart_pods, others, busy)
+    return tuple(
+        Device(
+            name=device,
+            node=name,
+            owner=name,
+            pool=pool_of_node(labels),
+            phase=RUNNING,
+            vendor=brings.vendor,
+            model=model,
+            index=index,
+            capacity=amount,
+            available=amount,
+            used_by=used.get(device, ""),
+            resource=resource if replicas > 1 else "",
+            compute_known=brings.tflops_milli > 0,
+        )
+        for index, device in enumerate(names)
+    )
+
+
+def _uses(
+    names: list[str], smart_pods: Mapping[str, int], others: int, busy: Collection[str]
+) -> dict[str, str]:
+    """From the last device down, so that the first ones stay free for shares."""
+    free = [name for name in reversed(names) if name not in busy] + [name for name in names if name in busy]
+    marks = [PLUGIN] * others
+    for uid, gpus in sorted(smart_pods.items()):
+        marks += [f"{SMART_POD_USE}{uid}"] * gpus
+    return dict(zip(free, marks, strict=False))
+
+
+def type_yield(type_: InstanceType, resource: str) -> Yield:
+    """What one node of this type brings."""
+    labels = type_.requirements
+    return _yield(
+        model_name(_required(labels, _NAME)),
+        _required(labels, _MEMORY) or "0",
+        type_.allocatable.get(resource, 0),
+        resource,
+        type_.allocatable,
+    )
+
+
+def least(yields: Collection[Yield]) -> Yield:
+    """What every one of them brings at least; a model only if it is that of all."""
+    models, vendors = {each.model for each in yields}, {each.vendor for each in yields}
+    return Yield(
+        min(each.devices for each in yields),
+        min(each.tflops_milli for each in yields),
+        min(each.vram_bytes for each in yields),
+        min(each.cpu_milli for each in yields),
+        min(each.memory_bytes for each in yields),
+        models.pop() if len(models) == 1 else "",
+        vendors.pop() if len(vendors) == 1 else "",
+    )
+
+
+def _yield(model: str, memory_mib: str, devices: int, resource: str, allocatable: Mapping[str, int]) -> Yield:
+    return Yield(
+        devices,
+        TFLOPS.get(model, 0) * 1000,
+        int(memory_mib) * _MIB if memory_mib.isdecimal() else 0,
+        allocatable.get(CPU, 0),
+        allocatable.get(MEMORY, 0),
+        model,
+        "AMD" if resource == AMD_GPU else "NVIDIA",
+    )
+
+
+def _labelled(labels: Labels, key: re.Pattern[str]) -> str:
+    return next((value for name, value in labels.items() if key.match(name)), "")
+
+
+def _required(labels: Requirements, key: re.Pattern[str]) -> str:
+    found = next((wanted for name, wanted in labels.items() if key.match(name)), None)
+    if found is None or found.complement or len(found.values) != 1:
+        return ""
+    return next(iter(found.values))

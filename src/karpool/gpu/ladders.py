@@ -1,0 +1,95 @@
+"""What could be launched for a waiting item: candidates of its pools, each with what it would bring.
+
+A GPU pool is served by the NodePools whose template carries its label, and by the one of
+its name. Only instance types on which the item itself would fit are considered. Answers
+are kept until pools or the catalogue change.
+"""
+
+from collections.abc import Iterable
+
+from karpool.gpu.demand import Item, Rung, Yield, key_of
+from karpool.gpu.devices import POOL_LABEL
+from karpool.gpu.feasibility import feasible
+from karpool.gpu.inventory import AMD_GPU, least, type_yield
+from karpool.model.catalogue import InstanceType
+from karpool.model.karpenter import Pool
+from karpool.model.requirements import Requirements, ValueSet
+from karpool.model.resources import CPU, GPU, MEMORY
+from karpool.provisioning.ask import Candidate
+from karpool.provisioning.candidates import Ladder, Wish, ladder
+from karpool.provisioning.market import Market
+
+
+def resource_of(item: Item) -> str:
+    """The resource under which the autoscaler knows the devices."""
+    return AMD_GPU if item.request.vendor == "AMD" else GPU
+
+
+class Ladders:
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        self._pools: dict[str, Pool] = {}
+        self._version = 0
+        self._known: dict[object, tuple[Rung, ...]] = {}
+        self._seen: tuple[int, tuple[int, int]] | None = None
+
+    def put_pool(self, pool: Pool) -> None:
+        if self._pools.get(pool.name) != pool:
+            self._pools[pool.name] = pool
+            self._version += 1
+
+    def drop_pool(self, name: str) -> None:
+        self._version += self._pools.pop(name, None) is not None
+
+    @property
+    def pools(self) -> Iterable[Pool]:
+        return self._pools.values()
+
+    def serving(self, gpu_pool: str) -> list[Pool]:
+        """NodePools whose nodes would belong to this GPU pool."""
+        return [
+            pool for pool in self._pools.values() if (pool.labels.get(POOL_LABEL) or pool.name) == gpu_pool
+        ]
+
+    def __call__(self, item: Item) -> tuple[Rung, ...]:
+        now = (self._version, self.market.version)
+        if self._seen != now:
+            self._seen = now
+            self._known.clear()
+        key = (key_of(item), item.request.cpu_milli, item.request.memory_bytes)
+        if key not in self._known:
+            self._known[key] = self._rungs(item)
+        return self._known[key]
+
+    def explained(self, item: Item) -> Ladder:
+        """The whole answer, with the pools that were left out and why."""
+        return ladder(self._wish(item), self.serving(item.request.pool), self.market.offerings)
+
+    def _rungs(self, item: Item) -> tuple[Rung, ...]:
+        resource = resource_of(item)
+        found = self.explained(item)
+        return tuple(Rung(each, self._brings(each, resource)) for each in found.candidates)
+
+    def _brings(self, candidate: Candidate, resource: str) -> Yield:
+        types = self.market.catalogue.types
+        return least([type_yield(types[name], resource) for name in candidate.instance_types])
+
+    def _wish(self, item: Item) -> Wish:
+        request, resource = item.request, resource_of(item)
+
+        def fits(type_: InstanceType) -> bool:
+            rung = Rung(Candidate(instance_types=(type_.name,)), type_yield(type_, resource))
+            return isinstance(feasible(item, (rung,)), tuple)
+
+        terms = request.node_terms
+        return Wish(
+            resources={resource: request.count, CPU: request.cpu_milli, MEMORY: request.memory_bytes},
+            alternatives=({},) if terms is None else tuple(_labels(term.labels) for term in terms),
+            preferences=tuple((each.weight, _labels(each.term.labels)) for each in request.preferred),
+            tolerations=item.tolerations,
+            only=fits,
+        )
+
+
+def _labels(pairs: Iterable[tuple[str, ValueSet]]) -> Requirements:
+    return dict(pairs)

@@ -1,0 +1,328 @@
+"""The cluster as the watches show it, in the words of the desk.
+
+Pods become workers or what they take of a node; nodes become devices and room; ScaleUps
+become records. Records that we wrote ourselves count as written even while the watch is
+behind. An object that cannot be understood is left out and says why; it stops nobody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import structlog
+
+from karpool.gpu import annotations, dialects, inventory
+from karpool.gpu.annotations import BadRequest
+from karpool.gpu.demand import Item
+from karpool.gpu.desk import NodeFacts, View, Worker
+from karpool.gpu.devices import Device, Gpu, from_object
+from karpool.gpu.ladders import Ladders
+from karpool.gpu.record import Record
+from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
+from karpool.gpu.world import SMART_POD_USE, Explanation, Tell
+from karpool.kube.resource import NODEPOOLS, NODES, PODS, Key, Resource, Selection
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.errors import Invalid
+from karpool.model.karpenter import NodePool, pool_of
+from karpool.model.node import Node, allocatable
+from karpool.model.pod import Pod, effective_requests
+from karpool.model.resources import CPU, MEMORY, Resources
+from karpool.model.shape import shape_of
+from karpool.provisioning.names import digest
+from karpool.provisioning.placeholders import Placeholder
+from karpool.provisioning.readiness import Lack, readiness
+from karpool.provisioning.stages import Progress
+from karpool.provisioning.stock_outs import moment
+
+log = structlog.get_logger(__name__)
+
+GPUS = Resource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
+SCHEDULER_NAME = "karpool-gpu-scheduler"
+_LIVE = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWorker:
+    """A pod of ours. `said` is what its condition says now; `problem` why it cannot be read."""
+
+    key: Key
+    uid: str
+    worker: Worker | None
+    said: tuple[str, str]
+    problem: str = ""
+
+
+class Sight:
+    """`now` stands in for creation times that cannot be read."""
+
+    def __init__(
+        self,
+        ladders: Ladders,
+        *,
+        namespace: str,
+        scheduler_name: str = SCHEDULER_NAME,
+        default_pool: str = "",
+    ) -> None:
+        self.ladders = ladders
+        self.workers: dict[Key, SeenWorker] = {}
+        self.problems: dict[str, str] = {}
+        self.written: dict[str, Record] = {}  # by us, and perhaps not seen yet
+        self._namespace = namespace
+        self._scheduler_name = scheduler_name
+        self._default_pool = default_pool
+        self._records: dict[str, Record] = {}
+        self._removed: set[str] = set()  # uids
+        self._nodes: dict[str, Node] = {}
+        self._gpus: dict[str, Device] = {}
+        self._use: dict[str, dict[Key, Resources]] = {}  # node -> pods that are not workers
+        self._node_of: dict[Key, str] = {}
+
+    @cached_property
+    def watches(self) -> Sequence[Watched[Any]]:
+        own = Selection(namespace=self._namespace)
+        return (
+            Watched(PODS, Pod, ObjectSink(self.put_pod, self.drop_pod), _LIVE),
+            Watched(NODES, Node, ObjectSink(self.put_node, self.drop_node)),
+            Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self.drop_pool), optional=True),
+            Watched(GPUS, Gpu, ObjectSink(self.put_gpu, self.drop_gpu), optional=True),
+            Watched(SCALEUPS, ScaleUp, ObjectSink(self.put_record, self.drop_record), own),
+        )
+
+    # Hearing
+
+    def put_pod(self, key: Key, pod: Pod) -> None:
+        if pod.is_terminal:
+            self.drop_pod(key)
+        elif pod.spec.scheduler_name == self._scheduler_name:
+            self.workers[key] = self._worker(key, pod)
+        elif pod.spec.node_name:
+            self._used(key, pod)
+
+    def drop_pod(self, key: Key) -> None:
+        self.workers.pop(key, None)
+        node = self._node_of.pop(key, "")
+        if node:
+            self._use[node].pop(key, None)
+            if not self._use[node]:
+                del self._use[node]
+
+    def _used(self, key: Key, pod: Pod) -> None:
+        try:
+            needs = effective_requests(pod)
+        except Invalid as error:
+            self._problem(f"pod {key}", str(error))
+            return
+        self._node_of[key] = pod.spec.node_name
+        self._use.setdefault(pod.spec.node_name, {})[key] = needs
+
+    def _worker(self, key: Key, pod: Pod) -> SeenWorker:
+        meta = pod.metadata
+        condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+        said = (condition.reason or "", condition.message or "") if condition else ("", "")
+        try:
+            item = self._item(pod)
+        except (BadRequest, Invalid) as error:
+            return SeenWorker(key, meta.uid, None, said, str(error))
+        if isinstance(item, str):
+            return SeenWorker(key, meta.uid, None, said, item)
+        devices = annotations.assigned(pod.annotations)
+        worker = Worker(
+            item,
+            pod.spec.node_name,
+            tuple(devices),
+            leaving=pod.is_terminating,
+            nominated=bool(pod.status.nominated_node_name),
+        )
+        return SeenWorker(key, meta.uid, worker, said)
+
+    def _item(self, pod: Pod) -> Item | str:
+        """Raises BadRequest or Invalid; a text where it is understood and cannot be served here."""
+        request = dialects.from_pod(pod, self._default_pool)
+        if request is None:
+            return f"it asks for no GPU; remove schedulerName {self._scheduler_name}"
+        if request.resource and request.request.vram_bytes == 0 and request.request.vram_percent_milli == 0:
+            return f"{request.resource} is handed out by its device plugin; use the default scheduler"
+        request = replace(request, resource="", model=inventory.model_name(request.model))
+        shape = shape_of(pod)
+        where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations)
+        created = moment(pod.metadata.creation_timestamp) or 0.0
+        return Item(request, created, digest(repr(where)), shape.tolerations)
+
+    def put_node(self, key: Key, node: Node) -> None:
+        self._nodes[node.name] = node
+        try:
+            self.ladders.market.learn(node)
+        except Invalid as error:
+            self._problem(f"node {node.name}", str(error))
+
+    def drop_node(self, key: Key) -> None:
+        self._nodes.pop(key.name, None)
+
+    def put_pool(self, key: Key, pool: NodePool) -> None:
+        self.ladders.market.see_pool(pool)
+        try:
+            self.ladders.put_pool(pool_of(pool))
+        except Invalid as error:
+            self.ladders.drop_pool(pool.name)
+            self._problem(f"NodePool {pool.name}", str(error))
+
+    def drop_pool(self, key: Key) -> None:
+        self.ladders.drop_pool(key.name)
+
+    def put_gpu(self, key: Key, gpu: Gpu) -> None:
+        try:
+            device = from_object(gpu)
+            self._gpus[key.name] = replace(device, model=inventory.model_name(device.model))
+        except Invalid as error:
+            self._gpus.pop(key.name, None)
+            self._problem(f"GPU {key.name}", str(error))
+
+    def drop_gpu(self, key: Key) -> None:
+        self._gpus.pop(key.name, None)
+
+    def put_record(self, key: Key, found: ScaleUp) -> None:
+        try:
+            self._records[key.name] = from_scale_up(found)
+        except Invalid as error:
+            self._problem(f"ScaleUp {key.name}", str(error))
+            try:
+                self._records[key.name] = without_status(found)
+            except Invalid:
+                self._records.pop(key.name, None)
+
+    def drop_record(self, key: Key) -> None:
+        gone = self._records.pop(key.name, None)
+        written = self.written.get(key.name)
+        if gone is not None and written is not None and written.uid == gone.uid:
+            del self.written[key.name]
+
+    def _problem(self, what: str, why: str) -> None:
+        if self.problems.get(what) != why:
+            log.warning("object left out", object=what, reason=why)
+        self.problems[what] = why
+
+    # What we wrote ourselves
+
+    def wrote(self, record: Record) -> None:
+        self.written[record.name] = record
+
+    def removed(self, record: Record) -> None:
+        self._removed.add(record.uid)
+        self.written.pop(record.name, None)
+
+    def records(self) -> dict[str, Record]:
+        """Ours where the watch has not caught up with it yet."""
+        found = {name: each for name, each in self._records.items() if each.uid not in self._removed}
+        self._removed &= {each.uid for each in self._records.values()}
+        for name, ours in list(self.written.items()):
+            seen = found.get(name)
+            if seen is not None and _is_as_new(seen, ours):
+                del self.written[name]
+            else:
+                found[name] = ours
+        return found
+
+    def forget_written(self) -> None:
+        """After a conflict or a lost answer: what the watch says counts again."""
+        self.written.clear()
+
+    # Looking
+
+    def view(
+        self,
+        now: float,
+        placeholders: Sequence[Placeholder],
+        claims: Mapping[str, Progress],
+        resting: Mapping[str, float],
+        busy: Mapping[str, frozenset[str]],
+    ) -> View:
+        """`busy` are devices with workers, by node."""
+        on_node: dict[str, dict[str, int]] = {}
+        own: set[Key] = set()
+        for pod in placeholders:
+            own.add(pod.key)
+            if pod.node:
+                on_node.setdefault(pod.node, {})[pod.uid] = self._gpus_of(pod)
+        described: dict[str, list[Device]] = {}
+        for device in self._gpus.values():
+            described.setdefault(device.node, []).append(device)
+        return View(
+            now=now,
+            workers=tuple(seen.worker for seen in self.workers.values() if seen.worker is not None),
+            records=self.records(),
+            placeholders=tuple(placeholders),
+            claims=claims,
+            nodes=tuple(
+                self._facts(node, on_node.get(node.name, {}), own, described, busy)
+                for node in self._nodes.values()
+            ),
+            resting=resting,
+        )
+
+    def _gpus_of(self, pod: Placeholder) -> int:
+        needs = self._use.get(pod.node, {}).get(pod.key, {})
+        return sum(needs.get(resource, 0) for resource in inventory.RESOURCES)
+
+    def _facts(
+        self,
+        node: Node,
+        smart_pods: Mapping[str, int],
+        own: set[Key],
+        described: Mapping[str, list[Device]],
+        busy: Mapping[str, frozenset[str]],
+    ) -> NodeFacts:
+        try:
+            offered = allocatable(node)
+        except Invalid as error:
+            self._problem(f"node {node.name}", str(error))
+            offered = {}
+        used = self._use.get(node.name, {})
+        plain = (needs for key, needs in used.items() if key not in own)
+        others = sum(needs.get(resource, 0) for needs in plain for resource in inventory.RESOURCES)
+        if node.name in described:
+            devices = _with_our_marks(described[node.name], smart_pods)
+        else:
+            devices = inventory.node_devices(
+                node.name,
+                node.labels,
+                offered,
+                smart_pods=smart_pods,
+                others=others,
+                busy=busy.get(node.name, frozenset()),
+            )
+        lack = readiness(node, {}).lack
+        return NodeFacts(
+            node.name,
+            ready=lack is None or lack is Lack.INITIALIZED,
+            going=lack is Lack.LIFE,
+            labels=node.labels,
+            devices=devices,
+            cpu_milli=offered.get(CPU, 0) - sum(needs.get(CPU, 0) for needs in used.values()),
+            memory_bytes=offered.get(MEMORY, 0) - sum(needs.get(MEMORY, 0) for needs in used.values()),
+        )
+
+    def unreadable(self) -> dict[str, Explanation]:
+        """Pods that ask for something in our name that cannot be understood."""
+        return {
+            seen.uid: Explanation(seen.uid, Tell.BAD_REQUEST, seen.problem)
+            for seen in self.workers.values()
+            if seen.problem
+        }
+
+
+def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) -> tuple[Device, ...]:
+    """A device that some plugin uses while a smart pod is there is used by that smart pod."""
+    marks = [f"{SMART_POD_USE}{uid}" for uid, gpus in sorted(smart_pods.items()) for _ in range(gpus)]
+    return tuple(
+        replace(device, used_by=marks.pop()) if marks and not device.is_ours else device
+        for device in sorted(devices, key=lambda each: each.name)
+    )
+
+
+def _is_as_new(seen: Record, ours: Record) -> bool:
+    if seen.uid != ours.uid:
+        return True  # somebody made it anew
+    if seen.version.isdecimal() and ours.version.isdecimal():
+        return int(seen.version) >= int(ours.version)
+    return True
