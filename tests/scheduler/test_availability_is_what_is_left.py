@@ -1,18 +1,29 @@
 """Room for a binding: from estimators and summaries, with what is promised taken off."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from karpool.estimator.question import deducted
 from karpool.kube.clock import RealClock
 from karpool.kube.resource import DEPLOYMENTS, REPLICASETS
+from karpool.model.karmada.binding import Template
 from karpool.model.karmada.cluster import MemberCluster, Summary
 from karpool.model.karmada.placement import read_placement
+from karpool.model.karmada.replica_requirements import requirements
+from karpool.packing.count import count
+from karpool.packing.first_fit import Component as Group
 from karpool.scheduler.availability import Availabilities
+from karpool.scheduler.displacement import displaced
+from karpool.scheduler.estimates import Protection
 from karpool.scheduler.estimator_client import Reply
 from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.promise import Lifetime, Promise, Wanted
 from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
 from karpool.scheduler.settings import Merge, Settings
+from karpool.state.nodes import NodeRow
+from karpool.state.snapshot import snapshot_of
 from karpool.wire import serving
 from karpool.wire.request import Arrived
 from tests.estimator.serving import World, eventually, node, pod
@@ -96,7 +107,7 @@ async def test_replicas_of_its_own_that_are_on_their_way_take_room(clock, ledger
 
 async def test_an_estimator_is_told_what_is_promised(clock, ledger):
     place(ledger, m1=3)
-    asker = StandIn(m1=9)
+    asker = StandIn(m1=Reply(9, "", (Arrived((0,)),)))
 
     found = await Availabilities(Settings(), clock, ledger=ledger, asker=asker).gather(binding(), [member()])
 
@@ -169,7 +180,7 @@ async def test_component_sets_are_counted_as_sets(clock, ledger):
     constraint = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
     job = flink(placement=read_placement({"spreadConstraints": constraint}))
     place(ledger, m1=3)
-    asker = StandIn(m1=1)
+    asker = StandIn(m1=Reply(1, "", (Arrived((0,)),)))
 
     found = await Availabilities(settings, clock, ledger=ledger, asker=asker).gather(job, [member()])
 
@@ -186,15 +197,79 @@ async def test_a_server_that_verifies_is_told_all_and_another_what_is_in_flight(
     await room.gather(binding(), [member()])
     assert in_flight(ledger) == {"other": 3}
     assert freed == [{"m1"}]
-    assert room.verifies("m1") is True
+    assert room.protection("m1") is Protection.VERIFIES
     await room.gather(binding(), [member()])
-    asker.answers["m1"] = Reply(1)
+    asker.answers["m1"] = Reply(0)
     await room.gather(binding(), [member()])
-    assert room.verifies("m1") is False
+    assert room.protection("m1") is None
     await room.gather(binding(), [member()])
 
     told = [each.assumed[0].components[0].replicas for each in asker.asked]
     assert told == [5, 5, 5, 3]
+
+
+async def test_from_a_server_that_ignores_promises_they_are_taken_off_here(clock, ledger):
+    place(ledger, m1=3)
+    place(ledger, "large", cpu="2500m", m1=2)
+    asker = StandIn(m1=20)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+
+    found = await room.gather(binding(), [member()])
+
+    # Three of one core, and two that displace at most three each.
+    assert found["m1"].parts[1].value == 11
+    assert found["m1"].parts[1].note == "20 less 5 promised, which it ignores"
+    assert room.protection("m1") is Protection.IGNORES
+    assert [each.assumed[0].components[0].replicas for each in asker.asked] == [2, 1_000_000]
+    # It is found out once, and again after a while: the server may have been replaced.
+    await room.gather(binding(), [member()])
+    assert len(asker.asked) == 3
+    clock.at += 600.0
+    assert room.protection("m1") is None
+
+
+async def test_a_go_server_with_protection_takes_them_off_itself(clock, ledger):
+    class Protected(StandIn):
+        async def ask(self, cluster, asked, promises=(), about=""):
+            await super().ask(cluster, asked, promises, about)
+            taken = sum(part.replicas for each in self.asked[-1].assumed for part in each.components)
+            return Reply(max(0, 20 - taken))
+
+    place(ledger, m1=3)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=Protected(m1=0))
+
+    assert (await room.gather(binding(), [member()]))["m1"].replicas == 17
+    assert room.protection("m1") is Protection.DEDUCTS
+
+
+nodes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5)
+asks = st.tuples(st.integers(1, 4), st.integers(0, 4))
+
+
+@given(nodes, asks, st.lists(asks, max_size=4))
+def test_no_placement_of_promises_displaces_more_than_is_taken_off(given_nodes, wanted, promised):
+    """Against placing them, on any nodes that have room."""
+    cluster = snapshot_of(
+        [
+            NodeRow(f"n{index}", allocatable={"cpu": cpu * 1000, "memory": memory, "pods": 20})
+            for index, (cpu, memory) in enumerate(given_nodes)
+        ]
+    )
+    own = needs(wanted)
+    groups = [[Group(needs(each).shape, 1)] for each in promised]
+    held = [
+        (Promise(binding().key, "m1", Template(), Wanted(("",), (needs(each),)), (1,)), (1,))
+        for each in promised
+    ]
+
+    left = count(deducted(cluster, groups).room, own.shape).total
+
+    assert left >= count(cluster, own.shape).total - displaced(held, [own.shape])
+
+
+def needs(amounts):
+    cpu, memory = amounts
+    return requirements({"cpu": str(cpu), "memory": str(memory)})
 
 
 async def test_a_server_cannot_free_what_it_does_not_know(clock, ledger):
@@ -247,7 +322,7 @@ async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(l
             # 6 cores, 1 promised: the same, at every instant.
             assert (await room.gather(binding(), [member(cpu=0)]))["m1"].replicas == 5
             assert in_flight(ledger) == {"other": 1}
-            assert room.verifies("m1") is True
+            assert room.protection("m1") is Protection.VERIFIES
 
 
 def test_metrics_know_every_reason_from_the_start(clock, ledger):
