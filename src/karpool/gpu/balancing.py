@@ -219,4 +219,5 @@ def _unit(index: int, bin_: Bin, rung: Rung, now: float) -> Unit:
         devices=rung.brings.devices,
         tflops_milli=rung.brings.tflops_milli,
         vram_bytes=rung.brings.vram_bytes,
+        about=str(rung)[:200],
     )

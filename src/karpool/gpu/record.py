@@ -83,6 +83,7 @@ class Unit:
     devices: int = 0  # that a node of the candidate should show
     tflops_milli: int = 0  # of each
     vram_bytes: int = 0
+    about: str = ""  # the candidate in words
 
     @property
     def is_active(self) -> bool:

@@ -59,6 +59,7 @@ class UnitStatus(Wire, frozen=True):
     devices: Int32 = 0
     tflops_milli: Int64 = 0
     vram_bytes: Int64 = 0
+    about: str = ""
 
 
 class TriedStatus(Wire, frozen=True):
@@ -183,6 +184,7 @@ def _unit_status(unit: Unit) -> UnitStatus:
         devices=unit.devices,
         tflops_milli=unit.tflops_milli,
         vram_bytes=unit.vram_bytes,
+        about=unit.about,
     )
 
 
@@ -278,6 +280,7 @@ def _unit(number: int, unit: UnitStatus) -> Unit:
         _positive(f"{path}.devices", unit.devices),
         _positive(f"{path}.tflopsMilli", unit.tflops_milli),
         _positive(f"{path}.vramBytes", unit.vram_bytes),
+        unit.about,
     )
 
 
