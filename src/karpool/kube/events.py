@@ -127,7 +127,9 @@ class EventRecorder:
     async def flush(self) -> None:
         """Write all that is noted now; statements that cannot be written are dropped and counted."""
         for statement in list(self._pending):
-            noted = self._pending.pop(statement)
+            noted = self._pending.pop(statement, None)
+            if noted is None:
+                continue  # written by somebody else who flushed meanwhile
             try:
                 await self._write(statement, noted)
             except KubeError as error:

@@ -149,11 +149,16 @@ class LeaseElector:
         self._taken.set()
 
     async def _acquire(self) -> None:
+        told = ""
         while not self.leading:
             try:
                 await self._try_to_acquire()
             except KubeError as error:
-                log.debug("lease not acquired", lease=self.name, reason=str(error))
+                # Said aloud once: without its namespace, or the right to it, the lease never comes.
+                reason = str(error)
+                say = log.debug if isinstance(error, Conflict) or reason == told else log.warning
+                say("lease not acquired", lease=self.name, reason=reason)
+                told = reason
             if not self.leading:
                 await self._clock.sleep(self._timing.retry * (0.9 + 0.2 * self._client.chance()))
 
