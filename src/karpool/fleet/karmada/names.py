@@ -58,7 +58,6 @@ SYSTEM_NAMESPACE = "karmada-system"
 LEASE_NAMESPACE = "karmada-cluster"
 _SPACE = "karmada-es-"
 
-SERVICES = Resource("", "v1", "services", "Service")
 OVERRIDEPOLICIES = Resource("policy.karmada.io", "v1alpha1", "overridepolicies", "OverridePolicy")
 CLUSTEROVERRIDEPOLICIES = Resource(
     "policy.karmada.io", "v1alpha1", "clusteroverridepolicies", "ClusterOverridePolicy", namespaced=False
