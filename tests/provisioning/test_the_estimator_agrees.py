@@ -1,0 +1,96 @@
+"""Whoever watches the same claims and events comes to the same verdicts; nobody shares memory."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.estimator.karpenter_objects import KarpenterObjects
+from karpool.kube.clock import rfc3339
+from karpool.kube.resource import Key
+from karpool.model.catalogue import Catalogue
+from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim
+from karpool.model.meta import convert
+from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.failures import Failure, Failures
+from karpool.provisioning.market import Market
+from karpool.provisioning.stock_outs import Event
+from tests.provisioning.test_claims_are_judged import START, Now
+
+POOLS = ("one", "two")
+Step = tuple[str, str, int, float]  # what, pool, number, seconds until the next
+
+
+def claim(pool: str, number: int, reached: str) -> NodeClaim:
+    labels = {NODEPOOL: pool, INSTANCE_TYPE: f"type-{number}", ZONE: "zone-a", CAPACITY_TYPE: "spot"}
+    conditions: list[dict[str, Any]] = []
+    if reached == "stuck":
+        why = {"reason": "LaunchFailed", "message": "no such image"}
+        conditions = [{"type": "Launched", "status": "Unknown", **why}]
+    elif reached == "registered":
+        conditions = [{"type": kind, "status": "True"} for kind in ("Launched", "Registered")]
+    for each in conditions:
+        each["lastTransitionTime"] = rfc3339(START + 5)
+    requirements = [
+        {"key": INSTANCE_TYPE, "operator": "In", "values": [f"type-{number}", "type-9"]},
+        {"key": CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+    ]
+    metadata = {"name": f"{pool}-{number}", "uid": f"{pool}-{number}", "labels": labels}
+    metadata["creationTimestamp"] = rfc3339(START)
+    raw = {"metadata": metadata, "spec": {"requirements": requirements}, "status": {"conditions": conditions}}
+    return convert(raw, NodeClaim)
+
+
+def refusal(pool: str, number: int, at: float) -> Event:
+    about = {"kind": "NodeClaim", "name": f"{pool}-{number}"}
+    raw = {"involvedObject": about, "reason": "InsufficientCapacityError", "message": "none left"}
+    return convert({**raw, "metadata": {"name": "e"}, "lastTimestamp": rfc3339(at)}, Event)
+
+
+STEPS = st.tuples(
+    st.sampled_from(("created", "stuck", "registered", "refused", "gone")),
+    st.sampled_from(POOLS),
+    st.integers(0, 2),
+    st.floats(0, 200),
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(STEPS, max_size=15))
+def test_the_same_news_give_the_same_failures(steps: list[Step]) -> None:
+    played(steps)
+
+
+def test_there_is_something_to_agree_on() -> None:
+    found = played([("created", "one", 0, 0.0), ("refused", "one", 0, 0.0), ("stuck", "two", 1, 20.0)])
+    assert {each.pool for each in found} == {"one", "two"}
+
+
+def played(steps: list[Step]) -> list[Failure]:
+    """What both find at the end; they agree after every step."""
+    clock = Now()
+    estimator = KarpenterObjects(Market(Catalogue("test", "here")), Failures(recovery_seconds=180), clock)
+    monitor = ClaimMonitor(clock, Failures(recovery_seconds=180))
+    monitor.pools_seen(POOLS)
+    for what, pool, number, seconds in steps:
+        key = Key("", f"{pool}-{number}")
+        if what == "refused":
+            event = refusal(pool, number, clock.at)
+            estimator.events.put(key, event)
+            monitor.put_event(key, event)
+        elif what == "gone":
+            estimator.machines.drop_claim(key)
+            monitor.drop_claim(key)
+        else:
+            estimator.machines.put_claim(key, claim(pool, number, what))
+            monitor.put_claim(key, claim(pool, number, what))
+        # The estimator understands events when it is asked; so that both are asked at the same moments.
+        estimator.events.understand(clock.at, POOLS)
+        monitor.tick()
+        assert estimator.failures.current(clock.at) == monitor.failures.current(clock.at)
+        clock.at += seconds
+        estimator.events.understand(clock.at, POOLS)
+        monitor.tick()
+        assert estimator.failures.current(clock.at) == monitor.failures.current(clock.at)
+    return monitor.failures.current(clock.at)
