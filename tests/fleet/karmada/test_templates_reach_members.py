@@ -11,7 +11,6 @@ from karpool.fleet.karmada.names import (
     CLUSTEROVERRIDEPOLICIES,
     MANAGED,
     OVERRIDEPOLICIES,
-    SERVICES,
     WORK_ID,
 )
 from karpool.kube.decoding import Object
@@ -28,6 +27,7 @@ from karpool.kube.resource import (
     PRIORITYCLASSES,
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
+    SERVICES,
     STATEFULSETS,
     WORKS,
     Resource,
