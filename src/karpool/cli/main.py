@@ -29,7 +29,12 @@ _COMMANDS: Table = {
     ),
     "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
     "explain": ("karpool.cli.explain", "explain", "Say how a decision came about."),
-    "get": ("karpool.cli.get", "get", "Show what controllers hold: promises."),
+    "get": ("karpool.cli.get", "get", "Show what controllers hold: promises, scale-ups."),
+    "gpu-scaler": (
+        "karpool.cli.gpu_scaler",
+        "gpu_scaler",
+        "Give fractions of GPUs to pods, and bring missing nodes.",
+    ),
     "plan": ("karpool.cli.plan", "plan", "Show which nodes could go, what that saves, and why others stay."),
     "scheduler": ("karpool.cli.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),

@@ -1,0 +1,122 @@
+"""From options to a running scaler: probes first, then the lease, then the watches.
+
+Only the leader watches and acts. Losing the lease ends the process: everything that was
+intended is in the API server, and whoever leads next goes on from there.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from karpool.gpu.controller import GpuScaler, ScalerOptions
+from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.kube import kubeconfig
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.events import EventRecorder
+from karpool.kube.health import Health, HealthServer
+from karpool.kube.http import HttpTransport
+from karpool.kube.lease import Leadership, LeaseElector
+from karpool.provisioning.choosing import backend
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.groundwork import prepare
+from karpool.provisioning.market import Market
+from karpool.wire.addresses import Listener
+
+COMPONENT = "karpool-gpu-scaler"
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """`listen` are the addresses of probes and metrics."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    scaler: ScalerOptions = field(default_factory=ScalerOptions)
+    backend: str = "smart-pod"
+    region: str = ""
+    leader_elect: bool = True
+    listen: tuple[Listener, ...] = ()
+    original_metric_names: bool = False
+    qps: float | None = 50.0
+    burst: int = 100
+    timeout: float | None = None  # of a request, in seconds
+
+
+async def run(
+    options: ProcessOptions, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Scale until `stop` is set. Raises ConfigError, Invalid or OSError if it cannot start,
+    LeadershipLost when the lease was lost."""
+    market = Market(region=options.region)
+    config = kubeconfig.load(options.kubeconfig, context=options.context)
+    registry, health, clock = CollectorRegistry(), Health(), RealClock()
+    async with AsyncExitStack() as stack:
+        client = Client(
+            HttpTransport(config, clock),
+            clock,
+            name=config.name,
+            qps=options.qps,
+            burst=options.burst,
+            timeout=options.timeout,
+            user_agent=COMPONENT,
+            field_manager=COMPONENT,
+        )
+        await stack.enter_async_context(client)
+        # Events have a limit of their own: a flood of them must not hold up decisions.
+        events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
+        for host, port in options.listen:
+            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+        metrics = ScaleUpMetrics(
+            registry,
+            original_names=options.original_metric_names,
+            maximum_age_seconds=options.scaler.settings.maximum_age,
+        )
+
+        async def led(leadership: Leadership | None) -> None:
+            monitor = ClaimMonitor(clock)
+            smart_pods = options.scaler.smart_pods
+            scaler = GpuScaler(
+                client,
+                options.scaler,
+                market=market,
+                events=EventRecorder(events, COMPONENT),
+                metrics=metrics,
+                monitor=monitor,
+                backend=await backend(options.backend, client, smart_pods, monitor),
+                check=leadership.check if leadership is not None else _always,
+            )
+            health.add("readyz", "watches", scaler.not_ready)
+            ready()
+            await _until(stop, scaler.run())
+
+        if not options.leader_elect:
+            await led(None)
+            return
+        await prepare(client, options.scaler.smart_pods)  # the namespace of the lease
+        elector = LeaseElector(client, COMPONENT, namespace=options.scaler.smart_pods.namespace)
+        await _until(stop, elector.run(led), finish=lambda: elector.leading)
+
+
+async def _until(
+    stop: asyncio.Event, work: Coroutine[Any, Any, None], *, finish: Callable[[], bool] = lambda: False
+) -> None:
+    """Run until it ends or `stop` is set; with `finish`, work that notices `stop` itself may end."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done() or finish():
+            await working
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def _always() -> None:
+    return None
