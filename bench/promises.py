@@ -1,0 +1,153 @@
+"""The ledger of promises, and estimators asked over gRPC.
+
+The servers of the last one answer at once, without counting anything, and share the process: what is
+measured is the asking, both ends of it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from bench.timing import timed
+from karpool.kube.clock import RealClock
+from karpool.model.karmada.binding import Binding, BindingKey, Target, Template
+from karpool.model.karmada.cluster import MemberCluster, Summary
+from karpool.model.karmada.replica_requirements import requirements
+from karpool.scheduler.availability import Availabilities
+from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.promise_record import PROMISES
+from karpool.scheduler.settings import Settings
+from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.service import ESTIMATOR
+
+MEMBERS = 100
+BINDINGS = 500
+RUNS = 5
+NEEDS = requirements({"cpu": "500m", "memory": "512Mi"})
+
+Result = dict[str, Any]
+
+
+def binding(number: int, on: tuple[Target, ...] = (), generation: int = 1, **more: Any) -> Binding:
+    name = f"app-{number}"
+    return Binding(
+        key=BindingKey("ResourceBinding", "default", name),
+        template=Template("apps/v1", "Deployment", "default", name),
+        replicas=200,
+        requirements=NEEDS,
+        targets=on,
+        generation=generation,
+        **more,
+    )
+
+
+TARGETS = tuple(Target(f"member{number:03}", 2) for number in range(MEMBERS))
+
+
+def filled() -> Ledger:
+    ledger = Ledger()
+    for number in range(BINDINGS):
+        promise(ledger, number)
+    return ledger
+
+
+def promise(ledger: Ledger, number: int) -> str | None:
+    before = binding(number)
+    ledger.see(before, 0.0, 0.0)
+    token = ledger.promise(before, TARGETS, 0.0)
+    record = ledger.record(before.key, 0.0, 0.0)
+    ledger.confirm(token, 2)
+    return record
+
+
+def promising() -> Result:
+    """One decision on all members, with that many promises in each of them already."""
+    ledger = filled()
+    values = []
+    for number in range(BINDINGS, BINDINGS + 50):
+        start = time.perf_counter()
+        promise(ledger, number)
+        values.append((time.perf_counter() - start) * 1000)
+    return {
+        "name": f"promise and write down, {MEMBERS} clusters, {BINDINGS} promises in each",
+        "unit": "ms",
+        "values": values,
+        "target": None,
+    }
+
+
+def rebuilding() -> Result:
+    """What a new leader does before its first decision."""
+    ledger = filled()
+    held = [
+        binding(
+            number, TARGETS, 2, annotations={PROMISES: ledger.record(binding(number).key, 0.0, 0.0) or ""}
+        )
+        for number in range(BINDINGS)
+    ]
+    return {
+        "name": f"rebuild the ledger, {BINDINGS} bindings on {MEMBERS} clusters each",
+        "unit": "ms",
+        "values": timed(lambda: Ledger().rebuild(held, 0.0, 0.0), repeat=RUNS),
+        "target": None,
+    }
+
+
+def asking() -> Result:
+    return _asking(0)
+
+
+def asking_with_promises() -> Result:
+    return _asking(20)
+
+
+def _asking(promises: int) -> Result:
+    return {
+        "name": f"ask {MEMBERS} estimators, {promises} promises in each cluster",
+        "unit": "ms",
+        "values": asyncio.run(_asked(promises)),
+        "target": None,
+    }
+
+
+async def _asked(promises: int) -> list[float]:
+    server = grpc.aio.server()
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(_answer)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(ESTIMATOR, {"MaxAvailableReplicas": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    clock, ledger = RealClock(), Ledger()
+
+    async def address(_: str) -> list[str]:
+        return [f"127.0.0.1:{port}"]
+
+    for number in range(promises):
+        promise(ledger, number)
+    clients = EstimatorClients(address, EstimatorSettings(), clock)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
+    members = [MemberCluster(each.name, summary=Summary()) for each in TARGETS]
+    await room.gather(binding(-1), members)
+    values = []
+    for _ in range(20):
+        start = time.perf_counter()
+        await room.gather(binding(-1), members)
+        values.append((time.perf_counter() - start) * 1000)
+    await clients.close()
+    await server.stop(None)
+    return values
+
+
+async def _answer(data: bytes, _: object) -> bytes:
+    request = pb.MaxAvailableReplicasRequest.FromString(data)
+    arrived = [pb.Arrived(bound=[0]) for _ in request.assumed_workloads]
+    return pb.MaxAvailableReplicasResponse(max_replicas=50, arrived=arrived).SerializeToString()
+
+
+def benchmarks() -> Iterator[Callable[[], Result]]:
+    yield from (promising, rebuilding, asking, asking_with_promises)
