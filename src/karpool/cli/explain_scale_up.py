@@ -8,26 +8,9 @@ from karpool.cli.exits import Failed
 from karpool.cli.get_scale_ups import Seen, age, document, see
 from karpool.cli.options import ClusterOptions, cluster_options, output_option
 from karpool.cli.output import columns, counted, machine, note, printable
-from karpool.gpu.record import Record, State
+from karpool.gpu.record import MEANS, Record, State
 from karpool.model import durations
 from karpool.provisioning.attempts import ROUND_REST_SECONDS, Tried
-
-_MEANS = {
-    State.BUFFERED: "the demand is seen; room that is being freed gets a moment to show",
-    State.CREATING: "what to ask for is written down; smart pods are being created",
-    State.PENDING: "smart pods wait; the autoscaler has not reacted yet",
-    State.LAUNCHING: "a machine is being started",
-    State.REGISTERED: "a node exists and is not Ready yet",
-    State.DEVICE_WAIT: "the node is Ready; its devices are not all there yet",
-    State.READY: "the devices are there; workers are being chosen for them",
-    State.HANDING_OFF: "devices are reserved; the smart pod is being removed",
-    State.RETRYING: "the waiting workers are being given their devices",
-    State.COMPLETED: "every worker it was for has its devices or is gone",
-    State.BACKOFF: "an attempt came to nothing; the next one follows",
-    State.EXHAUSTED: "every candidate failed in this round; it starts over with the first",
-    State.CANCELLED: "nobody waits any more",
-    State.REJECTED: "no node that could be bought would help",
-}
 
 
 def text(seen: Seen, record: Record) -> str:
@@ -39,7 +22,7 @@ def text(seen: Seen, record: Record) -> str:
 def _lines(seen: Seen, record: Record) -> Iterator[str]:
     yield f"{record.name}: {record.key}"
     yield ""
-    yield f"{record.state.value} for {age(seen.now, record.state_since)}: {_MEANS[record.state]}"
+    yield f"{record.state.value} for {age(seen.now, record.state_since)}: {MEANS[record.state]}"
     if record.reason or record.message:
         yield ": ".join(part for part in (record.reason, record.message) if part)
     seen_since = age(seen.now, record.first_seen)

@@ -54,6 +54,23 @@ STAGES = (
 TERMINAL = frozenset((State.COMPLETED, State.CANCELLED, State.REJECTED))
 ATTEMPTING = frozenset(STAGES[:-1])
 _PLACE = {stage: number for number, stage in enumerate(STAGES)}
+# For people.
+MEANS = {
+    State.BUFFERED: "the demand is seen; room that is being freed gets a moment to show",
+    State.CREATING: "what to ask for is written down; smart pods are being created",
+    State.PENDING: "smart pods wait; the autoscaler has not reacted yet",
+    State.LAUNCHING: "a machine is being started",
+    State.REGISTERED: "a node exists and is not Ready yet",
+    State.DEVICE_WAIT: "the node is Ready; its devices are not all there yet",
+    State.READY: "the devices are there; workers are being chosen for them",
+    State.HANDING_OFF: "devices are reserved; the smart pod is being removed",
+    State.RETRYING: "the waiting workers are being given their devices",
+    State.COMPLETED: "every worker it was for has its devices or is gone",
+    State.BACKOFF: "an attempt came to nothing; the next one follows",
+    State.EXHAUSTED: "every candidate failed in this round; it starts over with the first",
+    State.CANCELLED: "nobody waits any more",
+    State.REJECTED: "no node that could be bought would help",
+}
 
 
 SURPLUS = "Surplus"  # a unit that ended because nobody needs it any more

@@ -46,7 +46,13 @@ async def what_if(
     fresh: bool = False,
 ) -> WhatIf:
     """Raises NotFound for a binding that is not there, and Invalid for one that cannot be read."""
-    view = await listed(client, lifetime)
+    return await considered(await listed(client, lifetime), key, settings, asker=asker, fresh=fresh)
+
+
+async def considered(
+    view: View, key: BindingKey, settings: Settings, *, asker: Asker | None = None, fresh: bool = False
+) -> WhatIf:
+    """The same of what is known already."""
     known = view.bindings.get(key)
     if known is None:
         resource = resource_of(key)
@@ -58,8 +64,8 @@ async def what_if(
     peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
     mode = Mode.FRESH if fresh else found.mode
     plan = prepare(binding, members, settings, peers=peers, mode=mode)
-    asks = Availabilities(settings, client.clock, ledger=view.ledger, asker=asker)
-    left = cool_down.cooling(binding.annotations, client.clock.now())
+    asks = Availabilities(settings, view.clock, ledger=view.ledger, asker=asker)
+    left = cool_down.cooling(binding.annotations, view.clock.now())
     known_room: dict[str, Availability] = {}
     while isinstance(step := decide(plan, known_room), Ask):
         known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
