@@ -20,10 +20,11 @@ from karpool.scheduler.announcing import Announcer
 from karpool.scheduler.availability import Asker, Availabilities
 from karpool.scheduler.controller import WORKERS, Controller, Follow
 from karpool.scheduler.deciding import Decider
-from karpool.scheduler.ledger import Ledger, Release
+from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.metrics import SchedulerMetrics
 from karpool.scheduler.placing import Placer, Show
 from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.promise_metrics import PromiseMetrics
 from karpool.scheduler.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
 from karpool.scheduler.settings import Settings
 from karpool.scheduler.view import View
@@ -61,11 +62,14 @@ class Scheduler:
         check: Callable[[], None] = lambda: None,
         show: Show | None = None,
         follow: Follow = lambda old, new: None,
-        on_release: Callable[[Release], None] = lambda release: None,
     ) -> None:
         self._options = use = chosen or SchedulerOptions()
+        registry = metrics or CollectorRegistry()
+        promises = PromiseMetrics(registry)
         protected = use.gates[gates.OVERCOMMIT_PROTECTION]
-        self.view = View(client.clock, Ledger(use.lifetime, on_release) if protected else None)
+        self.view = View(client.clock, Ledger(use.lifetime, promises.released) if protected else None)
+        if self.view.ledger is not None:
+            promises.follow(self.view.ledger, client.clock.monotonic)
         self._asks = Availabilities(
             use.settings,
             client.clock,
@@ -80,7 +84,7 @@ class Scheduler:
             backoff_seconds=self._delay,
             unschedulable_seconds=use.unschedulable_seconds,
         )
-        self.metrics = SchedulerMetrics(metrics or CollectorRegistry(), self.queue.sizes)
+        self.metrics = SchedulerMetrics(registry, self.queue.sizes)
         self._recorder = EventRecorder(events or client, use.name)
         self._controller = Controller(
             client, use.name, self.view, self.queue, self.metrics, workers=use.workers, follow=follow
