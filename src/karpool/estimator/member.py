@@ -6,7 +6,7 @@ not been heard of for too long is `stale`.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,8 @@ from karpool.estimator.registry import Plugins
 from karpool.estimator.running import Framework
 from karpool.estimator.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.client import Client
-from karpool.kube.errors import Denied, NotFound
 from karpool.kube.feature_gates import Gates
-from karpool.kube.informer import Informer
+from karpool.kube.following import Follower, followers
 from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Selection
 from karpool.model.node import Node
 from karpool.model.pod import Pod
@@ -39,18 +38,6 @@ class MemberSettings:
     gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
     max_staleness_seconds: float = 0.0  # 0: never mind
     unschedulable_kinds: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    informer: Informer[Any]
-    optional: bool
-
-    @property
-    def ready(self) -> bool:
-        if self.informer.synced.is_set():
-            return True
-        return self.optional and isinstance(self.informer.last_error, NotFound | Denied)
 
 
 class Member:
@@ -78,7 +65,7 @@ class Member:
             OwnerReader(client, kinds, self._owners),
             self._settings.unschedulable_kinds,
         )
-        self._watches = list(self._build_watches(plugins))
+        self._watches = self._build_watches(plugins)
 
     # Running
 
@@ -137,7 +124,7 @@ class Member:
 
     # Inside
 
-    def _build_watches(self, plugins: Plugins) -> Iterator[_Watch]:
+    def _build_watches(self, plugins: Plugins) -> list[Follower]:
         wanted: list[Watched[Any]] = [
             Watched(NODES, Node, self.state.sink("Node")),
             Watched(PODS, Pod, self.state.sink("Pod"), LIVE_PODS),
@@ -153,17 +140,4 @@ class Member:
             )
         for plugin in plugins:
             wanted += watches_of(plugin)
-        return self._informers(wanted)
-
-    def _informers(self, wanted: Sequence[Watched[Any]]) -> Iterator[_Watch]:
-        """One informer for all who read a kind in the same way."""
-        grouped: dict[Any, list[Watched[Any]]] = {}
-        for each in wanted:
-            grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
-        for (resource, into, selection), watched in grouped.items():
-            informer: Informer[Any] = Informer(
-                self._client, resource, into=into, selection=selection, keep=False, page_size=PAGE_SIZE
-            )
-            for each in watched:
-                informer.add_sink(each.sink)
-            yield _Watch(informer, all(each.optional for each in watched))
+        return followers(self._client, wanted, page_size=PAGE_SIZE)

@@ -1,0 +1,67 @@
+"""Informers for everything that somebody wants to be told of: one for all who read a kind in the same way."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.kube.client import PAGE_SIZE, Client
+from karpool.kube.errors import Denied, NotFound
+from karpool.kube.informer import Informer
+from karpool.kube.watched import Watched
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    informer: Informer[Any]
+    optional: bool
+
+    @property
+    def ready(self) -> bool:
+        """Whether every object was told once; an optional kind may also not exist, or be closed to us."""
+        if self.informer.synced.is_set():
+            return True
+        return self.optional and isinstance(self.informer.last_error, NotFound | Denied)
+
+
+def followers(
+    client: Client, wanted: Iterable[Watched[Any]], *, page_size: int = PAGE_SIZE
+) -> list[Follower]:
+    """Sinks of one kind are told in the order given. Objects are not kept."""
+    grouped: dict[Any, list[Watched[Any]]] = {}
+    for each in wanted:
+        grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
+    found = []
+    for (resource, into, selection), watched in grouped.items():
+        informer: Informer[Any] = Informer(
+            client, resource, into=into, selection=selection, keep=False, page_size=page_size
+        )
+        for each in watched:
+            informer.add_sink(each.sink)
+        found.append(Follower(informer, all(each.optional for each in watched)))
+    return found
+
+
+class Following:
+    """All of them together."""
+
+    def __init__(self, client: Client, wanted: Iterable[Watched[Any]]) -> None:
+        self._name = client.name
+        self._followers = followers(client, wanted)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._followers:
+                group.create_task(each.informer.run(), name=f"{self._name} {each.informer.resource}")
+
+    def not_ready(self) -> str | None:
+        for each in self._followers:
+            if not each.ready:
+                why = f": {each.informer.last_error}" if each.informer.last_error else ""
+                return f"cluster {self._name}: {each.informer.resource} were not listed yet{why}"
+        return None
+
+    def staleness(self) -> float:
+        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        return max((each.informer.staleness() for each in self._followers if not each.optional), default=0.0)
