@@ -102,7 +102,7 @@ class _Problem:
             mask = relocation.admits(shape)
             admits.append(mask)
             takes |= mask & (free >= np.array(need, dtype=np.int64)[:, None]).all(axis=0)
-        inside = set(self._rows)
+        inside, turn = set(self._rows), self._world.by_name
         positions = np.flatnonzero(takes)
         if len(positions) > BINS_MAX:
             share = sum(free[index, positions] / max(int(free[index].max(initial=1)), 1) for index in (0, 1))
@@ -112,7 +112,9 @@ class _Problem:
             position = int(relocation.position_of[row])
             if takes[position]:
                 chosen[row] = position
-        ordered = sorted(chosen.items(), key=lambda item: (item[0] in inside, free[0, item[1]], item[0]))
+        ordered = sorted(
+            chosen.items(), key=lambda item: (item[0] in inside, free[0, item[1]], turn(item[0]))
+        )
         self._bin_rows = [row for row, _ in ordered]
         self._bin_room: list[Room] = [free[:, position].tolist() for _, position in ordered]
         self._bin_admits = [np.array([mask[position] for mask in admits]) for _, position in ordered]
@@ -308,9 +310,13 @@ def put_in_place(world: World, draft: Draft) -> bool:
     for row in draft.rows:
         world.relocation.remove(row)
     for shape, row, pods in draft.placed:
-        if not world.relocation.put(shape, row, pods):
-            world.relocation.undo(mark)
-            return False
+        restricted = world.relocation.is_restricted(shape)
+        alone = restricted or bool(world.view.snapshot.shapes[shape].host_ports)
+        for some in [1] * pods if alone else [pods]:
+            allowed = not restricted or world.relocation.allows(shape, row)
+            if not allowed or not world.relocation.put(shape, row, some):
+                world.relocation.undo(mark)
+                return False
     return True
 
 

@@ -211,10 +211,14 @@ def several_nodes(
     Limits of pools are counted over all of them.
     """
     one_node, wanted = world.one_node, list(parts)
+    if len(wanted) == 1:
+        one = cheapest_node(world, rows, wanted[0], ceiling)
+        return None if isinstance(one, NoWay) else [one]
+    most = ceiling
     limits = one_node.limits()
     found: list[Bought] = []
     for part in wanted:
-        bought = cheapest_node(world, rows, part, inf, alone=len(wanted) == 1)
+        bought = cheapest_node(world, rows, part, most, alone=False)
         if isinstance(bought, NoWay):
             break
         # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.

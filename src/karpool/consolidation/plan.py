@@ -181,7 +181,10 @@ class NotLookedAt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`fingerprint` is of everything that decided it; see `validation` for how staleness is judged."""
+    """Moves are in the order in which they are to be made: one may need what one before it changed.
+
+    `fingerprint` is of everything that decided it; see `validation` for how staleness is judged.
+    """
 
     made_at: float
     fingerprint: str

@@ -97,7 +97,7 @@ class Planner:
         return Plan(
             made_at=self.now,
             fingerprint=fingerprint(self.view),
-            moves=tuple(sorted(made, key=_most_worth_first)),
+            moves=tuple(made),
             rejected=tuple(rejected),
             held=tuple(self._held(found, rejected)),
             pools=self._pools,
@@ -116,7 +116,7 @@ class Planner:
         world = self.world
         made: list[Move] = []
         refused: list[RejectedMove] = []
-        for row in sorted(self.judged.empty.tolist(), key=lambda row: (-float(world.ranks[row]), row)):
+        for row in sorted(self.judged.empty.tolist(), key=_rank_of(world)):
             mark = world.relocation.mark()
             placed, left = world.relocate((row,))
             draft = Draft((row,), tuple(placed), (), self._unscored(row))
@@ -248,7 +248,7 @@ class Planner:
             elif machine.name in refused:
                 why = refused[machine.name]
             elif world.receives[row]:
-                why = (Why("receives", "pods of nodes that go are sent there"),)
+                why = (Why("receives", "pods that wait, or come from nodes that go, are sent there"),)
             elif row in not_looked_at:
                 why = (Why("not_looked_at", "the deadline came first"),)
             else:
@@ -272,6 +272,9 @@ class Planner:
         if found.not_looked_at:
             rows = tuple(names[row] for row in found.not_looked_at)
             yield NotLookedAt(rows, f"the deadline of {self.settings.deadline_seconds:g} s came first")
+        if found.not_combined:
+            rows = tuple(names[row] for row in found.not_combined)
+            yield NotLookedAt(rows, "looked at alone, not together with others: there are too many groups")
 
     def _pool_states(self) -> tuple[PoolState, ...]:
         found = []
@@ -296,8 +299,8 @@ class Planner:
         return tuple(found)
 
 
-def _most_worth_first(move: Move) -> tuple[float, str]:
-    return -move.savings_per_hour / move.disruption if move.disruption else 0.0, move.id
+def _rank_of(world: World) -> Callable[[int], tuple[float, int]]:
+    return lambda row: (-float(world.ranks[row]), world.by_name(row))
 
 
 def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[NewNode]) -> str:

@@ -31,6 +31,7 @@ from karpool.state.snapshot import Snapshot
 
 NONE = -1
 SEVERAL = -2
+_SLACK = 4096
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
 
 
@@ -143,9 +144,11 @@ class PodFacts:
         for row in range(snapshot.n):
             pods = snapshot.pods_on(row)
             counts[row + 1] = len(pods)
-            keys += pods.keys()
-            shapes += pods.values()
+            for key, shape in sorted(pods.items()):
+                keys.append(key)
+                shapes.append(shape)
         starts = np.cumsum(counts)
+        self._drop_unused_groups()
         find = self._slot_of.get
         slots = np.fromiter((find(key, NONE) for key in keys), dtype=np.int64, count=len(keys))
         known, slots = slots >= 0, np.maximum(slots, 0)
@@ -175,6 +178,17 @@ class PodFacts:
             starts=read_only(starts),
             several=several,
         )
+
+    def _drop_unused_groups(self) -> None:
+        """Labels come and go with pods; those that no pod has any more are forgotten from time to time."""
+        if len(self._group_ids) <= 2 * len(self._slot_of) + _SLACK:
+            return
+        by_id = {number: group for group, number in self._group_ids.items()}
+        old = self._groups
+        self._group_ids = {}
+        for slot in self._slot_of.values():
+            group = by_id[old[slot]]
+            old[slot] = self._group_ids.setdefault(group, len(self._group_ids))
 
     def _selected_by(self, budgets: Sequence[DisruptionBudget]) -> tuple[Int32s, dict[int, list[int]]]:
         """By group of pods: the budget that selects it, and all of them where they are several."""

@@ -41,6 +41,7 @@ class Found:
     refused: dict[int, tuple[Draft, tuple[Why, ...]]] = field(default_factory=dict)  # by first row
     stuck: dict[int, NoWay] = field(default_factory=dict)
     not_looked_at: list[int] = field(default_factory=list)
+    not_combined: list[int] = field(default_factory=list)  # looked at alone, but not together with others
 
     @property
     def savings(self) -> float:
@@ -85,7 +86,7 @@ def search(world: World, timer: Timer) -> Found:
 
 
 def _by_rank(world: World, rows: Int64s) -> list[int]:
-    found: list[int] = rows[np.lexsort((rows, -world.ranks[rows]))].tolist()
+    found: list[int] = rows[np.lexsort((world.turn[rows], -world.ranks[rows]))].tolist()
     return found
 
 
@@ -164,8 +165,8 @@ def _orders(world: World, rows: Int64s) -> Iterator[list[int]]:
     """By what each saves for the room that its pods take; by price."""
     sizes = np.array([_size(world, row) for row in rows.tolist()])
     prices = world.prices[rows]
-    yield rows[np.lexsort((rows, -prices / np.maximum(sizes, 1e-9)))].tolist()
-    yield rows[np.lexsort((rows, -prices))].tolist()
+    yield rows[np.lexsort((world.turn[rows], -prices / np.maximum(sizes, 1e-9)))].tolist()
+    yield rows[np.lexsort((world.turn[rows], -prices))].tolist()
 
 
 def _size(world: World, row: int) -> float:
@@ -268,15 +269,18 @@ def _accept_all(world: World, drafts: Iterable[Draft]) -> list[Draft]:
 
 
 def _combine(world: World, found: Found, timer: Timer) -> None:
-    """Groups of nodes that could not go alone, neighbours in pool and size."""
+    """Groups of nodes that could not go alone, neighbours in pool and load, the most promising first."""
     if not world.settings.replace:
         return
     rows = [row for row in world.open_candidates().tolist() if row in found.stuck and is_plain(world, row)]
-    rows.sort(key=lambda row: (world.pool_of[row], float(world.costs[row]), row))
+    rows.sort(key=lambda row: (world.pool_of[row], float(world.costs[row]), world.by_name(row)))
     groups = [rows[start : start + GROUP] for start in range(0, len(rows), GROUP)]
-    for group in sorted(groups, key=lambda group: -_promise(world, group))[:GROUPS_MAX]:
-        members = [row for row in group if not world.receives[row] and not world.gone[row]]
-        if timer.is_over or len(members) < 2 or _promise(world, members) <= 0:
+    promises = [(_promise(world, group), number) for number, group in enumerate(groups)]
+    chosen = sorted(((-promise, number) for promise, number in promises if promise > CENT))
+    for turn, (_, number) in enumerate(chosen):
+        members = [row for row in groups[number] if not world.receives[row] and not world.gone[row]]
+        if timer.is_over or turn >= GROUPS_MAX:
+            found.not_combined += members
             continue
         for draft in _accept_all(world, best_together(world, members)):
             found.drafts.append(draft)
@@ -285,16 +289,20 @@ def _combine(world: World, found: Found, timer: Timer) -> None:
 
 
 def _promise(world: World, rows: Sequence[int]) -> float:
-    """What one new node for all of them would save, if any type holds them."""
-    if len(rows) < 2:
-        return 0.0
-    prices = [fitting.price_per_hour for fitting in world.one_node.fitting(dict(world.demand(rows)))]
-    return sum(float(world.prices[row]) for row in rows) - min(prices, default=np.inf)
+    """What one new node for the first few of them would save at most, if any type holds them."""
+    best = 0.0
+    for count in range(2, len(rows) + 1):
+        fitting = world.one_node.fitting(dict(world.demand(rows[:count])))
+        if not fitting:
+            break
+        price = sum(float(world.prices[row]) for row in rows[:count])
+        best = max(best, price - min(each.price_per_hour for each in fitting))
+    return best
 
 
 def _improve(world: World, start: Saved, found: Found, timer: Timer) -> None:
     """Take back what a group of nodes gave, and see whether together they give more."""
-    plain = [row for row in world.candidates.tolist() if is_plain(world, row)]
+    plain = sorted((row for row in world.candidates.tolist() if is_plain(world, row)), key=world.by_name)
     for _ in range(ROUNDS):
         improved = False
         for group in _neighbourhoods(world, found, plain):
@@ -308,11 +316,11 @@ def _improve(world: World, start: Saved, found: Found, timer: Timer) -> None:
 def _neighbourhoods(world: World, found: Found, plain: list[int]) -> list[tuple[int, ...]]:
     """Neighbours by score and by load, and what each move touches with nodes that did not go."""
     groups: dict[tuple[int, ...], None] = {}
-    by_rank = sorted(plain, key=lambda row: (-float(world.ranks[row]), row))
-    by_load = sorted(plain, key=lambda row: (float(world.costs[row]), row))
+    by_rank = sorted(plain, key=lambda row: (-float(world.ranks[row]), world.by_name(row)))
+    by_load = sorted(plain, key=lambda row: (float(world.costs[row]), world.by_name(row)))
     for order in (by_rank, by_load):
         for begin in range(0, max(len(order) - GROUP + 1, 1), 2):
-            groups[tuple(sorted(order[begin : begin + GROUP]))] = None
+            groups[tuple(sorted(order[begin : begin + GROUP], key=world.by_name))] = None
     among = frozenset(plain)
     stays = [row for row in by_rank if not world.gone[row]]
     for draft in found.drafts:
@@ -321,7 +329,7 @@ def _neighbourhoods(world: World, found: Found, plain: list[int]) -> list[tuple[
             if len(near) >= GROUP:
                 break
             near.add(row)
-        groups[tuple(sorted(near)[: GROUP + 1])] = None
+        groups[tuple(sorted(near, key=world.by_name)[: GROUP + 1])] = None
     return list(groups)[:GROUPS_SMALL]
 
 
@@ -330,13 +338,17 @@ def _improve_group(world: World, start: Saved, found: Found, group: tuple[int, .
     touched = [
         draft for draft in found.drafts if inside & {*draft.rows, *(row for _, row, _ in draft.placed)}
     ]
-    members = sorted(inside | {row for draft in touched for row in draft.rows})
+    members = sorted(inside | {row for draft in touched for row in draft.rows}, key=world.by_name)
     if len(members) > GROUP + 2 or not all(is_plain(world, row) for row in members):
         return False
     others = [draft for draft in found.drafts if draft not in touched]
     gained = sum(draft.savings for draft in touched)
     world.rewind(start)
-    kept = _accept_all(world, others)
-    better = best_together(world, members, above=gained) if len(kept) == len(others) else []
-    found.drafts = kept + _accept_all(world, better or touched)
-    return bool(better)
+    whole = len(_accept_all(world, others)) == len(others)
+    better = best_together(world, members, above=gained) if whole else []
+    if better and len(_accept_all(world, better)) == len(better):
+        found.drafts = others + better
+        return True
+    world.rewind(start)
+    _accept_all(world, found.drafts)
+    return False

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import fsum
 
 from karpool.consolidation.plan import Move, Totals
 from karpool.consolidation.view import ClusterView
@@ -53,7 +54,7 @@ def after(view: ClusterView, moves: Iterable[Move]) -> Totals:
     return Totals(
         nodes=nodes,
         pods=len(view.pods.keys),
-        price_per_hour=sum(prices),
+        price_per_hour=fsum(prices),
         unpriced=unpriced,
         use={name: asked[name] / offered[name] if offered[name] else 0.0 for name in _SHOWN},
         by_type=dict(sorted(by_type.items())),

@@ -166,14 +166,7 @@ class _Again:
         for row in rows:
             world.relocation.remove(row)
         new = {} if self._has_arrived else self._pods_of_new_nodes(rows)
-        placed: list[tuple[int, int, int]] = []
-        left: Pods = {}
-        for shape, number in world.demand(rows):
-            staying = number - sum(pods.get(shape, 0) for pods in new.values())
-            found = world.relocation.place(shape, staying)
-            placed += ((shape, row, pods) for row, pods in found)
-            if missing := staying - sum(pods for _, pods in found):
-                left[shape] = missing
+        placed, left = self._place(rows, new)
         if left and move.kind is not MoveKind.EMPTY:
             world.relocation.undo(mark)
             return (moves.no_room(world, left).why,)
@@ -187,6 +180,38 @@ class _Again:
         price = sum(node.price_per_hour for node in move.new_nodes) if move.new_nodes else None
         draft = Draft(tuple(rows), tuple(placed), tuple(bought), world.verdict(rows, price))
         return self._decide(draft, mark)
+
+    def _place(self, rows: list[int], new: Mapping[int, Pods]) -> tuple[list[tuple[int, int, int]], Pods]:
+        """Pods that need no new node: where they were meant to go, else wherever there is room."""
+        world, relocation = self._world, self._world.relocation
+        left = dict(world.demand(rows))
+        for pods in new.values():
+            for shape, number in pods.items():
+                left[shape] -= number
+        placed: list[tuple[int, int, int]] = []
+        for shape, row in self._planned(rows):
+            if left.get(shape, 0) > 0 and relocation.allows(shape, row) and relocation.put(shape, row, 1):
+                left[shape] -= 1
+                placed.append((shape, row, 1))
+        progress = True
+        while progress:  # a pod may have waited for another to come
+            progress = False
+            for shape in [each for each, number in left.items() if number > 0]:
+                for row, number in relocation.place(shape, left[shape]):
+                    placed.append((shape, row, number))
+                    left[shape] -= number
+                    progress = True
+        return placed, {shape: number for shape, number in left.items() if number > 0}
+
+    def _planned(self, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
+        """Shape and row of every pod that was to go to a node that is still there."""
+        home = {pod.pod: self._view.snapshot.find(pod.node) for pod in self._move.pods if pod.node}
+        pods = self._view.pods
+        for row in rows:
+            for pod in pods.on(row):
+                target = home.get(pods.keys[pod])
+                if target is not None:
+                    yield int(pods.shapes[pod]), target
 
     def _decide(self, draft: Draft, mark: int) -> tuple[Why, ...]:
         world, move = self._world, self._move

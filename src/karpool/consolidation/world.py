@@ -20,6 +20,7 @@ from karpool.consolidation.scoring import Source, Verdict, evaluate
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.totals import Floats, PoolTotals
 from karpool.consolidation.view import ClusterView
+from karpool.model.shape import PodShape
 from karpool.packing import relocating
 from karpool.packing.one_node import Fitting, OneNode
 from karpool.packing.relocating import Relocation
@@ -80,6 +81,9 @@ class World:
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.ranks = self._ranks()
+        # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
+        self.turn: Int64s = np.empty(view.snapshot.n, dtype=np.int64)
+        self.turn[np.argsort(np.array(view.snapshot.names, dtype=np.str_))] = np.arange(view.snapshot.n)
         self._read_demands()
         self.relocation = Relocation(view.snapshot, self._order(), judged.targets, self._shapes())
         table = view.snapshot.shapes
@@ -113,8 +117,7 @@ class World:
         going[self.candidates] = True
         going[self.judged.empty] = True
         free = self._share_left()
-        names = np.array(snapshot.names, dtype=np.str_)
-        order: Int64s = np.lexsort((names, np.where(going, self.ranks, free), going))
+        order: Int64s = np.lexsort((self.turn, np.where(going, self.ranks, free), going))
         return order
 
     def _share_left(self) -> Floats:
@@ -128,12 +131,13 @@ class World:
 
     def _read_demands(self) -> None:
         """Pods that move, by row, as runs of one shape; the largest shapes first."""
-        view, pods = self.view, self.view.pods
+        view, pods, table = self.view, self.view.pods, self.view.snapshot.shapes
         sizes = self._shape_sizes()
         moving = np.flatnonzero(pods.moves)
         shapes, rows = pods.shapes[moving], pods.rows[moving]
         rank = np.empty(len(sizes), dtype=np.int64)
-        rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+        texts = np.array([_text(table[number]) for number in range(len(table))] or [""], dtype=np.str_)
+        rank[np.lexsort((texts[: len(sizes)], -sizes))] = np.arange(len(sizes))
         self._by_rank: Int64s = np.argsort(rank, kind="stable")
         keys = rows.astype(np.int64) * max(len(sizes), 1) + rank[shapes]
         runs, counts = np.unique(keys, return_counts=True)
@@ -188,15 +192,19 @@ class World:
         """Pending pods, and pods of nodes that leave, take room before anything is planned; those that
         find none are somebody else's."""
         view, relocation = self.view, self.relocation
-        for row, machine in enumerate(view.machines):
-            if machine.is_leaving:
+        for row in np.argsort(self.turn).tolist():
+            if view.machines[row].is_leaving:
                 self.gone[row] = True
                 for shape, number in self.demand((row,)):
-                    relocation.place(shape, number)
+                    self._receive(relocation.place(shape, number))
         pending = Counter(view.snapshot.pending[key] for key in view.pending)
         for shape, number in sorted(pending.items(), key=lambda item: int(self.shape_rank[item[0]])):
-            relocation.place(shape, number)
+            self._receive(relocation.place(shape, number))
         relocation.commit()
+
+    def _receive(self, placed: Iterable[tuple[int, int]]) -> None:
+        for row, _ in placed:
+            self.receives[row] = True
 
     # Trying
 
@@ -305,5 +313,15 @@ class World:
     def open_candidates(self) -> Int64s:
         """Candidates that may still go: not taken, and nothing was sent there."""
         rows = self.candidates
-        found: Int64s = rows[~self.gone[rows] & ~self.receives[rows]]
+        left = rows[~self.gone[rows] & ~self.receives[rows]]
+        found: Int64s = left[np.argsort(self.turn[left])]
         return found
+
+    def by_name(self, row: int) -> int:
+        """What rows are sorted by where nothing else decides."""
+        return int(self.turn[row])
+
+
+def _text(shape: PodShape) -> str:
+    """Tells shapes of equal size apart, whichever came first."""
+    return f"{shape.requests}{shape.namespace}{shape.labels}{shape.node_selector}{shape.priority}"[:512]

@@ -263,8 +263,20 @@ class Relocation:
         fits = all(int(column[position]) >= units * pods for column, units in asked.columns)
         if not fits or not asked.admitted[position]:
             return False
+        wanted = asked.shape.host_ports
+        if wanted:
+            held = self._ports.setdefault(position, set())
+            if pods > 1 or ports_conflict(held, wanted):
+                return False
+            held |= wanted
         self._put(asked, position, pods)
         return True
+
+    def allows(self, number: int, row: int) -> bool:
+        """Whether topology lets one more pod of a shape onto a node."""
+        asked = self._asked[number]
+        allowed = self._allowed(asked) if asked.restricted else None
+        return allowed is None or bool(allowed[row])
 
     def _first(self, asked: _Asked, start: int) -> int | None:
         """The first position from `start` on that takes one more pod."""
