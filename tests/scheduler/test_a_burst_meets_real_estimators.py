@@ -1,0 +1,87 @@
+"""Scheduler and estimator as they run, over gRPC: room for one is given to one."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from karpool.kube.resource import DEPLOYMENTS, REPLICASETS, RESOURCEBINDINGS
+from tests.estimator.serving import World, node, pod
+from tests.estimator.serving import serving as estimating
+from tests.scheduler.acting import AGGREGATED, binding, staged
+from tests.scheduler.estimators import asking
+
+PROTECTED = {"feature_gates": "SchedulingOvercommitProtection=true", "cluster_name": "member1"}
+
+
+@asynccontextmanager
+async def fleet(**flags):
+    """One member with eight cores on two nodes; its summary claims a hundred."""
+    world = World()
+    await world.add(node("a"), node("b"))
+    async with staged() as stage, estimating({"member1": world.transport}, **flags) as estimator:
+
+        async def address(_):
+            return [f"127.0.0.1:{estimator.port}"]
+
+        await stage.join("member1", 100)
+        async with asking({}, resolver=address) as clients, stage.scheduling(asker=clients) as scheduler:
+            yield stage, world, scheduler
+
+
+async def bound(world, name, count):
+    """Pods of a Deployment that was placed get their nodes."""
+    owner = await world.workload(DEPLOYMENTS, name)
+    by = await world.workload(REPLICASETS, f"{name}-1", owner)
+    for number in range(count):
+        where = "a" if number < 4 else "b"
+        await world.add(pod(f"{name}-{number}", node=where, metadata={"ownerReferences": [by]}))
+
+
+async def outcome(stage, *names):
+    found = {}
+    for name in names:
+        await stage.until(lambda name=name: has_condition(stage, name))
+        found[name] = (await stage.condition(name))[1]
+    return found
+
+
+async def has_condition(stage, name):
+    return (await stage.condition(name))[0]
+
+
+@pytest.mark.parametrize("flags", [PROTECTED, {"cluster_name": "member1"}], ids=["verifies", "ignores"])
+async def test_two_deployments_created_together_and_room_for_one(flags):
+    async with fleet(**flags) as (stage, _, scheduler):
+        await stage.create(binding("one", 5, how=AGGREGATED), binding("two", 5, how=AGGREGATED))
+
+        assert sorted((await outcome(stage, "one", "two")).values()) == ["Success", "Unschedulable"]
+        assert [each.replicas for each in scheduler.view.ledger.promises("member1")] == [5]
+
+
+async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_start():
+    async with fleet(**PROTECTED) as (stage, world, scheduler):
+        await stage.create(binding("one", 5, how=AGGREGATED))
+        await stage.until_placed("one")
+        await bound(world, "one", 5)
+        ledger = scheduler.view.ledger
+        await stage.until(lambda: nothing_in_flight(ledger))
+
+        await stage.create(binding("four", 4, how=AGGREGATED), binding("three", 3, how=AGGREGATED))
+
+        assert await outcome(stage, "three", "four") == {"three": "Success", "four": "Unschedulable"}
+
+
+async def nothing_in_flight(ledger):
+    return not any(each.replicas for each in ledger.promises())
+
+
+async def test_room_that_is_given_back_goes_to_who_waits():
+    async with fleet(**PROTECTED) as (stage, _, scheduler):
+        await stage.create(binding("one", 5, how=AGGREGATED), binding("two", 5, how=AGGREGATED))
+        found = await outcome(stage, "one", "two")
+        placed, waits = sorted(found, key=lambda name: found[name] != "Success")
+
+        await stage.admin.delete(RESOURCEBINDINGS, f"{placed}-deployment", namespace="default")
+
+        await stage.until_placed(waits)
+        assert [each.binding.name for each in scheduler.view.ledger.promises()] == [f"{waits}-deployment"]
