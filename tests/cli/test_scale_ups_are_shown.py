@@ -31,7 +31,7 @@ OTHER = DemandKey("training", "*", 8, 80, 900)
 
 def records(now: float) -> list[Record]:
     waiting = Unit(0, 1, 4000, 2**34, CANDIDATE.key, State.PENDING, now - 40, now - 50)
-    ended = replace(waiting, index=1, candidate=LOST.key, ended=Setback.STOCK_OUT)
+    ended = replace(waiting, index=1, candidate=LOST.key, ended=Setback.STOCK_OUT, about=str(LOST))
     pending = Record(
         KEY,
         State.PENDING,
@@ -129,6 +129,7 @@ def test_one_is_explained_with_what_failed_and_what_is_wrong(capsys: Capture) ->
     assert "5 workers waiting: team-a/train-0, team-a/train-1 and 3 more" in text
     assert "ended: InsufficientCapacity" in text
     assert "next round" in text
+    assert str(LOST) in text, "in words also when its smart pod is gone"
     assert "node-7; look at driver and device plugin" in text
 
 

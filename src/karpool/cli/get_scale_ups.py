@@ -72,7 +72,8 @@ def understood(objects: Iterable[Object], now: float) -> Seen:
         name = f"{raw.get('kind')} {(raw.get('metadata') or {}).get('name', '')}"
         try:
             if raw.get("kind") == SCALEUPS.kind:
-                records.append(from_object(raw))
+                records.append(record := from_object(raw))
+                words |= {unit.candidate: unit.about for unit in record.units if unit.about}
             elif raw.get("kind") == "Pod":
                 _read_pod(convert(raw, Pod), words, said)
         except Invalid as error:
