@@ -280,9 +280,12 @@ class Cluster:
                 self.remove_node(node.name)
 
     def _bind_pods(self) -> None:
-        """The device plugin offers devices a moment before our own records of them are there."""
+        """The device plugin offers devices a moment before our own records of them are there.
+
+        Nominations do not bind the scheduler: it takes the newest node that fits.
+        """
         for pod in self._pending():
-            for node in self.nodes.values():
+            for node in reversed(self.nodes.values()):
                 taken = sum(each.gpus for each in self.pods.values() if each.placeholder.node == node.name)
                 free = node.shows - taken
                 has_workers = any(worker.node == node.name for worker in self.workers.values())

@@ -1,11 +1,25 @@
-"""Fractional requests in whole embedded clusters: a node comes, the placeholder goes, the request is served."""
+"""Fractions in whole embedded clusters: a node comes, its placeholder goes, the request is served."""
 
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.kube.resource import EVENTS, PODS, Selection
+from karpool.model.meta import condition
 from karpool.model.node import INSTANCE_TYPE
 from tests.fleet.living import claims, nodes, until
 from tests.gpu.whole import Story, gpu_pool, tell, worker
 
 
+async def told_reason(told: Story, name: str) -> str:
+    said = condition((await told.pod(name)).status.conditions, "PodScheduled")
+    return (said.reason or "") if said else ""
+
+
 def test_a_fraction_brings_a_node_and_is_served() -> None:
+    registry = CollectorRegistry()
+
     async def story(told: Story) -> None:
         await told.add(worker("infer"))
 
@@ -18,5 +32,106 @@ def test_a_fraction_brings_a_node_and_is_served() -> None:
         assert pod.annotations["tensor-fusion.ai/gpu-ids"] == f"{node.name}-gpu-0"
         assert node.labels[INSTANCE_TYPE] == "g6.xlarge"
         assert len(await claims(told.cluster)) == 1
+        await asyncio.sleep(60)
+        said = (await told.client.list(EVENTS, Selection(namespace="default"))).items
+        about = [each["reason"] for each in said if each["involvedObject"]["name"] == "infer"]
+        assert {"NodeRequested", "NodeComing"} & set(about)
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"), metrics=ScaleUpMetrics(registry, original_names=True))
+
+    sample = {"pool": "shared", "model": "*"}
+    assert registry.get_sample_value("karpool_gpu_smart_pods_created_total", sample) == 1
+    assert registry.get_sample_value("tensor_fusion_smart_pods_created_total", sample) == 1
+    assert registry.get_sample_value("karpool_gpu_smart_pods_active", sample) == 0
+    gone = {**sample, "reason": "node-ready"}
+    assert registry.get_sample_value("karpool_gpu_smart_pods_deleted_total", gone) == 1
+
+
+def test_fractions_share_devices_and_a_full_node_brings_the_next() -> None:
+    async def story(told: Story) -> None:
+        first = [f"infer-{number}" for number in range(3)]
+        await told.add(*(worker(name, vram="7Gi") for name in first))
+        assert await until(lambda: told.bound(*first), within=400)
+        assert await until(told.clean, within=60)
+        assert len(await nodes(told.cluster)) == 1
+
+        await told.add(worker("one-more", vram="7Gi"))
+        assert await until(lambda: told.bound("one-more"), within=400)
+        assert await until(told.clean, within=60)
+
+        assert len(await nodes(told.cluster)) == 2
+        await told.client.delete(PODS, "infer-1", namespace="default")
+        await asyncio.sleep(40)
+        await told.add(worker("in-its-place", vram="7Gi"))
+        assert await until(lambda: told.bound("in-its-place"), within=30)
+        assert len(await nodes(told.cluster)) == 2
+        assert len(await claims(told.cluster)) == 2
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+def test_what_can_never_fit_buys_nothing_and_stops_nobody() -> None:
+    bad = {
+        "too-big": worker("too-big", vram="500Gi"),
+        "no-such-model": worker("no-such-model", gpu_model="Z9000"),
+        "negative": worker("negative", vram="-4Gi"),
+        "garbage": worker("garbage", gpu_count="many"),
+        "no-such-pool": worker("no-such-pool", gpupool="nowhere"),
+        "too-much-cpu": worker("too-much-cpu", cpu="900"),
+    }
+
+    async def story(told: Story) -> None:
+        await told.add(*bad.values())
+        await asyncio.sleep(120)
+        reasons = {name: await told_reason(told, name) for name in bad}
+        assert reasons == {
+            "too-big": "NeverFits",
+            "no-such-model": "NeverFits",
+            "negative": "BadRequest",
+            "garbage": "BadRequest",
+            "no-such-pool": "NeverFits",
+            "too-much-cpu": "NeverFits",
+        }
+        assert not await claims(told.cluster)
+        assert await told.clean()
+
+        await told.add(worker("fine"))
+        assert await until(lambda: told.bound("fine"), within=400)
+        assert len(await claims(told.cluster)) == 1
+
+    tell(story, gpu_pool("gpu", "g6.xlarge", "g5.xlarge"))
+
+
+def test_a_gang_starts_together_on_several_nodes() -> None:
+    members = [f"train-{number}" for number in range(3)]
+    gang = {"gang_enabled": "true", "gang_min_members": "3", "gang_desired_members": "3"}
+
+    async def story(told: Story) -> None:
+        pods = [worker(name, vram="20Gi", gang_required_members="3", **gang) for name in members]
+        for pod in pods:
+            pod["metadata"]["labels"] = {"tensor-fusion.ai/workload": "train"}
+        await told.add(*pods[:2])
+        await asyncio.sleep(120)
+        assert not await claims(told.cluster), "nothing is bought for a part of a gang"
+
+        await told.add(pods[2])
+        assert await until(lambda: told.bound(*members), within=600)
+        assert await until(told.clean, within=60)
+        assert len(await nodes(told.cluster)) == 3
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+def test_the_request_vanishes_and_so_does_everything_made_for_it() -> None:
+    async def story(told: Story) -> None:
+        await told.add(worker("brief"))
+
+        async def asked() -> bool:
+            return bool(await told.smart_pods())
+
+        assert await until(asked, within=60)
+        await told.client.delete(PODS, "brief", namespace="default")
+
+        assert await until(told.clean, within=120)
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))

@@ -145,7 +145,9 @@ class Sight:
             return f"{request.resource} is handed out by its device plugin; use the default scheduler"
         request = replace(request, resource="", model=inventory.model_name(request.model))
         shape = shape_of(pod)
-        where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations)
+        # Pods of very different CPU and memory need different nodes; a little more or less does not.
+        size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
+        where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations, size)
         created = moment(pod.metadata.creation_timestamp) or 0.0
         return Item(request, created, digest(repr(where)), shape.tolerations)
 

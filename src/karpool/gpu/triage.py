@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from karpool.gpu.allocation import Allocation
 from karpool.gpu.allocator import Allocator, known_charge
-from karpool.gpu.demand import Demand, Item, Rung, by_key, size
+from karpool.gpu.demand import Demand, Item, Rung, by_key
 from karpool.gpu.feasibility import Answers, feasible
 from karpool.gpu.quantity import by_service, signature
 from karpool.gpu.refusals import Code, Refusal
@@ -112,15 +112,20 @@ def _weigh(
     accepted: list[Item] = []
     rungs: dict[str, tuple[Rung, ...]] = {}
     for key, items in by_key(failed).items():
-        largest = max(items, key=size)  # amounts of one key differ by less than they are rounded
-        answer = feasible(largest, ladders(largest), allocator.settings, answers)
         for item in items:
             refusal = found.refusals.get(item.uid)
             if refusal is not None and refusal.code in (*_BAD, Code.QUOTA_EXCEEDED, Code.NOT_RECOVERED):
                 found.refused[item.uid] = _told(item, refusal)
                 continue
+            answer = feasible(item, ladders(item), allocator.settings, answers)
             if isinstance(answer, Refusal):
                 found.refused[item.uid] = _told(item, answer, never=True)
+                continue
+            common = _common(rungs.get(key.name), answer)
+            if not common:  # amounts of one key differ by less than they are rounded, yet matter here
+                found.refused[item.uid] = Explanation(
+                    item.uid, Tell.WAITING, "others of its shape come first"
+                )
                 continue
             if item.uid not in allocator.ledger.assumed:
                 charge = known_charge(item.request)
@@ -131,11 +136,19 @@ def _weigh(
                 allocator.quotas.assume(item.request.namespace, charge)
                 counted.append((item.request.namespace, charge))
             accepted.append(item)
-            rungs[key.name] = answer
+            rungs[key.name] = common
     for namespace, charge in counted:
         allocator.quotas.forget(namespace, charge)
     for key, items in by_key(accepted).items():
         found.demand[key.name] = Demand(key, items, rungs[key.name])
+
+
+def _common(one: tuple[Rung, ...] | None, other: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """Candidates that serve both, in the order of the first."""
+    if one is None or one == other:
+        return other
+    keys = {rung.key for rung in other}
+    return tuple(rung for rung in one if rung.key in keys)
 
 
 def _told(item: Item, refusal: Refusal, *, never: bool = False) -> Explanation:

@@ -30,7 +30,13 @@ def advance(
 
 
 def _located(unit: Unit, pod: Placeholder | None, world: World) -> Unit | Setback:
-    """Where its node or claim is. A node counts from when it is seen, and is missed only after that."""
+    """Where its node or claim is. A node counts from when it is seen, and is missed only after that.
+
+    A nomination is a guess; where the smart pod is bound is certain, and may be another node.
+    """
+    if pod is not None and pod.node and pod.node != unit.node and pod.node in world.nodes:
+        going = world.nodes[pod.node].going
+        return Setback.INTERRUPTED if going else replace(unit, claim=pod.claim, node=pod.node)
     if unit.node:
         node = world.nodes.get(unit.node)
         return Setback.INTERRUPTED if node is None or node.going else unit
