@@ -17,7 +17,7 @@ from karpool.gpu.allocation import Allocation
 from karpool.gpu.amounts import NOTHING, Amount
 from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
 from karpool.gpu.devices import Device, as_new
-from karpool.gpu.isolation import DYNAMIC, STATIC
+from karpool.gpu.isolation import DYNAMIC, PARTITIONED, STATIC
 from karpool.gpu.ledger import RESERVATION_SECONDS, Ledger
 from karpool.gpu.partitions import PartitionCatalogue
 from karpool.gpu.placement import Scope, Strategy
@@ -214,10 +214,20 @@ class Allocator:
     def _filtered(self, request: GpuRequest, rows: Rows, trace: bool) -> filters.Survivors:
         chain = filters.chain(request, self.settings.policy, self.settings.catalogue)
         cap = self.settings.workers_per_node
+        more: list[tuple[str, filters.Filter]] = []
         if cap > 0:
-            position = len(chain) - (request.count > 1)
-            chain.insert(position, ("worker cap", partial(filters.by_worker_cap, cap=cap)))
+            more.append(("worker cap", partial(filters.by_worker_cap, cap=cap)))
+        if request.isolation == PARTITIONED:
+            more.append(("partition slot", partial(self._with_slot, request)))
+        before_same_node = len(chain) - (request.count > 1)
+        chain[before_same_node:before_same_node] = more
         return filters.run(self.table, rows, chain, trace)
+
+    def _with_slot(self, request: GpuRequest, table: DeviceTable, rows: Rows) -> Rows:
+        """Partitions are few; whether one fits is asked device by device."""
+        free = [self.ledger.can_slice(request, table.device(int(row)).name) for row in rows]
+        kept: Rows = rows[np.array(free, dtype=np.bool_)]
+        return kept
 
     def _explained(self, request: GpuRequest, rows: Rows) -> Refusal:
         survivors = self._filtered(request, rows, trace=True)

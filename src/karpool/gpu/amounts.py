@@ -61,12 +61,12 @@ class Share:
     vram_percent_milli: int = 0
 
     def on(self, capacity: Amount) -> Amount:
-        """In absolute terms on a device of this capacity."""
+        """In absolute terms on a device of this capacity, cut off: shares that make up 100 % always fit."""
         return Amount(
             percent_of(self.percent_milli, capacity.tflops_milli)
             if self.percent_milli
             else self.tflops_milli,
-            -(-self.vram_percent_milli * capacity.vram_bytes // _PERCENT_MILLI)
+            self.vram_percent_milli * capacity.vram_bytes // _PERCENT_MILLI
             if self.vram_percent_milli
             else self.vram_bytes,
         )

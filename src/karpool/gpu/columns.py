@@ -42,6 +42,7 @@ _FLAGS = (
     "hard",
     "partitioned",
     "compute_known",
+    "taken_whole",
 )
 _NUMBERS = ("index", "node", "partitions", "holders")
 _OF_NODES = ("cpu_room", "memory_room", "workers", "version")
@@ -91,6 +92,7 @@ class DeviceTable:
     hard: Bools
     partitioned: Bools
     compute_known: Bools
+    taken_whole: Bools
     cpu_room: Int64s
     memory_room: Int64s
     workers: Int64s
@@ -112,6 +114,7 @@ class DeviceTable:
             setattr(self, name, np.zeros(0, dtype=np.int64))
         for name in _FLAGS:
             setattr(self, name, np.zeros(0, dtype=np.bool_))
+        self._grow(_OF_NODES, 1)  # so that looking up "no node" finds something to throw away
         for device in devices:
             self.put(device)
 
@@ -262,7 +265,7 @@ class DeviceTable:
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
         self.free_tflops[row], self.free_vram[row] = available.tflops_milli, available.vram_bytes
-        self.holders[row] = 0
+        self.holders[row], self.taken_whole[row] = 0, False
         self.lock[row] = self.strings.code(device.active_isolation_mode)
         self.conflict[row] = device.isolation_conflict
         self.partitions[row] = len(device.partitions)

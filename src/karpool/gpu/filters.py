@@ -167,7 +167,7 @@ def by_amounts(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
     asked = request.request
     if request.isolation == SHARED:
         return _kept(rows, table.has_available[rows])
-    keep: Bools = table.has_available[rows]
+    keep: Bools = table.has_available[rows] & ~table.taken_whole[rows]
     keep = keep & (table.free_tflops[rows] >= needed_tflops(table, rows, request))
     if asked.tflops_milli and not asked.percent_milli:
         keep &= table.compute_known[rows]
@@ -196,9 +196,9 @@ def needed_vram(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s |
 
 
 def vram_percent_of(percent_milli: int, vram_bytes: Int64s) -> Int64s:
-    """Rounded up. In two parts, so that no product leaves 64 bits."""
+    """Cut off to bytes. In two parts, so that no product leaves 64 bits."""
     whole, rest = vram_bytes // 100_000, vram_bytes % 100_000
-    part: Int64s = whole * percent_milli + -(-rest * percent_milli // 100_000)
+    part: Int64s = whole * percent_milli + rest * percent_milli // 100_000
     return part
 
 
@@ -273,5 +273,5 @@ def by_same_node(table: DeviceTable, rows: Rows, *, count: int) -> Rows:
         return rows
     node = table.node[rows]
     in_node = node != NO_NODE
-    fitting = np.bincount(node[in_node], minlength=len(table.node_names))
+    fitting = np.bincount(node[in_node], minlength=max(1, len(table.node_names)))
     return _kept(rows, in_node & (fitting[node] >= count))

@@ -232,7 +232,7 @@ class Ledger:
         for uid in list(entries):
             self._reprice(uid, name, self.table.capacity(row))
         self._recompute(name)
-        self.table.holders[row] = len(entries)
+        self._count_holders(row, name)
 
     def capacity_changed(self, name: str, capacity: Amount) -> None:
         """Add the difference; a device that was reset to zero and came back is computed anew."""
@@ -271,6 +271,12 @@ class Ledger:
         ours = self._on_device.get(name, {})
         outside = [each for uid, each in reported.items() if uid not in ours]
         return outside + [each.partition for each in ours.values() if each.partition is not None]
+
+    def can_slice(self, request: GpuRequest, name: str) -> bool:
+        """Is there a place for the partition that the request asks for?"""
+        row = self._row(name)
+        found = self._slice(request, name, self.table.capacity(row), self.table.free(row))
+        return not isinstance(found, Refusal)
 
     # Inside: may it be done?
 
@@ -318,6 +324,8 @@ class Ledger:
                     remaining=free,
                 )
             return Taken(name, capacity)
+        if self.table.taken_whole[row]:
+            return Refusal(Code.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole", remaining=NOTHING)
         need = request.request.on(capacity)
         if not free.covers(need):
             short = (
@@ -361,10 +369,7 @@ class Ledger:
 
     def _lock_of(self, row: int, name: str) -> str:
         held = next(iter(self._on_device.get(name, ())), None)
-        if held is None:
-            return self.table.device(row).active_isolation_mode
-        entry = self.committed.get(held) or self.assumed[held]
-        return entry.request.isolation
+        return self.table.device(row).active_isolation_mode if held is None else self._mode_of(held)
 
     def _still_possible(self, entry: Entry) -> Refusal | None:
         for each in entry.taken:
@@ -443,16 +448,17 @@ class Ledger:
         held = self._on_device.get(name, {})
         self.table.holders[row] = len(held)
         self.table.partitions[row] = len(self.partitions(name))
+        self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
         if self.policy == DYNAMIC:
             conflict = bool(self.table.conflict[row]) and bool(held)
             self.table.set_lock(row, "" if conflict else self._mode_held(held), conflict)
 
     def _mode_held(self, held: Mapping[str, Taken]) -> str:
-        for uid in held:
-            entry = self.committed.get(uid) or self.assumed.get(uid)
-            if entry is not None:
-                return entry.request.isolation
-        return ""
+        return next((self._mode_of(uid) for uid in held), "")
+
+    def _mode_of(self, uid: str) -> str:
+        entry = self.committed.get(uid) or self.assumed.get(uid)
+        return "" if entry is None else entry.request.isolation
 
     def _take_free(self, taken: Taken) -> None:
         row = self._row(taken.device)

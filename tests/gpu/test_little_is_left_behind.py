@@ -1,0 +1,220 @@
+"""The fragmentation-aware strategy: what it measures, what it prefers, and that it remembers rightly."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.gpu.amounts import Share
+from karpool.gpu.columns import DeviceTable
+from karpool.gpu.fragmentation import FragmentationAware
+from karpool.gpu.mix import Learning, Mix, mix_of, part_of_device, shape_of
+from karpool.gpu.refusals import Refusal
+from karpool.gpu.worth import Worth
+from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
+
+HALF = Share(percent_milli=50_000, vram_percent_milli=50_000)
+FIFTH = Share(percent_milli=20_000, vram_percent_milli=20_000)
+MOST = Share(percent_milli=80_000, vram_percent_milli=80_000)
+
+
+def wanting(share, uid="u", **more):
+    return replace(ask(uid), request=share, limit=share, **more)
+
+
+def whole(uid="u", count=1, **more):
+    return replace(ask(uid), request=Share(), isolation="shared", count=count, **more)
+
+
+def aware(*requests):
+    return FragmentationAware(mix_of(requests) if requests else None)
+
+
+def naive_lost(mix, devices, cpu_room, allowed):
+    """By the definition: per usual request, the idle of what it cannot use."""
+    total = 0.0
+    idle = [part_of_device(Share(free.tflops_milli, free.vram_bytes), cap) for cap, free in devices]
+    for shape, weight in mix.weights.items():
+        fits = [free == cap if shape.whole else free.covers(shape.share.on(cap)) for cap, free in devices]
+        runs = shape.count and sum(fits) >= shape.count and cpu_room >= shape.cpu_milli and allowed(shape)
+        total += weight * sum(amount for amount, fit in zip(idle, fits, strict=True) if not (runs and fit))
+    return total
+
+
+usual = st.lists(
+    st.builds(
+        lambda share, count, cpu, model: replace(
+            ask("u"),
+            request=share or Share(),
+            isolation="soft" if share else "shared",
+            count=count,
+            cpu_milli=cpu,
+            model=model,
+        ),
+        st.sampled_from([None, HALF, FIFTH, MOST, Share(30_000, 4 * GIB)]),
+        st.integers(0, 3),
+        st.sampled_from([0, 1000, 4000]),
+        st.sampled_from(["", "", "A100", "L4"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(usual, st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=4), st.integers(0, 5000))
+def test_what_is_lost_agrees_with_the_definition(requests, left, cpu_room):
+    mix = mix_of(requests)
+    table = DeviceTable(node("node-0", len(left)))
+    table.put_node("node-0", cpu_milli=cpu_room, memory_bytes=GIB)
+    for row, part in enumerate(left):
+        table.free_tflops[row] = int(100_000 * part)
+        table.free_vram[row] = int(16 * GIB * part)
+    worth = Worth(table, mix)
+    worth.refresh(table)
+
+    devices = [(table.capacity(row), table.free(row)) for row in range(len(left))]
+    expected = naive_lost(mix, devices, cpu_room, lambda shape: shape.constraint.model in ("", "A100"))
+
+    assert worth.node_lost[0] == pytest.approx(expected, abs=1e-6)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["allocate", "allocate", "allocate", "drop", "narrowed", "device", "room"]),
+        st.integers(0, 7),
+        st.sampled_from([None, HALF, FIFTH, MOST]),
+        st.integers(1, 2),
+        st.sampled_from(["", "", "L4"]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=60)
+@given(usual, steps)
+def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, history):
+    mix = mix_of(requests)
+    devices = [*node("node-0", 2), *node("node-1", 4), *node("node-2", 1, model="L4")]
+    allocator = opened(devices, strategy=FragmentationAware(mix))
+    for name in ("node-0", "node-1", "node-2"):
+        allocator.put_node(name, {}, cpu_milli=9000, memory_bytes=64 * GIB)
+    for number, (what, place, share, count, model) in enumerate(history):
+        request = wanting(share, f"u{number}") if share else whole(f"u{number}")
+        request = replace(request, count=count, cpu_milli=1000, model=model)
+        if what == "drop":
+            allocator.drop(f"u{place}")
+        elif what == "device":
+            allocator.remove_device(devices[place % 7].name)
+            allocator.put_device(devices[(place + 3) % 7])
+        elif what == "room":
+            allocator.put_node(f"node-{place % 3}", {}, cpu_milli=place * 1000, memory_bytes=64 * GIB)
+        else:
+            only = [each.name for each in devices[place:]] if what == "narrowed" else None
+            found = allocator.find(request, only)
+            afresh = FragmentationAware(mix)
+            allocator.settings, kept = replace(allocator.settings, strategy=afresh), allocator.settings
+            assert allocator.find(request, only) == found
+            allocator.settings = kept
+            if not isinstance(allocator.try_allocate(request, only=only), Refusal):
+                allocator.commit(request.uid)
+
+
+def test_a_share_goes_where_the_rest_is_still_of_use():
+    """Half a device beside the other half, not on an idle one that whole requests could have."""
+    allocator = opened(node("node-0", 2), strategy=aware(whole(), wanting(HALF)))
+    allocator.try_allocate(wanting(HALF, "a"))
+    taken = allocator.ledger.assumed["a"].allocation.devices
+
+    assert allocator.try_allocate(wanting(HALF, "b")).devices == taken
+
+
+def test_a_share_fills_the_gap_it_fits_best():
+    strategy = aware(whole(), wanting(HALF), wanting(MOST), wanting(FIFTH))
+    allocator = opened([gpu("g-0"), gpu("g-1")], strategy=strategy)
+    allocator.hold(wanting(MOST, "a"), ["g-0"], 0.0)
+    allocator.hold(wanting(HALF, "b"), ["g-1"], 0.0)
+
+    assert allocator.try_allocate(wanting(FIFTH, "c")).devices == ("g-0",)
+
+
+def test_a_model_that_some_must_have_is_left_to_them():
+    devices = [*node("a-scarce", 1, model="H100"), *node("b-plenty", 1, model="L4")]
+    usual_requests = [whole(), whole(), whole(model="H100"), whole(model="H100")]
+    allocator = opened(devices, strategy=aware(*usual_requests))
+
+    assert allocator.try_allocate(whole("any")).node == "b-plenty"
+
+
+def test_devices_are_taken_where_their_cpu_is_not_missed():
+    """A pod with much CPU goes to the node that has more of it than its GPUs can use."""
+    usual_requests = [whole(cpu_milli=8000)] * 3
+    allocator = opened([*node("a", 4), *node("b", 4)], strategy=aware(*usual_requests))
+    allocator.put_node("a", {}, cpu_milli=32_000, memory_bytes=GIB)
+    allocator.put_node("b", {}, cpu_milli=64_000, memory_bytes=GIB)
+
+    assert allocator.try_allocate(whole("u", cpu_milli=16_000)).node == "b"
+
+
+def test_a_pod_without_gpu_goes_where_gpus_miss_it_least():
+    strategy = aware(whole(cpu_milli=8000))
+    allocator = opened([*node("a", 4), *node("b", 1)], strategy=strategy)
+    allocator.put_node("a", {}, cpu_milli=32_000, memory_bytes=GIB)
+    allocator.put_node("b", {}, cpu_milli=32_000, memory_bytes=GIB)
+    table = allocator.table
+
+    host = strategy.host_for(table, np.arange(2), replace(ask(), count=0, cpu_milli=16_000))
+
+    assert table.node_names[host] == "b"
+
+
+def test_empty_nodes_stay_empty():
+    allocator = opened(
+        [each for number in range(4) for each in node(f"node-{number}", 2)], strategy=aware(whole())
+    )
+    taken = [allocator.try_allocate(whole(f"u{number}")).node for number in range(4)]
+
+    assert Counter(taken) == {"node-0": 2, "node-1": 2}
+
+
+def test_a_device_without_node_can_still_be_had():
+    allocator = opened([gpu("g", "")], strategy=aware(whole()))
+
+    assert allocator.try_allocate(wanting(HALF)).devices == ("g",)
+
+
+def test_without_a_mix_it_learns_one():
+    strategy = aware()
+    allocator = opened(node("node-0", 8), strategy=strategy)
+    for number in range(6):
+        allocator.try_allocate(wanting(HALF, f"u{number}"))
+        allocator.try_allocate(wanting(HALF, f"u{number}"))
+
+    assert {shape.share for shape in strategy.learning.mix.weights} == {HALF}
+
+
+def test_learning_follows_what_is_asked_now():
+    learning = Learning()
+    for number in range(20_000):
+        learning.observe(wanting(FIFTH, f"old-{number}"))
+    for number in range(20_000):
+        learning.observe(wanting(HALF, f"new-{number}"))
+
+    weights = learning.mix.weights
+    assert weights[shape_of(wanting(HALF))] > 0.5
+
+
+def test_rare_shapes_are_left_out_of_a_mix():
+    mix = mix_of([whole()] * 99 + [wanting(HALF)])
+
+    assert [shape.whole for shape in mix.weights] == [True]
+
+
+def test_an_empty_mix_ranks_by_idle_alone():
+    allocator = opened([*node("a", 2), *node("b", 1)], strategy=FragmentationAware(Mix()))
+
+    assert allocator.try_allocate(whole()).node == "b"
+    assert allocator.devices_of(POOL)
