@@ -153,7 +153,14 @@ def same_amounts(expected: Any, actual: Any) -> bool:
 # Filters
 
 
-@kind("filter", same=lambda expected, actual: same_names(expected, actual))
+def same_names(expected: Given, actual: Given) -> bool:
+    if "error" in expected or "error" in actual:
+        return expected.get("error") == actual.get("error")
+    names, found = expected["names"], actual["names"]
+    return bool(names == found if expected.get("order") == "exact" else sorted(names) == sorted(found))
+
+
+@kind("filter", same=same_names)
 def answer_filter(case: Case) -> Given:
     given = case["input"]
     table = DeviceTable(device(each) for each in given["gpus"])
@@ -166,13 +173,6 @@ def answer_filter(case: Case) -> Given:
     if found.refusal is not None:
         return {"error": found.refusal.stable}
     return {"names": [table.device(int(row)).name for row in found.rows]}
-
-
-def same_names(expected: Given, actual: Given) -> bool:
-    if "error" in expected or "error" in actual:
-        return expected.get("error") == actual.get("error")
-    names, found = expected["names"], actual["names"]
-    return bool(names == found if expected.get("order") == "exact" else sorted(names) == sorted(found))
 
 
 def one_filter(table: DeviceTable, given: Given) -> tuple[str, filters.Filter]:
@@ -584,14 +584,10 @@ def answer_inflight(case: Case) -> Given:
         asked = replace(worker(step, uid=f"u{number}"), pool="p")
         results.append(not isinstance(allocator.try_allocate(asked), Refusal))
     table = allocator.table
-    modes = [_lock(table, row) for row in table.all_rows()]
+    modes = [table.lock_of(int(row)) for row in table.all_rows()]
     locked = [int(table.free_tflops[row]) for row, mode in zip(table.all_rows(), modes, strict=True) if mode]
     return {
         "results": results,
         "locks": {mode: modes.count(mode) for mode in set(modes)},
         "available_on_locked": quantity.format_milli(locked[0]) if locked else "",
     }
-
-
-def _lock(table: DeviceTable, row: int) -> str:
-    return next((mode for mode in isolation.MODES if table.strings.find(mode) == table.lock[row]), "")

@@ -174,8 +174,7 @@ def answer_lock(case: Case) -> Given:
                 wrong.append(f"{step}: {error}")
         else:
             one_step(ledger, step)
-        code = ledger.table.lock[0]
-        locks.append(next((m for m in isolation.MODES if ledger.table.strings.find(m) == code), ""))
+        locks.append(ledger.table.lock_of(0))
     return {"lock_after": locks} if not wrong else {"wrong": wrong}
 
 

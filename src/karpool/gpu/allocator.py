@@ -225,7 +225,7 @@ class Allocator:
 
     def _with_slot(self, request: GpuRequest, table: DeviceTable, rows: Rows) -> Rows:
         """Partitions are few; whether one fits is asked device by device."""
-        free = [self.ledger.can_slice(request, table.device(int(row)).name) for row in rows]
+        free = [self.ledger.taking.can_slice(request, int(row)) for row in rows]
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
         return kept
 

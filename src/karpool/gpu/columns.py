@@ -54,9 +54,17 @@ class Interned:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {"": 0}
+        self._texts = [""]
 
     def code(self, text: str) -> int:
-        return self._codes.setdefault(text, len(self._codes))
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self._texts)
+            self._texts.append(text)
+        return found
+
+    def text(self, code: int) -> str:
+        return self._texts[code]
 
     def find(self, text: str) -> int:
         """The number of a string, or -1 when nothing carries it."""
@@ -154,6 +162,10 @@ class DeviceTable:
 
     def free(self, row: int) -> Amount:
         return Amount(int(self.free_tflops[row]), int(self.free_vram[row]))
+
+    def lock_of(self, row: int) -> str:
+        """The mode that a device is locked to; empty for none."""
+        return self.strings.text(int(self.lock[row]))
 
     def rows_of_pool(self, pool: str) -> Rows:
         """Devices of a pool; the same array until a device comes or goes."""

@@ -11,66 +11,20 @@ One thread. Time is given by the caller, in seconds of any clock that only goes 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karpool.gpu import isolation
 from karpool.gpu.allocation import Allocation
 from karpool.gpu.amounts import NOTHING, Amount
-from karpool.gpu.columns import NO_NODE, DeviceTable
+from karpool.gpu.columns import DeviceTable
 from karpool.gpu.devices import Partition
+from karpool.gpu.entries import Entry, Load, Taken
 from karpool.gpu.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC
-from karpool.gpu.partitions import Host, PartitionCatalogue, place
+from karpool.gpu.partitions import PartitionCatalogue
 from karpool.gpu.quota import Charge, Quotas
 from karpool.gpu.refusals import Code, Refusal
 from karpool.gpu.request import GpuRequest
+from karpool.gpu.taking import Taking
 
 RESERVATION_SECONDS = 30 * 60.0
 _RELEASED_KEPT = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one request has of one device."""
-
-    device: str
-    amount: Amount
-    partition: Partition | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What the workers of one node take of the node itself."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    workers: int = 0
-
-    def plus(self, request: GpuRequest, sign: int) -> "Load":
-        return Load(
-            self.cpu_milli + sign * request.cpu_milli,
-            self.memory_bytes + sign * request.memory_bytes,
-            self.workers + sign,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    request: GpuRequest
-    taken: tuple[Taken, ...]
-    node: str
-    charge: Charge
-    since: float | None = None  # of a reservation
-    until: float | None = None  # a reservation with an end of its own
-
-    @property
-    def allocation(self) -> Allocation:
-        partitions = [each.partition for each in self.taken]
-        return Allocation(
-            self.request.uid,
-            self.node,
-            tuple(each.device for each in self.taken),
-            tuple(each.amount for each in self.taken),
-            next((each.template for each in partitions if each), ""),
-            tuple(each.start if each.group is None else each.group for each in partitions if each),
-        )
 
 
 @dataclass
@@ -86,6 +40,9 @@ class Ledger:
     _on_device: dict[str, dict[str, Taken]] = field(default_factory=dict)
     _load: dict[str, Load] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.taking = Taking(self.table, self.policy, self.catalogue, self.workers_per_node, self._on_device)
+
     # Reservations
 
     def assume(
@@ -95,14 +52,14 @@ class Ledger:
         refused = self.refused_uid(request.uid)
         if refused is not None:
             return refused
-        taken = self._possible(request, devices)
+        taken = self.taking.possible(request, devices)
         if isinstance(taken, Refusal):
             return taken
         charge = self.charge(request, taken)
         refused = self.quotas.check(request.namespace, charge)
         if refused is not None:
             return refused
-        entry = Entry(request, taken, self._node_of(taken), charge, now, until)
+        entry = Entry(request, taken, self.taking.node_of(taken), charge, now, until)
         self.assumed[request.uid] = entry
         self.quotas.assume(request.namespace, charge)
         self._attach(entry)
@@ -126,7 +83,7 @@ class Ledger:
         entry = self.assumed.get(uid)
         if entry is None:
             return Refusal(Code.NOT_ASSUMED, f"{uid} has no reservation; allocate again")
-        refused = self._still_possible(entry)
+        refused = self.taking.still_possible(entry)
         if refused is not None:
             self.forget(uid)
             return refused
@@ -211,9 +168,9 @@ class Ledger:
             row = self.table.find(name)
             capacity = self.table.capacity(row) if row is not None else NOTHING
             partition = Partition(request.template) if request.isolation == PARTITIONED else None
-            taken.append(Taken(name, self._needed(request, name, capacity, partition), partition))
+            taken.append(Taken(name, self.taking.needed(request, name, capacity, partition), partition))
         charge = self.charge(request, tuple(taken))
-        entry = Entry(request, tuple(taken), node or self._node_of(taken), charge)
+        entry = Entry(request, tuple(taken), node or self.taking.node_of(taken), charge)
         self.committed[request.uid] = entry
         self.quotas.use(request.namespace, charge)
         self._attach(entry)
@@ -265,21 +222,6 @@ class Ledger:
     def was_released(self, uid: str) -> bool:
         return uid in self._released
 
-    def partitions(self, name: str) -> list[Partition]:
-        row = self.table.find(name)
-        reported = {} if row is None else dict(self.table.device(row).partitions)
-        ours = self._on_device.get(name, {})
-        outside = [each for uid, each in reported.items() if uid not in ours]
-        return outside + [each.partition for each in ours.values() if each.partition is not None]
-
-    def can_slice(self, request: GpuRequest, name: str) -> bool:
-        """Is there a place for the partition that the request asks for?"""
-        row = self._row(name)
-        found = self._slice(request, name, self.table.capacity(row), self.table.free(row))
-        return not isinstance(found, Refusal)
-
-    # Inside: may it be done?
-
     def refused_uid(self, uid: str) -> Refusal | None:
         if uid in self.committed:
             return Refusal(Code.ALREADY_ALLOCATED, f"{uid} already has {self.committed[uid].allocation}")
@@ -289,117 +231,7 @@ class Ledger:
             return Refusal(Code.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
         return None
 
-    def _possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[Taken, ...] | Refusal:
-        if len(set(devices)) != len(devices) or not devices:
-            return Refusal(Code.NOT_ENOUGH_GPUS, f"{list(devices)} is not a list of different devices")
-        taken = []
-        for name in devices:
-            found = self._possible_on(request, name)
-            if isinstance(found, Refusal):
-                return found
-            taken.append(found)
-        code = self.table.node_code(self._node_of(taken))
-        if code is not None and 0 < self.workers_per_node <= self.table.workers[code]:
-            return Refusal(
-                Code.NO_GPU_AFTER_FILTER,
-                f"node {self._node_of(taken)} has {self.workers_per_node} workers, as many as it may have",
-            )
-        return tuple(taken)
-
-    def _possible_on(self, request: GpuRequest, name: str) -> Taken | Refusal:
-        row = self.table.find(name)
-        if row is None:
-            return Refusal(Code.UNKNOWN_GPU, f"there is no GPU {name}")
-        refused = self._wrong_isolation(request, row)
-        if refused is not None:
-            return refused
-        capacity, free = self.table.capacity(row), self.table.free(row)
-        if request.isolation == PARTITIONED:
-            return self._slice(request, name, capacity, free)
-        if request.isolation == SHARED:
-            if free != capacity or self.table.holders[row] or self.table.partitions[row]:
-                return Refusal(
-                    Code.INSUFFICIENT_TFLOPS,
-                    f"GPU {name} is in use; a whole one is asked for",
-                    remaining=free,
-                )
-            return Taken(name, capacity)
-        if self.table.taken_whole[row]:
-            return Refusal(Code.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole", remaining=NOTHING)
-        need = request.request.on(capacity)
-        if not free.covers(need):
-            short = (
-                Code.INSUFFICIENT_TFLOPS if free.tflops_milli < need.tflops_milli else Code.INSUFFICIENT_VRAM
-            )
-            return Refusal(short, f"GPU {name} has {free} left, {need} are asked for", remaining=free)
-        return Taken(name, need)
-
-    def _slice(self, request: GpuRequest, name: str, capacity: Amount, free: Amount) -> Taken | Refusal:
-        device = self.table.device(self._row(name))
-        wanted = request.request.on(capacity)
-        template = self.catalogue.match(device.model, capacity, wanted, request.template)
-        if isinstance(template, Refusal):
-            return template
-        host = Host(device.vendor, capacity, free, self.partitions(name), self.catalogue.cap(device.model))
-        partition = place(template, host, self.catalogue.templates.get(device.model) or {})
-        if isinstance(partition, Refusal):
-            return partition
-        return Taken(name, template.cost(capacity.tflops_milli), partition)
-
-    def _wrong_isolation(self, request: GpuRequest, row: int) -> Refusal | None:
-        device = self.table.device(row)
-        lock = self._lock_of(row, device.name)
-        if isolation.is_compatible(
-            self.policy,
-            request.isolation,
-            device_policy=device.isolation_policy,
-            device_mode=device.isolation_mode,
-            lock=lock,
-            conflict=bool(self.table.conflict[row]),
-        ):
-            return None
-        if self.policy == DYNAMIC and lock and lock != request.isolation:
-            return Refusal(
-                Code.ISOLATION_LOCKED, f"GPU {device.name} is locked to {lock} as long as it is used"
-            )
-        return Refusal(
-            Code.ISOLATION_INCOMPATIBLE,
-            f"GPU {device.name} does not take {request.isolation or 'any'} isolation",
-        )
-
-    def _lock_of(self, row: int, name: str) -> str:
-        held = next(iter(self._on_device.get(name, ())), None)
-        return self.table.device(row).active_isolation_mode if held is None else self._mode_of(held)
-
-    def _still_possible(self, entry: Entry) -> Refusal | None:
-        for each in entry.taken:
-            row = self.table.find(each.device)
-            if row is None:
-                return Refusal(Code.UNKNOWN_GPU, f"GPU {each.device} is gone")
-            available = self.table.available(row)
-            if not available.covers(each.amount):
-                return Refusal(
-                    Code.INSUFFICIENT_TFLOPS
-                    if available.tflops_milli < each.amount.tflops_milli
-                    else Code.INSUFFICIENT_VRAM,
-                    f"GPU {each.device} has shrunk to {available}, {each.amount} are reserved",
-                    remaining=available,
-                )
-        return None
-
     # Inside: do it
-
-    def _needed(
-        self, request: GpuRequest, name: str, capacity: Amount, partition: Partition | None
-    ) -> Amount:
-        if request.isolation == SHARED:
-            return capacity
-        row = self.table.find(name)
-        if partition is not None and row is not None:
-            template = self.catalogue.named(self.table.device(row).model, partition.template)
-            if template is not None:
-                return template.cost(capacity.tflops_milli)
-        return request.request.on(capacity)
 
     def charge(self, request: GpuRequest, taken: Sequence[Taken]) -> Charge:
         """Percentages are charged as what they are on the devices that were chosen."""
@@ -447,7 +279,7 @@ class Ledger:
     def _count_holders(self, row: int, name: str) -> None:
         held = self._on_device.get(name, {})
         self.table.holders[row] = len(held)
-        self.table.partitions[row] = len(self.partitions(name))
+        self.table.partitions[row] = len(self.taking.partitions(name))
         self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
         if self.policy == DYNAMIC:
             conflict = bool(self.table.conflict[row]) and bool(held)
@@ -499,20 +331,13 @@ class Ledger:
         book = self.committed if uid in self.committed else self.assumed
         entry = book[uid]
         taken = tuple(
-            replace(each, amount=self._needed(entry.request, name, capacity, each.partition))
+            replace(each, amount=self.taking.needed(entry.request, name, capacity, each.partition))
             if each.device == name
             else each
             for each in entry.taken
         )
         book[uid] = replace(entry, taken=taken)
         self._on_device[name][uid] = next(each for each in taken if each.device == name)
-
-    def _node_of(self, taken: Sequence[Taken]) -> str:
-        for each in taken:
-            row = self.table.find(each.device)
-            if row is not None and self.table.node[row] != NO_NODE:
-                return self.table.node_names[int(self.table.node[row])]
-        return ""
 
     def _row(self, name: str) -> int:
         row = self.table.find(name)

@@ -7,8 +7,9 @@ it or nothing. A worker that outgrows its device has to move, which is not done 
 from dataclasses import dataclass, replace
 
 from karpool.gpu.amounts import Amount, Share
+from karpool.gpu.entries import Entry, Taken
 from karpool.gpu.isolation import PARTITIONED, SHARED
-from karpool.gpu.ledger import Entry, Ledger, Taken
+from karpool.gpu.ledger import Ledger
 from karpool.gpu.refusals import Code, Refusal
 
 

@@ -250,9 +250,10 @@ def _seen_before(table: DeviceTable, state: Nodes, allowed: Bools) -> Bools:
         table.capacity_tflops[state.rows],
         table.capacity_vram[state.rows],
     )
-    alike = np.tri(state.rows.shape[1], k=-1, dtype=np.bool_) & allowed[:, None, :]
+    earlier: Bools = np.tri(state.rows.shape[1], k=-1, dtype=np.bool_)
+    alike = _both(earlier, allowed[:, None, :])
     for column in columns:
-        alike &= column[:, :, None] == column[:, None, :]
+        alike = _both(alike, column[:, :, None] == column[:, None, :])
     found: Bools = alike.any(axis=2)
     return found
 
