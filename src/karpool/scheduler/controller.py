@@ -19,7 +19,7 @@ from karpool.kube.errors import LeadershipLost
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
 from karpool.kube.workqueue import ShutDown
-from karpool.model.karmada.binding import BindingKey, binding_key
+from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.scheduler import waking
 from karpool.scheduler.known import Known, Object
@@ -127,7 +127,7 @@ class Controller:
             self._queue.forget(key)
             self._view.forget(key)
             return
-        if now.binding is not None:
+        if now.binding is not None and not _says_the_same(before, now.binding):
             self._view.see(now.binding)
         if not now.is_ours(self._name):
             return
@@ -221,6 +221,12 @@ class Controller:
             wait = EXPIRY_SECONDS_MAX if left is None else min(max(left, 1.0), EXPIRY_SECONDS_MAX)
             await self._clock.sleep(wait)
             self.room_in(ledger.expire(self._clock.monotonic()))
+
+
+def _says_the_same(before: Known | None, now: Binding) -> bool:
+    """Whether nothing changed that promises depend on; most writes of a status are of this kind."""
+    held = before.binding if before is not None else None
+    return held is not None and held.generation == now.generation and held.aggregated == now.aggregated
 
 
 class _Each:

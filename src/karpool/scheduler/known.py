@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from karpool.kube.decoding import identity_of
 from karpool.kube.informer import Change
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, BindingKey, Head, Target, head_of, read_binding
@@ -77,16 +78,19 @@ class KnownBindings:
         if change.type == "DELETED" or change.object is None:
             self._put(key, None)
             return before, None
-        known = read(change.object)
-        if before is not None and before.uid == known.uid and is_older(known.version, before.version):
+        _, uid, version = identity_of(change.object)
+        if before is not None and before.uid == uid and not is_newer(version, before.version):
             return before, before
+        known = read(change.object)
         self._put(key, known)
         return before, known
 
     def wrote(self, binding: Binding) -> None:
-        """The server's answer to a write of ours."""
+        """The server's answer to a read or write of ours; an older one than what is known changes nothing."""
         before = self._held.get(binding.key)
-        if before is None or before.uid != binding.uid or is_older(binding.resource_version, before.version):
+        if before is None or before.uid != binding.uid:
+            return
+        if not is_newer(binding.resource_version, before.version):
             return
         head = Head(
             binding.key,
@@ -133,9 +137,11 @@ def unread(known: Known) -> Binding:
     )
 
 
-def is_older(version: str, than: str) -> bool:
+def is_newer(version: str, than: str) -> bool:
     """Versions of one kind compare as integers; any others are taken as they come."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than
 
 
 def _conditions(raw: Object) -> tuple[Mapping[str, Any], ...]:

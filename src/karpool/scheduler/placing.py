@@ -200,6 +200,8 @@ class Placer:
     def _after_status(self, written: Written) -> Passed:
         if written.binding is not None:
             self._known.wrote(written.binding)
+            if written.binding.aggregated:
+                self._look_at(written.binding.key)  # what members reported meanwhile comes with it
         match written.fate:
             case Fate.WRITTEN | Fate.UNCHANGED | Fate.GONE:
                 return DONE

@@ -6,6 +6,7 @@ server. Asked to stop, it finishes the writes under way and gives the lease back
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -61,6 +62,9 @@ async def run(
     chosen = defaults(SCHEDULER_FLAGS) | dict(given)
     if errors := validate(SCHEDULER_FLAGS, chosen):
         raise WrongOptions("\n".join(errors))
+    # Bindings, clusters and promises live long and hold no cycles. With Python's own thresholds, looking
+    # through a hundred thousand promises for garbage takes as long as deciding.
+    gc.set_threshold(50_000, 20, 100)
     async with AsyncExitStack() as stack:
         control = await stack.enter_async_context(controlling(chosen, chosen["scheduler-name"]))
         estimators = estimator_clients(chosen, control.client)
