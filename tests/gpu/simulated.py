@@ -272,7 +272,7 @@ class Cluster:
             if node.going and self.now - (node.empty_since or self.now) >= 30.0:
                 self.remove_node(node.name)
             elif node.empty_since is not None and self.now - node.empty_since >= 600.0:
-                if self.now >= node.ready_at:
+                if self.now >= node.devices_at + 600.0:  # what is not initialised is never empty
                     self.remove_node(node.name)
             elif node.going and not used:
                 continue

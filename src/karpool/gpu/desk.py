@@ -195,8 +195,8 @@ class Desk:
 
 def reserved_nodes(view: View) -> frozenset[str]:
     """Nodes that came, or are coming, for a scale-up that is not done with them."""
-    claims = {pod.claim for pod in view.placeholders}
-    nodes = {pod.node for pod in view.placeholders}
+    staying = [pod for pod in view.placeholders if pod.deleting_since is None]
+    claims, nodes = {pod.claim for pod in staying}, {pod.node for pod in staying}
     for record in view.records.values():
         for unit in record.active_units:
             claims.add(unit.claim)

@@ -52,6 +52,10 @@ def _go_on(step: Deciding, name: str) -> None:
 
 def _clear_the_way(step: Deciding, name: str, unit: Unit) -> None:
     pod = step.pod(step.records[name], unit)
+    since = pod.deleting_since if pod is not None else None
+    if since is not None and step.now - since >= step.settings.hold:
+        step.fail_unit(name, unit, Setback.TIMEOUT)  # the pod does not go; nobody needs to wait for it
+        return
     if not unit.held or any(_is_lost(step, uid) for uid in unit.held):
         _back_to_ready(step, name, unit)
     elif pod is not None:
