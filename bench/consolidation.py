@@ -1,9 +1,11 @@
 """A full plan: every candidate tried with destinations and scored, nothing capped.
 
-One cluster for every size, from one seed: Karpenter pools general (two thirds), batch and
-spot, nodes of six types in three zones, pods of 300 workloads (one in five spread over
-zones or hosts, or kept apart from its like), use of 35 to 95 % of each node, Balanced with
-k = 2, budgets of 100 %. Types are sold from 2 to 32 cores in two families.
+One cluster for every size, from one seed: Karpenter pools general (half), batch and
+spot, nodes of m5, c5 and r5 in three zones, pods of 300 workloads (one in five spread over
+zones or hosts, or kept apart from its like), Balanced with k = 2, budgets of 10 %, the
+shipped catalogue with every type of the families c, m and r. Once with room (35 to 95 %
+of each node asked for), where most nodes could go and budgets decide; once packed (80 to
+99 %), where nearly every node is also tried with new nodes, alone and with others.
 
 The view (pods joined to nodes, prices) is made from objects once, and measured by itself;
 a plan starts from a view. Each run makes a new view, so that nothing is remembered.
@@ -21,38 +23,22 @@ from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import rfc3339
 from karpool.kube.resource import Key
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.catalogue_files import load_shipped
 from karpool.model.karpenter import ON_DEMAND, SPOT, NodeClaim, NodePool
 from karpool.model.meta import convert
 from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.pod import Pod
-from karpool.model.requirements import ValueSet
 from karpool.provisioning.market import Market
 from karpool.state.cluster import ClusterState
 
 NOW = 1_800_000_000.0
-ZONES = ("z1", "z2", "z3")
-GIB = 1024**3
-CORES = (2, 4, 8, 16, 32)
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+SIZES = {4: "xlarge", 8: "2xlarge", 16: "4xlarge", 32: "8xlarge"}
+ROOMY = (0.35, 0.95)
+PACKED = (0.8, 0.99)
 WORKLOADS = 300
 SEED = 11
 SETTINGS = PlanSettings(override=PolicyOverride(PolicyName.BALANCED, 2))
-
-
-def types() -> Catalogue:
-    found = []
-    for family, gib, price in (("m", 4, 0.05), ("c", 2, 0.0425), ("r", 8, 0.066)):
-        for cores in CORES:
-            amounts = {"cpu": cores * 1000, "memory": cores * gib * GIB, "pods": 110}
-            allocatable = {**amounts, "cpu": cores * 1000 - 80, "memory": cores * gib * GIB - GIB // 2}
-            offerings = [
-                Offering(zone, kind, price * cores * share)
-                for zone in ZONES
-                for kind, share in ((ON_DEMAND, 1.0), (SPOT, 0.35))
-            ]
-            labels = {ARCH: ValueSet(frozenset(("amd64",))), OS: ValueSet(frozenset(("linux",)))}
-            found.append(InstanceType(f"{family}{cores}", labels, amounts, allocatable).sold_as(offerings))
-    return Catalogue("bench", "bench-1", found)
 
 
 POOLS = {"general": ON_DEMAND, "batch": ON_DEMAND, "spot": SPOT}
@@ -60,12 +46,13 @@ POOLS = {"general": ON_DEMAND, "batch": ON_DEMAND, "spot": SPOT}
 
 def pool(name: str) -> NodePool:
     kind = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [POOLS[name]]}
+    family = {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]}
     taints = [{"key": "batch", "effect": "NoSchedule"}] if name == "batch" else []
     raw = {
         "metadata": {"name": name},
         "spec": {
-            "template": {"spec": {"requirements": [kind], "taints": taints}},
-            "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+            "template": {"spec": {"requirements": [kind, family], "taints": taints}},
+            "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "10%"}]},
         },
     }
     return convert(raw, NodePool)
@@ -108,9 +95,10 @@ def workload(number: int, chance: Random) -> dict[str, Any]:
 class Cluster:
     """Objects as informers deliver them."""
 
-    def __init__(self, node_count: int, pod_count: int) -> None:
+    def __init__(self, node_count: int, pod_count: int, use: tuple[float, float] = ROOMY) -> None:
         chance = Random(SEED)
-        self.catalogue = types()
+        self._use = use
+        self.catalogue = load_shipped("us-east-1")
         self.state = ClusterState()
         self.observed = Observed(Market(self.catalogue))
         for name in POOLS:
@@ -126,8 +114,9 @@ class Cluster:
         self.pods = numbers
 
     def _kind(self, chance: Random, per_node: float) -> str:
-        sizes = (4, 8, 8, 16) if per_node <= 12 else (8, 16, 16, 32)
-        return f"{chance.choice('mmcr')}{chance.choice(sizes)}"
+        small = (4, 8, 8, 16) if self._use is ROOMY else (4, 4, 4, 8)
+        sizes = small if per_node <= 12 else tuple(2 * size for size in small)
+        return f"{chance.choice('mmcr')}5.{SIZES[chance.choice(sizes)]}"
 
     def _node(self, name: str, where: str, kind: str, zone: str) -> None:
         each = self.catalogue.types[kind]
@@ -172,7 +161,7 @@ class Cluster:
         }
         self.observed.put_claim(Key("", f"c-{name}"), convert(claim, NodeClaim))
 
-    def _fill(
+    def _fill(  # noqa: PLR0917 - one call
         self,
         node: str,
         kind: str,
@@ -183,12 +172,12 @@ class Cluster:
     ) -> int:
         """Pods up to the node's own share of use, about as many per node as asked for."""
         each = self.catalogue.types[kind].allocatable
-        use = chance.uniform(0.35, 0.95)
+        use = chance.uniform(*self._use)
         cpu, memory = each["cpu"] * use, each["memory"] * use / 2**20
         apart: set[int] = set()
-        for _ in range(round(per_node * chance.uniform(0.9, 1.75))):
+        for _ in range(round(per_node * (chance.uniform(0.9, 1.75) if self._use is ROOMY else 2))):
             one = chance.choice(templates)
-            for _ in range(6):  # something that still fits
+            for _ in range(12):  # something that still fits
                 if one["milli"] <= cpu and one["mib"] <= memory and id(one) not in apart:
                     break
                 one = chance.choice(templates)
@@ -221,17 +210,22 @@ class Cluster:
         return self.observed.view(self.state.snapshot())
 
 
-def _planned(node_count: int, pod_count: int, target: float, repeat: int) -> dict[str, Any]:
-    cluster = Cluster(node_count, pod_count)
-    values, moves = [], 0
+def _planned(
+    node_count: int,
+    pod_count: int,
+    target: float | None,
+    repeat: int,
+    use: tuple[float, float] = ROOMY,
+) -> dict[str, Any]:
+    cluster = Cluster(node_count, pod_count, use)
+    values, moves, kind = [], 0, "roomy" if use is ROOMY else "packed"
     for _ in range(repeat):
         view = cluster.view()
         start = perf_counter()
         plan = make_plan(view, SETTINGS, NOW)
         values.append(perf_counter() - start)
         moves = len(plan.moves)
-        assert not plan.not_looked_at
-    name = f"plan: {node_count:,} nodes, {cluster.pods:,} pods ({moves} moves)"
+    name = f"plan: {node_count:,} nodes, {cluster.pods:,} pods, {kind} ({moves} moves)"
     return {"name": name, "unit": "s", "values": values, "target": target}
 
 
@@ -245,6 +239,18 @@ def plan_5000() -> dict[str, Any]:
 
 def plan_10000() -> dict[str, Any]:
     return _planned(10_000, 200_000, 40.0, 3)
+
+
+def plan_1000_packed() -> dict[str, Any]:
+    return _planned(1000, 10_000, 1.0, 3, PACKED)
+
+
+def plan_5000_packed() -> dict[str, Any]:
+    return _planned(5000, 50_000, 8.0, 3, PACKED)
+
+
+def plan_10000_packed() -> dict[str, Any]:
+    return _planned(10_000, 200_000, 40.0, 1, PACKED)
 
 
 def view_5000() -> dict[str, Any]:
@@ -265,4 +271,13 @@ def plan_memory() -> dict[str, Any]:
 
 
 def benchmarks() -> list[Any]:
-    return [plan_1000, view_5000, plan_5000, plan_memory, plan_10000]
+    return [
+        plan_1000,
+        plan_1000_packed,
+        view_5000,
+        plan_5000,
+        plan_5000_packed,
+        plan_memory,
+        plan_10000,
+        plan_10000_packed,
+    ]

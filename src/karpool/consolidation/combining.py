@@ -5,6 +5,7 @@ tests: only so many sizes of new nodes and receiving nodes are looked at, and th
 for a packing gives up after so many steps. Pods that topology restricts are left to others.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -31,7 +32,7 @@ class _Size:
     """A new node of one size: what it leaves to pods, which shapes it admits, what it costs."""
 
     room: Room
-    admits: Bools  # by shape number of the problem
+    admits: list[bool]  # by shape number of the problem
     price: float
 
 
@@ -72,6 +73,9 @@ class _Problem:
         self._number = {shape: index for index, shape in enumerate(self._shapes)}
         self._resources = world.one_node.resources
         self._needs: list[Room] = [world.one_node.requests(shape).tolist() for shape in self._shapes]
+        self._amounts = [
+            [(index, units) for index, units in enumerate(need) if units] for need in self._needs
+        ]
         self._prices = [float(world.prices[row]) for row in rows]
         self._costs = [float(world.costs[row]) for row in rows]
         self._read_bins()
@@ -117,7 +121,7 @@ class _Problem:
         )
         self._bin_rows = [row for row, _ in ordered]
         self._bin_room: list[Room] = [free[:, position].tolist() for _, position in ordered]
-        self._bin_admits = [np.array([mask[position] for mask in admits]) for _, position in ordered]
+        self._bin_admits = [[bool(mask[position]) for mask in admits] for _, position in ordered]
         self._bin_free: Int64s = np.array(self._bin_room, dtype=np.int64).reshape(len(ordered), free.shape[0])
         self._inside = {row: index for index, row in enumerate(self._rows)}
 
@@ -133,7 +137,7 @@ class _Problem:
                     size = found.get((fitting.pool, index))
                     if size is None:
                         room = np.minimum(fitting.launch.room[:, index], 2**60).tolist()
-                        admits = np.zeros(len(self._shapes), dtype=np.bool_)
+                        admits = [False] * len(self._shapes)
                         size = _Size(room, admits, float(fitting.cheapest[index]))
                         found[fitting.pool, index] = size
                     size.admits[number] = True
@@ -206,14 +210,14 @@ class _Problem:
         cheap = mixes.prices < price - best + (CENT if spent < np.inf else -CENT)
         enough = np.flatnonzero(cheap & (mixes.rooms >= missing).all(axis=1))
         items = self._items(members)
-        if len(items) > PODS_MAX:
+        if len(items) > PODS_MAX or not len(enough) or self._is_refused(members):
             return []
         stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
         for number in enough[:MIXES_MAX].tolist():
             mix = mixes.members[number]
             places = _packed(
                 items,
-                self._needs,
+                self._amounts,
                 [self._bin_room[index] for index in stays] + [self._sizes[each].room for each in mix],
                 [self._bin_admits[index] for index in stays] + [self._sizes[each].admits for each in mix],
             )
@@ -294,14 +298,12 @@ class _Problem:
         return Draft(tuple(rows), flat, tuple((each.fitting, each.pods) for each in bought), verdict)
 
     def _is_allowed(self, drafts: Sequence[Draft]) -> bool:
-        world = self._world
-        if any(world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts):
-            return False
-        nodes: dict[str, int] = {}
-        for draft in drafts:
-            for row in draft.rows:
-                nodes[world.pool_of[row]] = nodes.get(world.pool_of[row], 0) + 1
-        return not world.permission.refusal(DisruptionReason.UNDERUTILIZED, nodes)
+        return not any(self._world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
+
+    def _is_refused(self, members: Sequence[int]) -> bool:
+        """Whether budgets have no room for all of them together."""
+        nodes = Counter(self._world.pool_of[self._rows[index]] for index in members)
+        return bool(self._world.permission.refusal(DisruptionReason.UNDERUTILIZED, nodes))
 
 
 def put_in_place(world: World, draft: Draft) -> bool:
@@ -325,19 +327,21 @@ def _outdoes(one: _Size, other: _Size) -> bool:
     return (
         one.price <= other.price
         and all(mine >= theirs for mine, theirs in zip(one.room, other.room, strict=True))
-        and bool((one.admits | ~other.admits).all())
+        and all(mine or not theirs for mine, theirs in zip(one.admits, other.admits, strict=True))
     )
 
 
 def _packed(
-    items: list[int], needs: list[Room], rooms: Sequence[Room], admits: Sequence[Bools]
+    items: list[int],
+    amounts: Sequence[Sequence[tuple[int, int]]],
+    rooms: Sequence[Room],
+    admits: Sequence[Sequence[bool]],
 ) -> list[int] | None:
     """A place for every item, found by trying in order and going back; None: not found.
 
     Equal items go to places in ascending order, so that no two tries are the same.
     """
-    open_to = [[place for place, mask in enumerate(admits) if mask[shape]] for shape in range(len(needs))]
-    amounts = [[(index, units) for index, units in enumerate(need) if units] for need in needs]
+    open_to = {item: [place for place, mask in enumerate(admits) if mask[item]] for item in set(items)}
     left = [list(room) for room in rooms]
     chosen: list[int] = []
     start, steps = 0, 0

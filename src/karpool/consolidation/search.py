@@ -8,6 +8,7 @@ the same cluster gives the same plan; a deadline ends it early and what was not 
 is named.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -289,14 +290,19 @@ def _combine(world: World, found: Found, timer: Timer) -> None:
 
 
 def _promise(world: World, rows: Sequence[int]) -> float:
-    """What one new node for the first few of them would save at most, if any type holds them."""
+    """What one new node for the first few of them would save at most, if any type may hold them."""
     best = 0.0
     for count in range(2, len(rows) + 1):
-        fitting = world.one_node.fitting(dict(world.demand(rows[:count])))
-        if not fitting:
+        some = rows[:count]
+        if world.permission.refusal(UNDERUTILIZED, Counter(world.pool_of[row] for row in some)):
             break
-        price = sum(float(world.prices[row]) for row in rows[:count])
-        best = max(best, price - min(each.price_per_hour for each in fitting))
+        price = sum(float(world.prices[row]) for row in some)
+        bought = moves.cheapest_node(world, some, dict(world.demand(some)), price)
+        if isinstance(bought, NoWay):
+            if bought.why.code == "no_type":
+                break
+            continue
+        best = max(best, price - bought.price)
     return best
 
 
