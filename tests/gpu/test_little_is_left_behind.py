@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.gpu.amounts import Share
+from karpool.gpu.amounts import Amount, Share
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.fragmentation import FragmentationAware
 from karpool.gpu.mix import Learning, Mix, mix_of, part_of_device, shape_of
@@ -184,6 +184,16 @@ def test_a_device_without_node_can_still_be_had():
     allocator = opened([gpu("g", "")], strategy=aware(whole()))
 
     assert allocator.try_allocate(wanting(HALF)).devices == ("g",)
+
+
+def test_a_report_that_tells_nothing_new_costs_nothing():
+    allocator = opened(node("node-0", 2))
+    before = allocator.table.membership, allocator.table.version.tolist()
+
+    allocator.put_device(replace(node("node-0", 2)[0], available=Amount(1, 1)))
+
+    assert (allocator.table.membership, allocator.table.version.tolist()) == before
+    assert allocator.free("node-0-0") == Amount(100_000, 16 * GIB)
 
 
 def test_without_a_mix_it_learns_one():

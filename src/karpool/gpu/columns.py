@@ -8,6 +8,7 @@ nodes stays valid. Whether a change is allowed is decided by the ledger.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,9 @@ class Interned:
             self._texts.append(text)
         return found
 
+    def __len__(self) -> int:
+        return len(self._texts)
+
     def text(self, code: int) -> str:
         return self._texts[code]
 
@@ -112,6 +116,7 @@ class DeviceTable:
         self.node_names: list[str] = []
         self.node_labels: dict[str, Mapping[str, str]] = {}
         self.node_rows: Rows = np.full((0, 1), -1, dtype=np.int64)
+        self.derived: dict[tuple[str, object], Int64s] = {}  # whatever follows from devices and labels
         self.membership = 0  # raised whenever a device comes, goes or is described anew
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
@@ -189,6 +194,8 @@ class DeviceTable:
         row = self._row_of.get(device.name)
         if row is None:
             row = self._new_row(device)
+        elif replace(self.device(row), available=device.available) == device:
+            return row  # reports come often and mostly tell of amounts, which are ours to know
         else:
             self._leave_node(row)
         self.devices[row] = device
@@ -224,6 +231,7 @@ class DeviceTable:
             return
         self.node_labels[owner] = labels
         self.membership += 1
+        self.derived.clear()
         self.version += 1  # which devices a node affinity admits may have changed anywhere
 
     # Amounts
@@ -348,5 +356,6 @@ class DeviceTable:
 
     def _changed_membership(self, row: int) -> None:
         self.membership += 1
+        self.derived.clear()
         self._pool_rows.clear()
         self.touch(row)

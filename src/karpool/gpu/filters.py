@@ -20,6 +20,7 @@ from karpool.state.columns import Bools, Int64s
 
 Filter = Callable[[DeviceTable, Rows], Rows]
 _PERCENT_OF_MILLI = 100 * 1000 * 1000
+_DERIVED_KEPT = 1024
 _CAPABLE = {SOFT: "soft", HARD: "hard", PARTITIONED: "partitioned"}
 
 
@@ -217,30 +218,38 @@ def by_node_affinity(
     required: Sequence[NodeTerm] | None,
     preferred: Sequence[PreferredTerm] = (),
 ) -> Rows:
-    """Required terms drop, preferred ones only sort. Decided once per node, not per device."""
+    """Required terms drop, preferred ones only sort. A device of a node that is not known is dropped."""
     if required is None and not preferred:
         return rows
-    owners, where = np.unique(table.owner[rows], return_inverse=True)
-    first = np.full(len(owners), -1, dtype=np.int64)
-    first[where[::-1]] = rows[::-1]
-    names = [table.device(int(row)).owner for row in first]
-    labels = [table.node_labels.get(name) if name else None for name in names]
-    fits = np.array(
-        [
-            known is not None and _admits(required, known, name)
-            for known, name in zip(labels, names, strict=True)
-        ]
-    )
-    weights = np.array(
-        [
-            sum(each.weight for each in preferred if known is not None and _matches(each.term, known, name))
-            for known, name in zip(labels, names, strict=True)
-        ],
-        dtype=np.int64,
-    )
-    keep = fits[where]
-    kept, order = _kept(rows, keep), np.argsort(-weights[where][keep], kind="stable")
-    return kept[order] if preferred else kept
+    terms = None if required is None else tuple(required)
+    admitted = _per_owner(table, ("admits", terms), lambda labels, name: _admits(terms, labels, name))
+    kept = _kept(rows, admitted[table.owner[rows]] != 0)
+    if not preferred:
+        return kept
+    wishes = tuple(preferred)
+    weights = _per_owner(table, ("weighs", wishes), lambda labels, name: _weight(wishes, labels, name))
+    order = np.argsort(-weights[table.owner[kept]], kind="stable")
+    return kept[order]
+
+
+def _per_owner(
+    table: DeviceTable, key: tuple[str, object], compute: Callable[[Mapping[str, str], str], int]
+) -> Int64s:
+    """By the number of the owner's name; computed once until devices or labels change."""
+    found = table.derived.get(key)
+    if found is None:
+        if len(table.derived) >= _DERIVED_KEPT:
+            table.derived.clear()
+        found = table.derived[key] = np.zeros(len(table.strings), dtype=np.int64)
+        for name, labels in table.node_labels.items():
+            code = table.strings.find(name)
+            if code > 0:
+                found[code] = compute(labels, name)
+    return found
+
+
+def _weight(preferred: Sequence[PreferredTerm], labels: Mapping[str, str], name: str) -> int:
+    return sum(each.weight for each in preferred if _matches(each.term, labels, name))
 
 
 def _admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:

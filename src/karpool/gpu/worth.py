@@ -254,7 +254,7 @@ def _seen_before(table: DeviceTable, state: Nodes, allowed: Bools) -> Bools:
     alike = _both(earlier, allowed[:, None, :])
     for column in columns:
         alike = _both(alike, column[:, :, None] == column[:, None, :])
-    found: Bools = alike.any(axis=2)
+    found: Bools = np.asarray(alike.any(axis=2))
     return found
 
 
