@@ -192,17 +192,17 @@ class Cluster:
 
     # Time
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float, tick: float = TICK) -> None:
         until = self.now + seconds
         while self.now < until:
-            self.now = min(self._next(), until)
+            self.now = min(self._next(tick), until)
             self._autoscale()
             self._live()
             self._bind_pods()
             self._collect()
             self.control()
 
-    def _next(self) -> float:
+    def _next(self, tick: float) -> float:
         """A tick; or, when nothing moves, when the controller wants to look again."""
         moving = (
             self.pods
@@ -212,7 +212,7 @@ class Cluster:
             or any(node.going or self.now < node.devices_at + 10 for node in self.nodes.values())
         )
         later = self.last_plan.wake_at
-        return self.now + TICK if moving or later is None else max(self.now + TICK, later)
+        return self.now + tick if moving or later is None else max(self.now + tick, later)
 
     def _autoscale(self) -> None:
         for pod in self._pending():
@@ -297,7 +297,11 @@ class Cluster:
                     break
 
     def _collect(self) -> None:
-        """Deleted pods go; what a record owned goes with it."""
+        """Deleted pods go; what a record owned goes with it. Claims are remembered for a while."""
+        recent = self.now - 900.0
+        self.claims = {
+            name: claim for name, claim in self.claims.items() if claim.ended is None or claim.ended > recent
+        }
         uids = {record.uid for record in self.records.values()}
         for key, pod in list(self.pods.items()):
             owner = pod.placeholder.message
@@ -542,7 +546,7 @@ class Cluster:
             assert all(pod.epoch == record.epoch for pod in pods), "S2: a pod of another epoch"
         for pod in live:
             since = max(pod.created + self.settings.maximum_age, self.up_since, self.down_until)
-            assert self.now - since <= self.settings.resync + 2 * TICK, "S4: a smart pod too old"
+            assert self.now - since <= self.settings.resync + 8 * TICK, "S4: a smart pod too old"
 
     def _check_ledger(self) -> None:
         if self.desk is None:
@@ -617,7 +621,7 @@ class Cluster:
         for worker in list(self.workers.values()):
             self.workers[worker.uid] = replace(worker, nominated=False)
         for _ in range(240):
-            self.advance(60.0)
+            self.advance(60.0, tick=20.0)
             self.check()
             if not self.pods and not self.records:
                 break

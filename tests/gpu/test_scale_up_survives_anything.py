@@ -31,7 +31,7 @@ class Histories(RuleBasedStateMachine):
         shape=st.sampled_from(("small", "small", "big", "pair", "h100", "never", "unknown")),
         namespace=st.sampled_from(("apps", "apps", "tight")),
         priority=st.sampled_from((0, 0, 100)),
-        count=st.integers(1, 5),
+        count=st.integers(1, 3),
     )
     def add_workers(self, shape: str, namespace: str, priority: int, count: int) -> None:
         for _ in range(count):
@@ -116,10 +116,11 @@ class Histories(RuleBasedStateMachine):
     def reject_pods(self, reject: bool) -> None:
         self.cluster.reject_pods = reject
 
-    @rule(seconds=st.sampled_from((5, 5, 15, 60, 60, 240, 1200)))
+    @rule(seconds=st.sampled_from((5, 15, 30, 60, 60, 240, 900)))
     def pass_time(self, seconds: float) -> None:
-        for _ in range(int(seconds // 5)):
-            self.cluster.advance(5)
+        tick = 5.0 if seconds <= 60 else 15.0
+        for _ in range(int(seconds // tick)):
+            self.cluster.advance(tick, tick)
             self.cluster.check()
         self.cluster.check_gangs()
 
@@ -140,7 +141,7 @@ class Histories(RuleBasedStateMachine):
 
 Histories.TestCase.settings = settings(
     max_examples=HISTORIES,
-    stateful_step_count=30,
+    stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -5,7 +5,8 @@ and shape. A key is the unit of asking; how many nodes it needs is in `quantity`
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from karpool.gpu.amounts import whole_tflops
 from karpool.gpu.request import GpuRequest
@@ -60,7 +61,7 @@ class DemandKey:
     @property
     def name(self) -> str:
         """Of the record: the same for the same key, whoever asks."""
-        return f"scaleup-{digest(self.text, 16)}"
+        return _name_of(self)
 
     @property
     def text(self) -> str:
@@ -92,6 +93,11 @@ class DemandKey:
             else f"{self.vram_gib} GiB VRAM"
         )
         return f"{self.gpus} x {compute}, {memory} of {model} in pool {self.pool}"
+
+
+@lru_cache(maxsize=10_000)
+def _name_of(key: DemandKey) -> str:
+    return f"scaleup-{digest(key.text, 16)}"
 
 
 def key_of(item: Item) -> DemandKey:
@@ -131,10 +137,10 @@ class Rung:
 
     candidate: Candidate
     brings: Yield
+    key: str = field(init=False)  # of the candidate; it is asked for all the time
 
-    @property
-    def key(self) -> str:
-        return self.candidate.key
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.candidate.key)
 
     def __str__(self) -> str:
         return str(self.candidate)

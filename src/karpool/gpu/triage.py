@@ -111,13 +111,17 @@ def _weigh(
     counted = []
     accepted: list[Item] = []
     rungs: dict[str, tuple[Rung, ...]] = {}
+    judged: dict[object, tuple[Rung, ...] | Refusal] = {}
     for key, items in by_key(failed).items():
         for item in items:
             refusal = found.refusals.get(item.uid)
             if refusal is not None and refusal.code in (*_BAD, Code.QUOTA_EXCEEDED, Code.NOT_RECOVERED):
                 found.refused[item.uid] = _told(item, refusal)
                 continue
-            answer = feasible(item, ladders(item), allocator.settings, answers)
+            kind = (signature(item), item.request.indices)
+            if kind not in judged:
+                judged[kind] = feasible(item, ladders(item), allocator.settings, answers)
+            answer = judged[kind]
             if isinstance(answer, Refusal):
                 found.refused[item.uid] = _told(item, answer, never=True)
                 continue
