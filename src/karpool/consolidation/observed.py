@@ -234,12 +234,12 @@ class Observed:
             pending=self.pods.pending(snapshot),
             nominated=self.pods.nominated(),
             in_flight=frozenset(in_flight),
-            stop=self._stop_reason(),
+            stop=self.stop_reason(),
             recent=tuple(recent),
             problems=(*problems, *map(str, self.problems), *self._broken_texts(), *self.pods.problems()),
         )
 
-    def _stop_reason(self) -> Why | None:
+    def stop_reason(self) -> Why | None:
         if not self._stop:
             return None
         message = f'consolidation is stopped by ConfigMap {self._stop}; set {STOP_KEY}: "false" to go on'

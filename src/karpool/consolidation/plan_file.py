@@ -36,7 +36,7 @@ class SavedPlan:
 def to_document(saved: SavedPlan) -> dict[str, Any]:
     """Plain data, without `apiVersion` and `kind`. Sums are there for readers; they are not read back."""
     plan = saved.plan
-    content: dict[str, Any] = _finite(msgspec.to_builtins(plan))
+    content: dict[str, Any] = finite(msgspec.to_builtins(plan))
     for shown, move in zip(content["moves"], plan.moves, strict=True):
         shown.update(_sums(move))
     for shown, rejected in zip(content["rejected"], plan.rejected, strict=True):
@@ -57,17 +57,17 @@ def _sums(move: Move) -> dict[str, Any]:
         "savings_per_hour": move.savings_per_hour,
         "savings_per_month": move.savings_per_hour * HOURS_PER_MONTH,
         "disruption": move.disruption,
-        "score": _finite(move.score),
+        "score": finite(move.score),
         "pods_disturbed": move.disturbed,
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no infinity; a score that is infinite becomes the largest number."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     if isinstance(value, float) and math.isinf(value):
         return math.copysign(1.7976931348623157e308, value)
     return value

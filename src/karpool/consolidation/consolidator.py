@@ -1,0 +1,378 @@
+"""Plans continuously, and carries plans out: the loop around `planning` and `executor`.
+
+Every pass reads the stop switch and the records of moves under way from the server, and
+takes each move as far as it goes; now and then a plan is made and its moves are begun.
+Nothing is remembered that is not in the cluster, so a pass may be the first after a
+restart. Without fresh knowledge nothing is done: a view that has not been heard of for
+too long is not acted on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from karpool.consolidation import sight
+from karpool.consolidation.announcing import Announcer
+from karpool.consolidation.execution import ExecutionSettings
+from karpool.consolidation.executor import Executor, Seen
+from karpool.consolidation.marks import marked_by
+from karpool.consolidation.metrics import ConsolidationMetrics
+from karpool.consolidation.move_ledger import (
+    PodOwners,
+    disturbances,
+    measure,
+    redisturbed,
+    resting,
+    to_forget,
+)
+from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Observed, Settings
+from karpool.consolidation.plan import Move, Plan, Why
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.record import Phase, Record
+from karpool.consolidation.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.stock import Stock
+from karpool.consolidation.view import ClusterView
+from karpool.kube.client import Client
+from karpool.kube.errors import KubeError, LeadershipLost, NotFound
+from karpool.kube.events import EventRecorder
+from karpool.kube.following import Following
+from karpool.kube.resource import (
+    CONFIGMAPS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PVCS,
+    PVS,
+    STORAGECLASSES,
+    Key,
+)
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.errors import Invalid
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool.provisioning.ask import Purpose
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.groundwork import prepare
+from karpool.provisioning.market import Market
+from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.state.cluster import ClusterState, Namespace
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+COMPONENT = "karpool-consolidator"
+
+
+async def _here(work: Callable[[], T]) -> T:
+    return work()
+
+
+@dataclass(frozen=True)
+class ConsolidatorOptions:
+    plan: PlanSettings = DEFAULTS
+    execution: ExecutionSettings = field(default_factory=ExecutionSettings)
+    smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
+    namespace: str = STOP_NAMESPACE  # of records
+    stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
+    plan_seconds: float = 10.0  # between two plans
+    pass_seconds: float = 2.0  # between two looks at moves under way
+    most_in_flight: int = 20  # moves at once
+    stale_seconds: float = 180.0  # a view that was not heard of for so long is not acted on
+    plans: bool = True  # False: only carries out what others wrote down
+    once: bool = False  # one plan, and what follows from it
+
+
+class Consolidator:
+    """`show` is for a dry run: plans are shown, and nothing is written. `off_loop` runs what takes long."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: ConsolidatorOptions | None = None,
+        *,
+        market: Market | None = None,
+        events: Client | None = None,
+        metrics: CollectorRegistry | None = None,
+        check: Callable[[], None] = lambda: None,
+        show: Callable[[Plan], None] | None = None,
+        off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here,
+    ) -> None:
+        self.options = options or ConsolidatorOptions()
+        self.metrics = ConsolidationMetrics(metrics or CollectorRegistry())
+        self.ledger: dict[str, Record] = {}  # every record that is known, by name
+        self.plan: Plan | None = None  # the last one
+        self._client, self._clock = client, client.clock
+        self._show, self._off_loop, self._check = show, off_loop, check
+        self._observed = Observed(market, stop_switch=self.options.stop_switch)
+        self._monitor = ClaimMonitor(self._clock)
+        self._stock = Stock(self._monitor.failures)
+        self._owners = PodOwners()
+        self._marked: dict[str, Node] = {}
+        self._state = ClusterState()
+        smart_pods = SmartPods(client, self.options.smart_pods, self._monitor, Purpose.REPLACEMENT)
+        self._recorder = EventRecorder(events or client, COMPONENT)
+        self._announcer = Announcer(self._recorder, self._clock)
+        self.executor = Executor(
+            client,
+            smart_pods,
+            self.options.execution,
+            namespace=self.options.namespace,
+            check=check,
+            changed=self._changed,
+            redisturbed=lambda owners: redisturbed(owners, self.ledger.values(), self._clock.now()),
+        )
+        self._following = Following(client, self._watches(smart_pods))
+        self._closed: dict[str, Why] = {}
+        self._next_plan = float("-inf")
+        self._view: ClusterView | None = None  # of this pass
+        self._planned = False
+
+    def not_ready(self) -> str | None:
+        return self._following.not_ready()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, or with `once` until everything is done."""
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._following.run()), group.create_task(self._recorder.run())]
+            try:
+                await self._passes(stop)
+                await self._recorder.flush()
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    async def _passes(self, stop: asyncio.Event) -> None:
+        started = False
+        while not stop.is_set():
+            busy = True
+            try:
+                if self.not_ready() is None:
+                    if not started:
+                        await self._start()
+                        started = True
+                    busy = await self.one_pass()
+                    if self.options.once and self._planned and not busy:
+                        return
+            except LeadershipLost:
+                raise
+            except KubeError as error:
+                log.warning("pass not finished", reason=str(error))
+            wait = self.options.pass_seconds if busy else self.options.plan_seconds
+            await _sleep(self._clock.sleep(wait), stop)
+
+    async def _start(self) -> None:
+        if self._show is not None:
+            return
+        await self.executor.prepare()
+        for problem in await prepare(self._client, self.options.smart_pods):
+            log.warning("replacements will fail", reason=problem)
+        self.ledger = {record.name: record for record in await self.executor.records()}
+
+    # One pass
+
+    async def one_pass(self) -> bool:
+        """Whether moves are under way afterwards."""
+        self._view = None
+        now = self._clock.now()
+        plan_due = self.options.plans and now >= self._next_plan and not (self.options.once and self._planned)
+        if self._show is not None:
+            if plan_due:
+                self._next_plan = now + self.options.plan_seconds
+                self._show(await self._make_plan())
+                self._planned = True
+            return False
+        stop = await self._read_stop()
+        if plan_due:
+            await self.executor.sweep(list(self._marked.values()))
+        records = await self.executor.records(active=True)
+        self._know(records)
+        if records:
+            seen = await self._seen(records, stop, now)
+            records = [await self.executor.advance(record, seen) for record in records]
+        if plan_due and not self._is_stale():
+            self._next_plan = now + self.options.plan_seconds
+            await self._plan_and_begin(stop)
+            self._planned = True
+            await self.executor.forget(self._to_forget())
+        under_way = [record for record in self.ledger.values() if not record.phase.is_over]
+        self.metrics.in_flight(under_way, stopped=stop is not None)
+        return bool(under_way)
+
+    async def _read_stop(self) -> Why | None:
+        """From the server: the switch must work when watches do not."""
+        namespace, name = self.options.stop_switch
+        try:
+            found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=Settings)
+        except NotFound:
+            found = Settings()
+        self._observed.put_switch(Key(namespace, name), found)
+        return self._observed.stop_reason()
+
+    def _is_stale(self) -> bool:
+        staleness = self._following.staleness()
+        if staleness <= self.options.stale_seconds:
+            return False
+        log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
+        return True
+
+    async def _seen(self, records: Sequence[Record], stop: Why | None, now: float) -> Seen:
+        if stop is not None or self._is_stale():
+            return Seen(stop=stop, closed=self._closed)
+        quiet = self.options.execution.quiet_seconds
+        looked_at = frozenset(record.name for record in records if sight.is_looked_at(record, now, quiet))
+        settling = [record for record in records if record.phase is Phase.SETTLING]
+        if not looked_at and not settling:
+            return Seen(closed=self._closed)
+        view = self._view_now()
+        self._closed = sight.closed_pools(view, self.options.plan, now)
+        known = list(self.ledger.values())
+
+        def look() -> dict[str, tuple[Why, ...]]:
+            return sight.objections(view, records, looked_at, self.options.plan, now)
+
+        return Seen(
+            closed=self._closed,
+            objections=await self._off_loop(look),
+            cordoned=frozenset(
+                each.name for each in view.machines if each.node is not None and each.node.spec.unschedulable
+            ),
+            arrived_prices={r.name: sight.arrived_price(r, view) for r in records if r.arrived},
+            measured={record.name: measure(record, known, view, self._owners) for record in settling},
+        )
+
+    async def _plan_and_begin(self, stop: Why | None) -> None:
+        plan = await self._make_plan()
+        self._closed = sight.closed_pools(self._view_now(), self.options.plan, self._clock.now())
+        self._announcer.plan(plan, self._view_now())
+        if stop is not None or plan.stopped is not None:
+            return
+        now = self._clock.now()
+        left_alone = resting(self.ledger.values(), now)
+        room = self.options.most_in_flight - sum(not each.phase.is_over for each in self.ledger.values())
+        for number, move in enumerate(plan.moves):
+            if room <= 0:
+                log.info(
+                    "moves deferred", moves=len(plan.moves) - number, in_flight=self.options.most_in_flight
+                )
+                break
+            if rest := next((left_alone[name] for name in move.names if name in left_alone), None):
+                log.debug("move deferred", move=move.id, until=rest.until, reason=rest.record.message)
+                continue
+            room -= await self.begin(move)
+
+    async def begin(self, move: Move) -> bool:
+        view = self._view_now()
+        try:
+            record = await self.executor.begin(move, sight.wanted_of(move, view), self._clock.now())
+        except Invalid as error:
+            log.warning("move cannot be written down", move=move.id, reason=str(error))
+            return False
+        if record is None:
+            return False
+        self.metrics.approved(move)
+        self._announcer.approved(move, view)
+        return True
+
+    async def _make_plan(self) -> Plan:
+        view = sight.seen_during(self._view_now(), self.ledger.values())
+        settings, now, start = self.options.plan, self._clock.now(), self._clock.monotonic()
+
+        def work() -> Plan:
+            return make_plan(view, settings, now, elapsed=lambda: self._clock.monotonic() - start)
+
+        plan: Plan = await self._off_loop(work)
+        self.plan = plan
+        self.metrics.planned(plan, self._clock.monotonic() - start)
+        return plan
+
+    def _view_now(self) -> ClusterView:
+        if self._view is None:
+            now = self._clock.now()
+            problems = [*map(str, self._state.problems), *map(str, self.executor.unreadable)]
+            recent = disturbances(self.ledger.values())
+            view = self._observed.view(self._state.snapshot(), recent=recent, problems=problems)
+            self._monitor.pools_seen(view.pools)
+            self._view = self._stock.seen_in(view, now)
+        return self._view
+
+    # Records
+
+    def _know(self, records: Iterable[Record]) -> None:
+        """What the server has is right; what we held as active and is not there any more was deleted."""
+        active = {record.name: record for record in records}
+        for name in [name for name, each in self.ledger.items() if not each.phase.is_over]:
+            if name not in active:
+                del self.ledger[name]
+        self.ledger |= active
+
+    def _changed(self, before: Record | None, after: Record) -> None:
+        self.ledger[after.name] = after
+        if before is None or before.phase is not after.phase:
+            log.info(
+                "move",
+                record=after.name,
+                phase=str(after.phase),
+                nodes=list(after.nodes),
+                reason=after.reason,
+                message=after.message,
+            )
+            self.metrics.moved(before, after)
+            self._announcer.moved(after, self._view)
+
+    def _to_forget(self) -> list[Record]:
+        old = to_forget(self.ledger.values(), self._clock.now())
+        for record in old:
+            del self.ledger[record.name]
+        return old
+
+    # Watching
+
+    def _watches(self, smart_pods: SmartPods) -> list[Watched[Any]]:
+        state, namespace = self._state, self.options.smart_pods.namespace
+        wanted: list[Watched[Any]] = [
+            Watched(NAMESPACES, Namespace, state.sink("Namespace")),
+            Watched(PVCS, PersistentVolumeClaim, state.sink("PersistentVolumeClaim"), optional=True),
+            Watched(PVS, PersistentVolume, state.sink("PersistentVolume"), optional=True),
+            Watched(STORAGECLASSES, StorageClass, state.sink("StorageClass"), optional=True),
+            Watched(NODES, Node, state.sink("Node")),
+            Watched(NODES, Node, ObjectSink(self._put_node, self._drop_node)),
+            Watched(PODS, Pod, state.sink("Pod")),
+            Watched(PODS, Pod, ObjectSink(self._owners.put, self._owners.drop)),
+            *self._observed.watches,
+            *self._stock.watches,
+            *self._monitor.watches,
+            # Placeholders themselves are read when they matter.
+            *(each for each in smart_pods.watches if each.resource == EVENTS),
+        ]
+        return [
+            replace(each, sink=sight.WithoutPlaceholders(each.sink, namespace))
+            if each.resource == PODS
+            else each
+            for each in wanted
+        ]
+
+    def _put_node(self, key: Key, node: Node) -> None:
+        if marked_by(node):
+            self._marked[node.name] = node
+        else:
+            self._marked.pop(node.name, None)
+
+    def _drop_node(self, key: Key) -> None:
+        self._marked.pop(key.name, None)
+
+
+async def _sleep(sleeping: Awaitable[None], stop: asyncio.Event) -> None:
+    """Cut short when asked to stop."""
+    tasks = [asyncio.ensure_future(sleeping), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,236 @@
+"""A cluster as moves under way leave it to be seen by planning and validation.
+
+Nodes that other moves take are shown as leaving, so that they count against budgets and
+their pods have the first claim on room. Nodes that came for a move are shown as
+protected: they stay, and may receive pods. Placeholders are not fed into the view at all.
+What a move wrote on its own nodes does not speak against it. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from karpool.consolidation.budgeting import permission
+from karpool.consolidation.candidates import read_pools
+from karpool.consolidation.marks import PROTECTED
+from karpool.consolidation.plan import Move, NewNode, Why
+from karpool.consolidation.pod_facts import moment
+from karpool.consolidation.record import Phase, Record, Wanted
+from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.validation import validate_all
+from karpool.consolidation.view import ClusterView, Machine
+from karpool.kube.clock import rfc3339
+from karpool.kube.informer import Change, Sink
+from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT
+from karpool.model.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.pod import Pod
+from karpool.model.resources import PODS, add
+from karpool.model.taints import Toleration
+from karpool.packing.planned import Choice
+from karpool.provisioning.ask import Purpose
+from karpool.provisioning.smart_pod import placeholder_of
+
+_EPOCH = rfc3339(0.0)
+# What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
+_OF_WHOLE_MOVES = frozenset(("score", "small_saving", "not_cheaper", "kind"))
+
+
+class WithoutPlaceholders:
+    """Passes on all pods but those that stand for nodes of moves."""
+
+    def __init__(self, sink: Sink[Pod], namespace: str) -> None:
+        self._sink, self._namespace = sink, namespace
+
+    def apply(self, changes: Sequence[Change[Pod]], /) -> None:
+        self._sink.apply([change for change in changes if not self._is_placeholder(change)])
+
+    def _is_placeholder(self, change: Change[Pod]) -> bool:
+        if change.key.namespace != self._namespace or change.object is None:
+            return False
+        found = placeholder_of(change.object, self._namespace)
+        return found is not None and found.purpose is Purpose.REPLACEMENT
+
+
+def seen_during(view: ClusterView, records: Iterable[Record], looked_at: Collection[str] = ()) -> ClusterView:
+    """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone."""
+    taken: set[str] = set()
+    own: set[str] = set()
+    new: set[str] = set()
+    for record in records:
+        if record.phase.is_over:
+            continue
+        if record.phase is not Phase.SETTLING:
+            new.update(record.arrived)
+        if record.name in looked_at:
+            own.update(record.going)
+        elif record.phase.takes_nodes:
+            taken.update(record.going)
+    if not taken and not own and not new:
+        return view
+    machines = [_shown(machine, taken, own, new) for machine in view.machines]
+    return replace(view, machines=machines, in_flight=frozenset((*view.in_flight, *taken)))
+
+
+def _shown(machine: Machine, taken: set[str], own: set[str], new: set[str]) -> Machine:
+    node, claim = machine.node, machine.claim
+    if node is None:
+        return machine
+    if node.name in taken and claim is not None and not machine.is_leaving:
+        going = msgspec.structs.replace(claim.metadata, deletion_timestamp=_EPOCH)
+        return replace(machine, claim=msgspec.structs.replace(claim, metadata=going))
+    if node.name in own and node.annotations.get(PROTECTED) == "true":
+        return replace(machine, node=_annotated(node, None))
+    if node.name in new:
+        return replace(machine, node=_annotated(node, "true"))
+    return machine
+
+
+def _annotated(node: Node, value: str | None) -> Node:
+    annotations = {key: text for key, text in node.annotations.items() if key != DO_NOT_DISRUPT}
+    if value is not None:
+        annotations[DO_NOT_DISRUPT] = value
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
+    )
+
+
+def closed_pools(view: ClusterView, settings: PlanSettings, now: float) -> dict[str, Why]:
+    """Pools that nothing may be taken from at the moment, whatever budgets say."""
+    rules = read_pools(view, settings)
+    found = {
+        name: Why("nodepool_unreadable", f"nodepool {name}: {each.problem}", f"nodepool {name}")
+        for name, each in rules.items()
+        if each.problem
+    }
+    readable = {name: each.settings for name, each in rules.items() if not each.problem}
+    for name, allowance in permission(view, settings, readable, now).pools.items():
+        if allowance.closed:
+            found[name] = allowance.closed[0]
+    return found
+
+
+def is_looked_at(record: Record, now: float, quiet_seconds: float) -> bool:
+    """Whether the next step of a record depends on its move being looked at again."""
+    match record.phase:
+        case Phase.WAITING:
+            return now >= record.since + quiet_seconds
+        case Phase.ASKING:
+            return bool(record.arrived)
+        case Phase.CORDONING | Phase.DELETING:
+            return True
+        case _:
+            return False
+
+
+def objections(
+    view: ClusterView,
+    records: Sequence[Record],
+    looked_at: Collection[str],
+    settings: PlanSettings,
+    now: float,
+) -> dict[str, tuple[Why, ...]]:
+    """By record: what speaks against going on. The oldest come first; each on top of those before."""
+    chosen = [record for record in records if record.name in looked_at]
+    chosen.sort(key=lambda record: (-_FURTHEST.index(record.phase), record.created, record.name))
+    found: dict[str, tuple[Why, ...]] = {}
+    for with_new in (True, False):
+        batch = [record for record in chosen if bool(record.arrived) is with_new]
+        if not batch:
+            continue
+        names = frozenset(record.name for record in batch)
+        seen = seen_during(view, records, names)
+        arrived = [name for record in batch for name in record.arrived]
+        moves = {record.name: left_of(record, seen) for record in batch}
+        results = validate_all(moves.values(), seen, settings, now, arrived=arrived)
+        for record in batch:
+            move = moves[record.name]
+            why = results[move.id] if move.nodes else ()
+            if len(move.nodes) < len(record.nodes):
+                why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
+            found[record.name] = why
+    return found
+
+
+_FURTHEST = (Phase.WAITING, Phase.ASKING, Phase.CORDONING, Phase.DELETING)
+
+
+def left_of(record: Record, view: ClusterView) -> Move:
+    """The move as it is now: without nodes that leave already, and with the new nodes that came."""
+    move = record.move
+    if record.phase is Phase.DELETING:
+        staying = {machine.name for machine in view.machines if not machine.is_leaving}
+        names = {source.name for source in move.nodes if source.name in staying} - set(record.kept)
+        move = replace(
+            move,
+            nodes=tuple(source for source in move.nodes if source.name in names),
+            pods=tuple(pod for pod in move.pods if pod.source in names),
+        )
+    if record.arrived:
+        move = replace(move, new_nodes=tuple(_bought(record, view)))
+    return move
+
+
+def _bought(record: Record, view: ClusterView) -> Iterable[NewNode]:
+    """What came, at its price: it need not be what was expected."""
+    prices = _prices_of_new(record, view)
+    by_name = {machine.name: machine for machine in view.machines if machine.name in record.arrived}
+    for planned, name in zip(record.move.new_nodes, record.arrived, strict=False):
+        machine = by_name.get(name)
+        price = prices.pop(name, 0.0)  # two may have ended up on one node
+        if machine is None or machine.node is None or price is None:
+            yield planned
+            continue
+        labels = machine.node.labels
+        type_, zone, kind = (labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+        yield replace(planned, options=(Choice(type_, zone, kind, price),))
+
+
+def _prices_of_new(record: Record, view: ClusterView) -> dict[str, float | None]:
+    """By node that came, each once. What was there before costs nothing more."""
+    found: dict[str, float | None] = dict.fromkeys(record.arrived)
+    for machine in view.machines:
+        if machine.name in found:
+            made = moment(machine.claim.metadata.creation_timestamp) if machine.claim is not None else None
+            # Times of objects are whole seconds.
+            is_new = made is None or made >= record.created - 1.0
+            found[machine.name] = machine.price_per_hour if is_new else 0.0
+    return found
+
+
+def arrived_price(record: Record, view: ClusterView) -> float | None:
+    """Per hour, of all nodes that came; None while one is not known."""
+    prices = list(_prices_of_new(record, view).values())
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def wanted_of(move: Move, view: ClusterView) -> tuple[Wanted, ...]:
+    """For each new node, what its pods ask for together, and the taints of its pool."""
+    shape_of: dict[str, int] = {}
+    keys = {key for node in move.new_nodes for key in node.pods}
+    pods = view.pods
+    for source in move.nodes:
+        row = view.snapshot.find(source.name)
+        if row is not None:
+            shape_of |= {
+                pods.keys[pod]: int(pods.shapes[pod]) for pod in pods.on(row) if pods.keys[pod] in keys
+            }
+    found = []
+    for node in move.new_nodes:
+        asked: dict[str, int] = {}
+        for shape, number in Counter(shape_of[key] for key in node.pods if key in shape_of).items():
+            requests = view.snapshot.shapes[shape].requests
+            add(asked, {name: units * number for name, units in requests if name != PODS})
+        found.append(
+            Wanted(asked or {k: v for k, v in node.requests.items() if k != PODS}, _tolerations(view, node))
+        )
+    return tuple(found)
+
+
+def _tolerations(view: ClusterView, node: NewNode) -> tuple[Toleration, ...]:
+    pool = view.pools.get(node.pool)
+    if pool is None:
+        return ()
+    return tuple(Toleration(key=taint.key, operator="Exists", effect=taint.effect) for taint in pool.taints)
