@@ -9,7 +9,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -17,20 +17,14 @@ import numpy as np
 
 from bench import openb, openb_policies
 from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
+from karpool.gpu import strategies
 from karpool.gpu.allocator import Allocator, Settings
 from karpool.gpu.amounts import Amount, Share
 from karpool.gpu.devices import RUNNING, Device
 from karpool.gpu.fragmentation import FragmentationAware
 from karpool.gpu.isolation import SHARED, SOFT
 from karpool.gpu.mix import Mix, mix_of_counts, shape_of
-from karpool.gpu.placement import (
-    COMPACT_FIRST,
-    FRAGMENTATION,
-    LOW_LOAD_FIRST,
-    NODE_COMPACT,
-    Strategy,
-    by_load,
-)
+from karpool.gpu.placement import Strategy
 from karpool.gpu.refusals import Refusal
 from karpool.gpu.request import GpuRequest
 from karpool.model.requirements import NodeTerm, ValueSet
@@ -264,18 +258,10 @@ def _request(random: np.random.Generator, number: int) -> GpuRequest:
     return replace(request, model="A100") if number % 10 == 0 else request
 
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    COMPACT_FIRST: partial(by_load, COMPACT_FIRST),
-    LOW_LOAD_FIRST: partial(by_load, LOW_LOAD_FIRST),
-    NODE_COMPACT: partial(by_load, NODE_COMPACT),
-    FRAGMENTATION: FragmentationAware,
-}
-
-
 @cache
 def allocation_times(strategy: str) -> list[float]:
     """Try and commit; every second pod leaves again, so the pool fills slowly."""
-    allocator, requests = pool(STRATEGIES[strategy]())
+    allocator, requests = pool(strategies.named(strategy))
     values = []
     for number, request in enumerate(requests[:2_000]):
         start = perf_counter()
@@ -301,7 +287,7 @@ def slow_allocation(strategy: str) -> dict[str, Any]:
 def benchmarks() -> list[Callable[[], dict[str, Any]]]:
     single = [
         _named(f"{measure.__name__}_{name}", measure, name)
-        for name in STRATEGIES
+        for name in strategies.NAMES
         for measure in (one_allocation, slow_allocation)
     ]
     return [*single, *_of_trace()]

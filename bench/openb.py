@@ -12,7 +12,6 @@ import gzip
 import os
 import statistics
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -217,6 +216,3 @@ class Fragments:
             chance = likely[np.searchsorted(needs, cpu, side="right")]
             found -= chance * (allowed[which] & (number >= count)) * amount
         return found
-
-
-Cluster = Callable[[str, int], Placing]

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu import filters
+from karpool.gpu import filters, strategies
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.placement import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
+from karpool.model.errors import Invalid
 from tests.gpu import naive
 from tests.gpu.devices import POOL, ask, gpu, node, pools, requests
 
@@ -99,3 +100,13 @@ def test_the_node_that_is_used_is_preferred_and_its_idle_device_is_taken():
     taken = by_load(NODE_COMPACT).choose(table, table.rows_of_pool(POOL), ask())
 
     assert [table.device(row).name for row in taken] == ["node-1-1"]
+
+
+@pytest.mark.parametrize("name", strategies.NAMES)
+def test_a_strategy_is_known_by_its_name(name):
+    assert strategies.named(name).name == name
+
+
+def test_an_unknown_strategy_is_refused_with_those_there_are():
+    with pytest.raises(Invalid, match="must be one of NodeCompactGPULowLoad"):
+        strategies.named("Fastest")

@@ -186,6 +186,14 @@ def test_a_device_without_node_can_still_be_had():
     assert allocator.try_allocate(wanting(HALF)).devices == ("g",)
 
 
+def test_a_node_without_devices_does_not_disturb():
+    allocator = opened(node("node-0", 1), strategy=aware(whole(), whole(model="A100")))
+    allocator.find(whole())
+    allocator.table.put_node("bare", cpu_milli=1000, memory_bytes=GIB)
+
+    assert allocator.find(whole()) == ("node-0-0",)
+
+
 def test_a_report_that_tells_nothing_new_costs_nothing():
     allocator = opened(node("node-0", 2))
     before = allocator.table.membership, allocator.table.version.tolist()

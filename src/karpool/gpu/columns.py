@@ -335,6 +335,7 @@ class DeviceTable:
         if code is None:
             code = self._node_of[name] = len(self.node_names)
             self.node_names.append(name)
+            self.membership += 1
             self._rows_of_node.append([])
             self._grow(_OF_NODES, code + 1)
             self.cpu_room[code] = self.memory_room[code] = UNBOUNDED
