@@ -7,14 +7,17 @@ while they are still only pods. Pure.
 """
 
 from dataclasses import replace
+from itertools import groupby
 
 from karpool.gpu.deciding import Deciding
 from karpool.gpu.demand import Item, Rung, Yield
+from karpool.gpu.filling import best_order
 from karpool.gpu.quantity import Bin, Packing, Room, fresh_bin, groups
 from karpool.gpu.record import ATTEMPTING, Record, State, Unit
 from karpool.provisioning.attempts import Exhausted, Hopeless, Try, Wait, next_candidate
 
-_GROWS = frozenset((State.CREATING, State.PENDING, State.LAUNCHING, State.REGISTERED, State.DEVICE_WAIT))
+# Nodes that are ready and wait for the rest of a gang must not keep it from coming.
+_GROWS = ATTEMPTING - {State.HANDING_OFF, State.RETRYING}
 _WITHOUT_A_NODE = frozenset((State.CREATING, State.PENDING, State.LAUNCHING))
 
 
@@ -89,14 +92,27 @@ class _Balance:
         order = {name: record.attempt_started for name, record in self.step.records.items()}
         # Who waited longest for an attempt comes first; among those that never had one, the biggest.
         left.sort(key=lambda item: order.get(self.names[item.uid], 0.0))
-        for item in left:
-            packing.put_all([item], self._open)
+        for _, turn in groupby(left, key=lambda item: order.get(self.names[item.uid], 0.0)):
+            for item in self._ordered([each for each in turn if packing.put(each) is None]):
+                packing.put_all([item], self._open)
         for bin_ in packing.bins:
             owner = self.units.get(bin_.name, ("", None))[0] or self.fresh[bin_.name][0]
             for placement in bin_.placed:
                 if self.names[placement.item.uid] != owner:
                     self.step.joined[placement.item.uid] = owner
         self.opened = [bin_ for bin_ in packing.bins if bin_.name in self.fresh]
+
+    def _ordered(self, items: list[Item]) -> list[Item]:
+        """For each candidate that is to be launched, the order that needs the fewest nodes of it."""
+        by_rung: dict[str, tuple[Rung | None, list[Item]]] = {}
+        for item in items:
+            rung = self._rung(self.names[item.uid])
+            by_rung.setdefault(rung.key if rung else "", (rung, []))[1].append(item)
+        return [
+            item
+            for rung, group in by_rung.values()
+            for item in (best_order(group, rung.brings) if rung is not None else group)
+        ]
 
     def _open(self, item: Item) -> Bin | None:
         """A fresh node for this item, if its record may start one now."""
