@@ -1,42 +1,41 @@
-"""Words for stories about a consolidator at work in a living cluster; Karpenter's own consolidation is off."""
+"""Words for stories about a consolidator at work in a living cluster; Karpenter's own is switched off."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.consolidation.consolidator import Consolidator, ConsolidatorOptions
 from karpool.consolidation.execution import ExecutionSettings
 from karpool.consolidation.marks import CORDONED, MOVE_MARK, PROTECTED
 from karpool.consolidation.record import ConfigMap, Phase, Record, from_object, selection
-from karpool.consolidation.settings import PlanSettings
-from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.clock import run_manual
-from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.karpenter import KarpenterSettings
 from karpool.fleet.runtime import Context
-from karpool.kube.client import Client
-from karpool.kube.transport import Request, Response
-from karpool.model.budgets import allowed, budgets_of
-from karpool.model.karpenter import DEFAULT_DISRUPTION, DO_NOT_DISRUPT, INITIALIZED, NODEPOOL
+from karpool.fleet.workloads.deployment import DeploymentController
+from karpool.fleet.workloads.replicaset import ReplicaSetController
+from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS
+from karpool.model.karpenter import DO_NOT_DISRUPT
 from karpool.model.node import INSTANCE_TYPE
 from karpool.provisioning.market import Market
+from tests.fleet.invariants import Judge, is_going, is_ready, labels_of, name_of
 from tests.fleet.karpenter.acting import Stage, catalogue, staged
+from tests.fleet.living import deployment
 
 NAMESPACE = "karpool-system"
 SWITCH = "karpool-consolidation"
 OFF = KarpenterSettings(consolidates=False)
-QUICK = ConsolidatorOptions(
-    plan=PlanSettings(),
-    execution=ExecutionSettings(quiet_seconds=15.0, launch_seconds=300.0, settle_seconds=20.0),
-)
-AT_ONCE = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+QUICK = ConsolidatorOptions(execution=ExecutionSettings(launch_seconds=300.0, settle_seconds=20.0))
+FREELY = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
 
 
 @dataclass
 class Play:
     stage: Stage
+    judge: Judge
+    budgets: "PoolBudgets"
     options: ConsolidatorOptions = QUICK
     made: list[Consolidator] = field(default_factory=list)
 
@@ -48,48 +47,99 @@ class Play:
         self.made.append(found)
         return Component(found)
 
+    # The world
+
+    async def deploy(self, name: str, replicas: int, *, cpu: str = "500m", **spec: Any) -> None:
+        await self.stage.admin.create(DEPLOYMENTS, deployment(name, replicas, cpu=cpu, **spec))
+
+    async def scale(self, name: str, replicas: int) -> None:
+        await self.stage.admin.scale(DEPLOYMENTS, name, replicas, namespace="default")
+
+    async def running(self, count: int) -> None:
+        """Until exactly so many pods run, and none is on its way or going."""
+
+        async def enough() -> bool:
+            pods = [pod for pod in await self.stage.all_pods() if pod.metadata.namespace == "default"]
+            return len(pods) == count == len(await self.stage.running())
+
+        await self.stage.until(enough)
+
+    async def half_empty(self, nodes: int, **pool: Any) -> None:
+        """So many nodes of 2 CPU, each with two pods of 0.4 CPU where there were four."""
+        await self.stage.pool("general", types=("small",), disruption=FREELY | pool)
+        await self.deploy("web", 4 * nodes, cpu="400m")
+        await self.running(4 * nodes)
+        names = sorted(node.name for node in await self.stage.nodes())
+        assert len(names) == nodes
+        # The controller takes the cheapest first.
+        for name in names:
+            on_node = [pod for pod in await self.stage.all_pods() if pod.spec.node_name == name]
+            for pod in on_node[:2]:
+                cheap = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}}
+                await self.stage.admin.patch(PODS, pod.name, cheap, namespace="default")
+        await asyncio.sleep(1)
+        await self.scale("web", 2 * nodes)
+        await self.running(2 * nodes)
+
+    async def too_large(self, **pool: Any) -> None:
+        """A node of 8 CPU for a pod that would do with 2."""
+        await self.stage.pool("general", types=("small", "large"), disruption=FREELY | pool)
+        await self.deploy("big", 1, cpu="6")
+        await self.deploy("web", 1, cpu="1")
+        await self.running(2)
+        assert await self.types() == ["large"]
+        await self.scale("big", 0)
+        await self.running(1)
+
+    async def switch(self, *, stop: bool) -> None:
+        admin, data = self.stage.admin, {"data": {"stop": str(stop).lower()}}
+        names = [each["metadata"]["name"] for each in (await admin.list(CONFIGMAPS)).items]
+        if SWITCH in names:
+            await admin.patch(CONFIGMAPS, SWITCH, data, namespace=NAMESPACE)
+            return
+        if NAMESPACE not in [each["metadata"]["name"] for each in (await admin.list(NAMESPACES)).items]:
+            await admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await admin.create(CONFIGMAPS, {"metadata": {"name": SWITCH, "namespace": NAMESPACE}, **data})
+
+    # Looking
+
     async def records(self) -> list[Record]:
         page = await self.stage.admin.list(CONFIGMAPS, selection(NAMESPACE), into=ConfigMap)
         return sorted(map(from_object, page.items), key=lambda record: record.created)
 
-    async def phases(self) -> list[Phase]:
-        return [record.phase for record in await self.records()]
+    async def reached(self, *phases: Phase, seconds: float = 600.0) -> Record:
+        """Until a record is in one of these phases."""
 
-    async def until_over(self, *, seconds: float = 900.0) -> list[Record]:
+        async def there() -> bool:
+            return any(record.phase in phases for record in await self.records())
+
+        await self.stage.until(there, seconds=seconds)
+        return next(record for record in await self.records() if record.phase in phases)
+
+    async def over(self, *, seconds: float = 900.0) -> list[Record]:
         """Until there are records, and all of them are over."""
 
-        async def over() -> bool:
+        async def all_over() -> bool:
             self.revive()
-            found = await self.phases()
-            return bool(found) and all(phase.is_over for phase in found)
+            found = await self.records()
+            return bool(found) and all(record.phase.is_over for record in found)
 
-        await self.stage.until(over, seconds=seconds)
+        await self.stage.until(all_over, seconds=seconds)
         return await self.records()
 
     def revive(self) -> None:
-        for name in self.stage.cluster.components.components:
-            if not self.stage.cluster.components.is_running(name):
+        components = self.stage.cluster.components
+        for name in components.components:
+            if not components.is_running(name):
                 self.stage.crashes += 1
-                self.stage.cluster.components.start(name)
-
-    async def switch(self, *, stop: bool) -> None:
-        admin = self.stage.admin
-        data = {"data": {"stop": str(stop).lower()}}
-        found = (await admin.list(CONFIGMAPS)).items
-        if any(each["metadata"]["name"] == SWITCH for each in found):
-            await admin.patch(CONFIGMAPS, SWITCH, data, namespace=NAMESPACE)
-            return
-        spaces = [each["metadata"]["name"] for each in (await admin.list(NAMESPACES)).items]
-        if NAMESPACE not in spaces:
-            await admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        await admin.create(CONFIGMAPS, {"metadata": {"name": SWITCH, "namespace": NAMESPACE}, **data})
+                components.start(name)
 
     async def leaks(self) -> list[str]:
         """What a move wrote and nobody took back."""
         found = []
         for node in await self.stage.nodes():
-            marks = [key for key in (MOVE_MARK, CORDONED, PROTECTED, DO_NOT_DISRUPT) if key in node.annotations]
-            found += [f"{node.name}: {key}" for key in marks]
+            keys = (MOVE_MARK, CORDONED, PROTECTED, DO_NOT_DISRUPT)
+            found += [f"{node.name}: {key}" for key in keys if key in node.annotations]
             if node.spec.unschedulable:
                 found.append(f"{node.name}: cordoned")
         smart = [pod for pod in await self.stage.all_pods() if pod.metadata.namespace != "default"]
@@ -97,6 +147,14 @@ class Play:
 
     async def types(self) -> list[str]:
         return sorted(node.labels[INSTANCE_TYPE] for node in await self.stage.nodes())
+
+    async def steady(self, seconds: float = 300.0) -> bool:
+        """Whether nothing more is decided."""
+        before = [(record.name, record.phase) for record in await self.records()]
+        nodes = {node.name for node in await self.stage.nodes()}
+        await asyncio.sleep(seconds)
+        after = [(record.name, record.phase) for record in await self.records()]
+        return before == after and nodes == {node.name for node in await self.stage.nodes()}
 
 
 class Component:
@@ -107,15 +165,64 @@ class Component:
         await self._consolidator.run(asyncio.Event())
 
 
+class PoolBudgets:
+    """Sees every NodeClaim at the moment it is deleted, and counts; slow and obvious."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.violations: list[str] = []
+        self.deletions = 0
+        self._store = stage.cluster.server.cluster.store
+        self._store.listeners.append(self._on_change)
+
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        return [record.object() for record in self._store.collection(kind).ordered(None)]
+
+    def _on_change(self, event: Event) -> None:
+        if event.record.collection.group_resource != "nodeclaims.karpenter.sh" or event.type != "MODIFIED":
+            return
+        claim = event.record.object()
+        if event.previous is None or is_going(event.previous.object()) or not is_going(claim):
+            return
+        self.deletions += 1
+        pool_name = labels_of(claim)["karpenter.sh/nodepool"]
+        claims = {each["status"].get("providerID"): each for each in self._all("nodeclaims.karpenter.sh")}
+        counted = consuming = 0
+        for node in self._all("nodes"):
+            owner = claims.get(node["spec"].get("providerID"))
+            if labels_of(node).get("karpenter.sh/nodepool") != pool_name or owner is None:
+                continue
+            if labels_of(node).get("karpenter.sh/initialized") != "true":
+                continue
+            counted += 1
+            consuming += is_going(owner) or not is_ready(node)
+        pool = next(each for each in self._all("nodepools.karpenter.sh") if name_of(each) == pool_name)
+        for budget in pool["spec"]["disruption"]["budgets"]:
+            text = budget["nodes"]
+            most = -(-int(text[:-1]) * counted // 100) if text.endswith("%") else int(text)
+            if consuming > most:
+                self.violations.append(f"{name_of(claim)}: {consuming} of {counted} go, and {text} may")
+
+
 @asynccontextmanager
 async def playing(options: ConsolidatorOptions = QUICK, **stage: Any) -> AsyncIterator[Play]:
     async with staged(settings=OFF, **stage) as found:
-        yield Play(found, options)
+        found.cluster.add("deployments", DeploymentController)
+        found.cluster.add("replicasets", ReplicaSetController)
+        yield Play(found, Judge(found.cluster.server), PoolBudgets(found), options)
 
 
 def play(story: Callable[[Play], Awaitable[Any]], options: ConsolidatorOptions = QUICK, **stage: Any) -> Any:
+    """At the end no budget of pods or of pools was ever broken."""
+
     async def main() -> Any:
         async with playing(options, **stage) as found:
-            return await story(found)
+            result = await story(found)
+            assert found.budgets.violations == []
+            assert [each for each in found.judge.violations if "evicting" in each] == []
+            return result
 
     return run_manual(main())
+
+
+async def cordon(play: Play, name: str) -> None:
+    await play.stage.admin.patch(NODES, name, {"spec": {"unschedulable": True}})

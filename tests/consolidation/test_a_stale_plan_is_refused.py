@@ -62,7 +62,7 @@ class Executor:
     def __init__(self):
         self.made = []
 
-    async def __call__(self, cluster, moves, settings):
+    async def __call__(self, cluster, moves, settings, seen):
         self.made += [move.names for move in moves]
 
 

@@ -2,23 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from karpool.cli import plan_text
+from karpool.cli.cluster_source import connect
 from karpool.cli.exits import Failed
 from karpool.cli.options import ClusterOptions, Seconds, connection_options
 from karpool.cli.output import columns, counted, note
-from karpool.cli.plan import see
+from karpool.cli.plan import Seen, see
 from karpool.cli.plan_flags import read_flags
 from karpool.consolidation.applying import Checked, check
+from karpool.consolidation.consolidator import ConsolidatorOptions
 from karpool.consolidation.plan import Move
 from karpool.consolidation.plan_file import SavedPlan, read_plan
+from karpool.consolidation.process import apply as apply_moves
+from karpool.consolidation.record import Phase, Record
 from karpool.consolidation.settings import PlanSettings
 
 DEFAULT_MAX_AGE = "1h"
-Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings], Awaitable[None]]
+Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, Seen], Awaitable[None]]
 
 
 @click.command(epilog="Example: karpool plan -o json > plan.json; karpool apply plan.json --dry-run")
@@ -38,7 +43,8 @@ def apply(
     Every move is decided again on what the cluster is now, budgets included.
     """
     saved = read_plan(plan)
-    asyncio.run(applied(saved, cluster, dry_run=dry_run, partial=partial, strict=strict, max_age=max_age))
+    how = {"dry_run": dry_run, "partial": partial, "strict": strict}
+    asyncio.run(applied(saved, cluster, max_age=max_age, execute=carry_out, **how))
 
 
 async def applied(
@@ -64,8 +70,25 @@ async def applied(
     if not dry_run and found.good:
         if execute is None:
             raise Failed("there is nothing here that carries out moves; use --dry-run")
-        await execute(cluster, found.good, settings)
+        await execute(cluster, found.good, settings, seen)
     return found
+
+
+async def carry_out(
+    cluster: ClusterOptions, moves: Sequence[Move], settings: PlanSettings, seen: Seen
+) -> None:
+    """Write the moves down, and wait until they are over. Raises Failed when one did not come about."""
+    options = ConsolidatorOptions(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
+    async with connect(cluster) as client:
+        records = await apply_moves(client, moves, seen.view, options, told=lambda each: note(_line(each)))
+    failed = [record for record in records if record.phase is not Phase.DONE]
+    if failed:
+        raise Failed(f"{len(failed)} of {counted(len(records), 'move')} were not made; see karpool get moves")
+
+
+def _line(record: Record) -> str:
+    why = f": {record.message}" if record.message else ""
+    return f"{record.phase}: {', '.join(record.nodes)}{why}"
 
 
 def objection(found: Checked, *, partial: bool, strict: bool) -> str:

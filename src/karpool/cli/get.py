@@ -5,6 +5,11 @@ import click
 from karpool.cli.lazy import LazyGroup, Table
 
 _COMMANDS: Table = {
+    "moves": (
+        "karpool.cli.get_moves",
+        "moves",
+        "Nodes that consolidation took away, what that saved, and what is under way.",
+    ),
     "promises": (
         "karpool.cli.get_promises",
         "promises",

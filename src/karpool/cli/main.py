@@ -19,9 +19,15 @@ from karpool.model.errors import ModelError
 
 _COMMANDS: Table = {
     "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
+    "apply": ("karpool.cli.apply", "apply", "Carry out a saved consolidation plan, if it still holds."),
     "cluster": ("karpool.cli.cluster", "cluster", "Start embedded clusters that live."),
     "capacity": ("karpool.cli.capacity", "capacity", "Say whether a workload fits, now or after scale-up."),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
+    "consolidator": (
+        "karpool.cli.consolidator",
+        "consolidator",
+        "Take away nodes that cost more than they are worth.",
+    ),
     "descheduler": (
         "karpool.cli.descheduler",
         "descheduler",

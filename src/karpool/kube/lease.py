@@ -272,3 +272,20 @@ class LeaseElector:
 def _spec(lease: Object) -> Object:
     spec = lease.get("spec")
     return spec if isinstance(spec, dict) else {}
+
+
+async def lead(
+    elector: LeaseElector, led: Callable[[Leadership], Awaitable[None]], stop: asyncio.Event
+) -> None:
+    """Run `led` while holding the lease; return when asked to stop before the lease was ours. One that
+    leads notices `stop` itself, and may finish."""
+    electing = asyncio.ensure_future(elector.run(led))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if electing.done() or elector.leading:
+            await electing
+    finally:
+        for task in (electing, stopping):
+            task.cancel()
+        await asyncio.gather(electing, stopping, return_exceptions=True)

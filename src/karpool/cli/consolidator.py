@@ -1,0 +1,186 @@
+"""`karpool consolidator`: makes plans continuously, and carries them out."""
+
+import asyncio
+from dataclasses import replace
+
+import click
+
+from karpool.cli import plan_text
+from karpool.cli.options import ClusterOptions, Seconds, connection_options
+from karpool.cli.output import note
+from karpool.cli.plan_flags import PlanFlags, plan_options
+from karpool.cli.serving import run_until_stopped
+from karpool.consolidation.consolidator import ConsolidatorOptions
+from karpool.consolidation.execution import ExecutionSettings
+from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE
+from karpool.consolidation.plan import Plan
+from karpool.consolidation.policy import LARGEST_K, PolicyName
+from karpool.consolidation.process import ProcessOptions, run
+from karpool.consolidation.settings import PlanSettings, parse_rate, parse_window
+from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.wire.addresses import listener
+
+
+@click.command(epilog="Example: karpool consolidator --context prod --policy Balanced --dry-run --once")
+@click.option("--dry-run", is_flag=True, help="Print plans, and write nothing.")
+@click.option("--once", is_flag=True, help="Make one plan, carry it out, and end.")
+@click.option(
+    "--policy",
+    type=click.Choice([str(name) for name in PolicyName]),
+    help="For every pool, instead of its own.",
+)
+@click.option("--threshold", type=click.IntRange(1, LARGEST_K), help="k of the Balanced policy.")
+@click.option("--interval", type=Seconds(), default="10s", show_default=True, help="Time between two plans.")
+@click.option(
+    "--quiet-period",
+    type=Seconds(),
+    default="15s",
+    show_default=True,
+    help="A move is looked at again, and made, so long after it was decided.",
+)
+@click.option(
+    "--launch-timeout",
+    type=Seconds(),
+    default=None,
+    help="New nodes must be ready within this. Default: 10m, more for moves of thousands of nodes.",
+)
+@click.option(
+    "--settle",
+    type=Seconds(),
+    default="1m",
+    show_default=True,
+    help="Savings are measured so long after nodes are gone.",
+)
+@click.option(
+    "--max-moves", type=click.IntRange(1), default=20, show_default=True, help="Moves under way at once."
+)
+@click.option(
+    "--maintenance-window",
+    "windows",
+    multiple=True,
+    metavar="'CRON DURATION [ZONE]'",
+    help="Begin moves only inside. Repeat for several.",
+)
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    metavar="NODES/TIME",
+    help="At most so many nodes in any such time, like 5/1h.",
+)
+@click.option(
+    "--namespace",
+    default=STOP_NAMESPACE,
+    show_default=True,
+    help="Of records, the lease and the stop switch.",
+)
+@click.option(
+    "--stop-configmap", default=STOP_NAME, show_default=True, help="Its key `stop` stops everything."
+)
+@click.option(
+    "--smart-pod-namespace",
+    default=SmartPodSettings().namespace,
+    show_default=True,
+    help="Of placeholders for new nodes.",
+)
+@click.option(
+    "--smart-pod-image", default=SmartPodSettings().image, show_default=True, help="Of placeholders."
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Act only while holding the lease.",
+)
+@click.option(
+    "--metrics-bind-address",
+    default=":8080",
+    show_default=True,
+    help="Where /metrics is served; 0 is nowhere.",
+)
+@click.option(
+    "--health-probe-bind-address",
+    default=":8081",
+    show_default=True,
+    help="Where probes are answered; 0 is nowhere.",
+)
+@plan_options
+@connection_options
+def consolidator(
+    cluster: ClusterOptions,
+    flags: PlanFlags,
+    dry_run: bool,
+    once: bool,
+    policy: str | None,
+    threshold: int | None,
+    interval: float,
+    quiet_period: float,
+    launch_timeout: float | None,
+    settle: float,
+    max_moves: int,
+    windows: tuple[str, ...],
+    rates: tuple[str, ...],
+    namespace: str,
+    stop_configmap: str,
+    smart_pod_namespace: str,
+    smart_pod_image: str,
+    leader_elect: bool,
+    metrics_bind_address: str,
+    health_probe_bind_address: str,
+) -> None:
+    """Take away nodes that cost more than they are worth, within budgets, and measure what it saved.
+
+    For a replacement, capacity is asked for first. Every move is written down before it is made (see
+    `karpool get moves`), looked at again right before, and rolled back when anything has changed. To stop
+    everything: kubectl -n karpool-system create configmap karpool-consolidation --from-literal=stop=true
+    """
+    if not flags.heed_budgets:
+        raise click.UsageError("--ignore-budgets is for karpool plan; a controller keeps to budgets")
+    chosen = replace(flags, policy=policy or "", threshold=threshold or 0)
+    options = ProcessOptions(
+        kubeconfig=cluster.kubeconfig,
+        context=cluster.context or "",
+        consolidator=ConsolidatorOptions(
+            plan=_settings(chosen, windows, rates),
+            execution=ExecutionSettings(
+                quiet_seconds=quiet_period, launch_seconds=launch_timeout or None, settle_seconds=settle
+            ),
+            smart_pods=SmartPodSettings(namespace=smart_pod_namespace, image=smart_pod_image),
+            namespace=namespace,
+            stop_switch=(namespace, stop_configmap),
+            plan_seconds=max(interval, 1.0),
+            most_in_flight=max_moves,
+            once=once,
+        ),
+        region=flags.region,
+        leader_elect=leader_elect,
+        listen=tuple(
+            dict.fromkeys(
+                found
+                for flag, text in (
+                    ("--metrics-bind-address", metrics_bind_address),
+                    ("--health-probe-bind-address", health_probe_bind_address),
+                )
+                if not once and (found := listener(flag, text)) is not None
+            )
+        ),
+        timeout=cluster.request_timeout_seconds,
+    )
+
+    async def serve(stop: asyncio.Event) -> None:
+        def show(plan: Plan) -> None:
+            click.echo(plan_text.render(plan, wide=False))
+            if once:
+                stop.set()
+
+        await run(options, stop, ready=lambda: note("consolidating"), show=show if dry_run else None)
+
+    run_until_stopped(serve)
+
+
+def _settings(flags: PlanFlags, windows: tuple[str, ...], rates: tuple[str, ...]) -> PlanSettings:
+    return replace(
+        flags.settings(flags.override),
+        windows=tuple(map(parse_window, windows)),
+        rates=tuple(map(parse_rate, rates)),
+    )

@@ -1,0 +1,175 @@
+"""From options to a running consolidator: probes first, then the lease, then the watches.
+
+Only the leader watches and acts. Losing the lease ends the process: everything that was
+intended is in the API server, and whoever leads next goes on from there. A plan that
+somebody applies is written down and carried out by whoever leads, ourselves if nobody does.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from karpool.consolidation import sight
+from karpool.consolidation.consolidator import COMPONENT, Consolidator, ConsolidatorOptions
+from karpool.consolidation.executor import Executor
+from karpool.consolidation.plan import Move, Plan
+from karpool.consolidation.record import Phase, Record
+from karpool.consolidation.view import ClusterView
+from karpool.kube import kubeconfig
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.health import Health, HealthServer
+from karpool.kube.http import HttpTransport
+from karpool.kube.lease import Leadership, LeaseElector, lead
+from karpool.provisioning.ask import Purpose
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.market import Market
+from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.wire.addresses import Listener
+
+LEASE = COMPONENT
+POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """`listen` are the addresses of probes and metrics."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    consolidator: ConsolidatorOptions = field(default_factory=ConsolidatorOptions)
+    region: str = ""
+    leader_elect: bool = True
+    listen: tuple[Listener, ...] = ()
+    qps: float | None = 50.0
+    burst: int = 100
+    timeout: float | None = None  # of a request, in seconds
+
+
+async def run(
+    options: ProcessOptions,
+    stop: asyncio.Event,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    show: Callable[[Plan], None] | None = None,
+) -> None:
+    """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then.
+
+    Raises ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the lease was lost.
+    """
+    config = kubeconfig.load(options.kubeconfig, context=options.context)
+    market = Market(region=options.region)
+    registry, health, clock = CollectorRegistry(), Health(), RealClock()
+    async with AsyncExitStack() as stack:
+        client = Client(
+            HttpTransport(config, clock),
+            clock,
+            name=config.name,
+            qps=options.qps,
+            burst=options.burst,
+            timeout=options.timeout,
+            user_agent=COMPONENT,
+            field_manager=COMPONENT,
+        )
+        await stack.enter_async_context(client)
+        # Events have a limit of their own: a flood of them must not hold up decisions.
+        events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
+        for host, port in options.listen:
+            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+
+        async def led(leadership: Leadership | None) -> None:
+            consolidator = Consolidator(
+                client,
+                options.consolidator,
+                market=market,
+                events=events,
+                metrics=registry,
+                check=leadership.check if leadership is not None else _always,
+                show=show,
+                off_loop=_in_a_thread,
+            )
+            health.add("readyz", "watches", consolidator.not_ready)
+            ready()
+            await consolidator.run(stop)
+
+        # Looking writes nothing, so it needs no lease.
+        if show is not None or not options.leader_elect:
+            await led(None)
+        else:
+            await lead(await elector_of(client, options.consolidator.namespace), led, stop)
+
+
+async def elector_of(client: Client, namespace: str) -> LeaseElector:
+    """The lease is kept where the records are."""
+    await executor_of(client, ConsolidatorOptions(namespace=namespace)).prepare()
+    return LeaseElector(client, LEASE, namespace=namespace)
+
+
+async def _in_a_thread(work: Callable[[], Any]) -> Any:
+    """Planning a large cluster takes seconds, in which the lease has to be renewed."""
+    return await asyncio.to_thread(work)
+
+
+def _always() -> None:
+    return None
+
+
+# Applying a plan
+
+
+def executor_of(client: Client, options: ConsolidatorOptions) -> Executor:
+    """For those who only write down and read records."""
+    smart_pods = SmartPods(client, options.smart_pods, ClaimMonitor(client.clock), Purpose.REPLACEMENT)
+    return Executor(client, smart_pods, options.execution, namespace=options.namespace)
+
+
+async def apply(
+    client: Client,
+    moves: Sequence[Move],
+    view: ClusterView,
+    options: ConsolidatorOptions,
+    *,
+    market: Market | None = None,
+    told: Callable[[Record], None] = lambda record: None,
+) -> list[Record]:
+    """Have moves carried out, by whoever leads, and wait until all of them are over.
+
+    `told` hears of every phase that a move reaches. Cancelled, it leaves moves to the next leader.
+    Moves that are under way already are waited for.
+    """
+    executor, clock = executor_of(client, options), client.clock
+    await executor.prepare()
+    for move in moves:
+        await executor.begin(move, sight.wanted_of(move, view), clock.now())
+    stop = asyncio.Event()
+
+    async def led(leadership: Leadership) -> None:
+        only = replace(options, plans=False, once=False)
+        await Consolidator(client, only, market=market, check=leadership.check).run(stop)
+
+    elector = await elector_of(client, options.namespace)
+    async with asyncio.TaskGroup() as group:
+        leading = group.create_task(lead(elector, led, stop))
+        try:
+            return await _until_over(executor, {move.id for move in moves}, told)
+        finally:
+            stop.set()
+            await asyncio.wait((leading,))
+
+
+async def _until_over(executor: Executor, ids: set[str], told: Callable[[Record], None]) -> list[Record]:
+    reached: dict[str, Phase] = {}
+    while True:
+        found = [record for record in await executor.records() if record.move.id in ids]
+        for record in found:
+            if reached.get(record.name) is not record.phase:
+                reached[record.name] = record.phase
+                told(record)
+        if all(record.phase.is_over for record in found):
+            return found
+        await executor.pause(POLL_SECONDS)
