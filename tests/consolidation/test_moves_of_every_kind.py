@@ -228,3 +228,42 @@ class TestPlaces:
         gone = {name for move in plan.moves for name in move.names}
         targets = {pod.node for move in plan.moves for pod in move.pods if pod.node}
         assert gone and targets and not gone & targets
+
+
+class TestPodsThatDependOnOthers:
+    def apart(self, app: str, key: str = "kubernetes.io/hostname") -> dict:
+        term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    def test_they_do_not_join_those_they_keep_away_from(self):
+        cluster = Cluster()
+        cluster.pool()
+        for name in ("a", "b"):
+            cluster.node(name, "small")
+            cluster.pod(f"db-{name}", name, labels={"app": "db"}, spec=self.apart("db"))
+        assert not make_plan(cluster.view(), now=NOW).moves
+
+    def test_they_get_a_smaller_node_of_their_own(self):
+        cluster = Cluster()
+        cluster.pool()
+        cluster.node("small", "small")
+        cluster.node("large", "large")
+        for name in ("small", "large"):
+            cluster.pod(f"db-{name}", name, labels={"app": "db"}, spec=self.apart("db"))
+        plan = make_plan(cluster.view(), now=NOW)
+        assert shown(plan) == [("replace", ("large",), ["small"])]
+
+    def test_and_in_the_zone_where_they_may_run(self):
+        types = [
+            instance_type(name, cpu, cpu / 250, cpu / 20000, zones=("z1", "z2"))
+            for name, cpu in (("small", 2000), ("large", 8000))
+        ]
+        cluster = Cluster(catalogue(*types))
+        cluster.pool()
+        away = self.apart("db", "topology.kubernetes.io/zone")
+        for name, kind, zone in (("first", "small", "z1"), ("second", "large", "z2")):
+            cluster.node(name, kind, zone=zone)
+            cluster.pod(f"db-{name}", name, cpu=1500, labels={"app": "db"}, spec=away)
+        plan = make_plan(cluster.view(), now=NOW)
+        assert shown(plan) == [("replace", ("second",), ["small"])]
+        assert {option.zone for option in plan.moves[0].new_nodes[0].options} == {"z2"}

@@ -18,6 +18,7 @@ from karpool.consolidation.world import Draft, NoWay, Pods, World
 from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
 from karpool.model.node import INSTANCE_TYPE
 from karpool.packing.one_node import Fitting
+from karpool.packing.planned import PlannedNode
 
 # Karpenter launches from at most so many types.
 TYPES_MAX = 60
@@ -57,17 +58,13 @@ def replace(world: World, rows: Sequence[int]) -> Draft | NoWay:
     placed, left = world.relocate(rows)
     if not left:
         return Draft(tuple(rows), tuple(placed), (), world.verdict(rows, None))
-    if any(relocation.is_restricted(shape) for shape in left):
-        relocation.undo(mark)
-        shown = ", ".join(pods_shown(world, rows, left))
-        message = f"pods bound to where others run ({shown}) find no place on the nodes that exist"
-        return NoWay(Why("topology", message), tuple(left))
-    found = buy(world, rows, left)
+    bound = any(relocation.is_restricted(shape) for shape in left)
+    found = buy_for_bound_pods(world, rows, placed, left) if bound else buy(world, rows, left)
     if isinstance(found, NoWay):
         relocation.undo(mark)
         return found
     bought: Sequence[Bought] = found
-    if placed and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
+    if placed and not bound and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
         # When a new node for everything costs the same, the room elsewhere is kept for others.
         whole = buy(world, rows, dict(world.demand(rows)), most=1)
         if not isinstance(whole, NoWay) and whole[0].price <= sum(each.price for each in bought) + CENT:
@@ -176,6 +173,55 @@ def _unlike_sources(world: World, rows: Sequence[int], fitting: Fitting) -> Fitt
         return fitting
     below = fitting.cheaper_than(ceiling)
     return below or Why("same_type", "keeping one of the nodes and deleting the others would do as well")
+
+
+def buy_for_bound_pods(
+    world: World, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
+) -> list[Bought] | NoWay:
+    """New nodes for pods of which some may only run where certain others do, or do not."""
+    ceiling = sum(float(world.prices[row]) for row in rows)
+    # Each pod by itself is the least there is to buy; when even that is too dear, nothing has to be packed.
+    dearest = max(left, key=lambda shape: int(world.one_node.requests(shape)[0]))
+    least = cheapest_node(world, rows, {dearest: 1}, ceiling)
+    if isinstance(least, NoWay):
+        return least
+    if world.tries_left <= 0:
+        message = (
+            "pods that depend on others find no place, and too many nodes have such pods to try new ones"
+        )
+        return NoWay(Why("topology", message), tuple(left))
+    world.tries_left -= 1
+    planned = world.packed_on_new_nodes(rows, placed, left)
+    if isinstance(planned, NoWay):
+        return planned
+    if len(planned) > world.settings.most_new_nodes:
+        return NoWay(Why("topology", f"its pods would need {len(planned)} new nodes"), tuple(left))
+    if len(planned) == 1 and (one := _like(world, rows, planned[0], ceiling)) is not None:
+        return [one]
+    found: list[Bought] = []
+    for each in planned if len(planned) > 1 else ():
+        bought = _like(world, rows, each, ceiling)
+        narrow = bought.fitting.cheaper_than(_worst(bought.fitting) + CENT) if bought is not None else None
+        if bought is None or narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
+            break
+        found.append(Bought(narrow, bought.pods))
+    else:
+        if found:
+            return found
+    return NoWay(Why("not_cheaper", "no new nodes for its pods cost less than it does"), tuple(left))
+
+
+def _like(
+    world: World, rows: Sequence[int], planned: tuple[Pods, PlannedNode], ceiling: float
+) -> Bought | None:
+    """A node as it was planned, by every rule of replacing."""
+    pods, node = planned
+    on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
+    for fitting in world.one_node.fitting(pods, within=node.requirements):
+        if fitting.pool == node.pool:
+            found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
+            return None if isinstance(found, Why) else Bought(found, pods)
+    return None
 
 
 def launch_types(world: World, rows: Sequence[int], fitting: Fitting) -> int:

@@ -22,11 +22,16 @@ from karpool.consolidation.totals import Floats, PoolTotals
 from karpool.consolidation.view import ClusterView
 from karpool.model.shape import PodShape
 from karpool.packing import relocating
+from karpool.packing.new_nodes import Options, pack_new_nodes
 from karpool.packing.one_node import Fitting, OneNode
+from karpool.packing.planned import PendingPod, PlannedNode
 from karpool.packing.relocating import Relocation
 from karpool.state.columns import Bools, Int64s
+from karpool.state.snapshot import Placement, Snapshot
 
 Pods = dict[int, int]  # shape to number
+# Topology on new nodes is worked out by the packer of pending pods, which takes its time.
+BOUND_TRIES_MAX = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +63,7 @@ class Saved:
     relocation: relocating.Saved
     gone: Bools
     receives: Bools
+    arrived: int
     limits: list[dict[str, int]]
     permission: Permission
 
@@ -80,6 +86,7 @@ class World:
         self.candidates: Int64s = judged.candidates
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: what was sent to nodes so far
         self.ranks = self._ranks()
         # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
         self.turn: Int64s = np.empty(view.snapshot.n, dtype=np.int64)
@@ -95,6 +102,8 @@ class World:
             usage=view.usage,
             unavailable=view.unavailable,
         )
+        self.tries_left = BOUND_TRIES_MAX
+        self._overlay: tuple[list[tuple[int, int, int]], Snapshot] | None = None
         self._make_room_for_others()
 
     # What is there
@@ -196,15 +205,16 @@ class World:
             if view.machines[row].is_leaving:
                 self.gone[row] = True
                 for shape, number in self.demand((row,)):
-                    self._receive(relocation.place(shape, number))
+                    self._receive(shape, relocation.place(shape, number))
         pending = Counter(view.snapshot.pending[key] for key in view.pending)
         for shape, number in sorted(pending.items(), key=lambda item: int(self.shape_rank[item[0]])):
-            self._receive(relocation.place(shape, number))
+            self._receive(shape, relocation.place(shape, number))
         relocation.commit()
 
-    def _receive(self, placed: Iterable[tuple[int, int]]) -> None:
-        for row, _ in placed:
+    def _receive(self, shape: int, placed: Iterable[tuple[int, int]]) -> None:
+        for row, pods in placed:
             self.receives[row] = True
+            self.arrived.append((shape, row, pods))
 
     # Trying
 
@@ -236,6 +246,47 @@ class World:
                     if not left[shape]:
                         del left[shape]
         return placed, left
+
+    def packed_on_new_nodes(
+        self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
+    ) -> list[tuple[Pods, PlannedNode]] | NoWay:
+        """New nodes for pods, as Karpenter would pack them, with all that the plan has moved so far."""
+        view, table = self.view, self.view.snapshot.shapes
+        names = view.snapshot.names
+        gone = {*np.flatnonzero(self.gone).tolist(), *rows}
+        rest = self._so_far().without(names[row] for row in gone)
+        overlay = rest.minus(
+            Placement(found, table[shape], pods)
+            for shape, row, pods in placed
+            if (found := rest.find(names[row])) is not None
+        )
+        shape_of = {f"{shape}/{number}": shape for shape, count in left.items() for number in range(count)}
+        packing = pack_new_nodes(
+            overlay,
+            [PendingPod(name, table[shape]) for name, shape in shape_of.items()],
+            view.pools.values(),
+            view.offerings,
+            daemons=view.daemons,
+            usage=view.usage,
+            unavailable=view.unavailable,
+            options=Options(existing=False, preferences="ignore", limits="exact", max_options=1),
+        )
+        if packing.left:
+            why = "; ".join(str(reason) for reason in packing.left[0].reasons[:2])
+            message = (
+                f"{len(packing.left)} pods that depend on others find no place, on new nodes either: {why}"
+            )
+            return NoWay(Why("topology", message), tuple(left))
+        return [(Counter(shape_of[pod] for pod in node.pods), node) for node in packing.nodes]
+
+    def _so_far(self) -> Snapshot:
+        """The snapshot with every pod that the plan has sent somewhere; the same until it sends another."""
+        known = self._overlay
+        if known is None or known[0] != self.arrived:
+            table = self.view.snapshot.shapes
+            sent = [Placement(row, table[shape], pods) for shape, row, pods in self.arrived]
+            known = self._overlay = self.arrived.copy(), self.view.snapshot.minus(sent)
+        return known[1]
 
     def verdict(self, rows: Iterable[int], destination_per_hour: float | None) -> Verdict:
         sources = [
@@ -289,8 +340,8 @@ class World:
         self.relocation.commit()
         for row in draft.rows:
             self.gone[row] = True
-        for _, row, _ in draft.placed:
-            self.receives[row] = True
+        for shape, row, pods in draft.placed:
+            self._receive(shape, ((row, pods),))
         for fitting, _ in draft.new:
             self.one_node.reserve(fitting)
         self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
@@ -300,6 +351,7 @@ class World:
             self.relocation.save(),
             self.gone.copy(),
             self.receives.copy(),
+            len(self.arrived),
             self.one_node.limits(),
             self.permission.copy(),
         )
@@ -307,6 +359,8 @@ class World:
     def rewind(self, saved: Saved) -> None:
         self.relocation.rewind(saved.relocation)
         self.gone, self.receives = saved.gone.copy(), saved.receives.copy()
+        del self.arrived[saved.arrived :]
+        self.tries_left = BOUND_TRIES_MAX
         self.one_node.restore(saved.limits)
         self.permission = saved.permission.copy()
 

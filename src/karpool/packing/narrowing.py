@@ -7,8 +7,7 @@ an offering in stock, open topology domains) is computed once per state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class State:
     stock: Bools  # offerings left, by type, zone and capacity type
     types: Bools  # that match and have an offering in stock
     _cheapest: tuple[Int64s, Int64s] | None = None
-    _choices: list[Any] | None = None
+    _choices: dict[int, Choice] = field(default_factory=dict)
 
     def prices(self) -> Prices:
         """By type, zone and capacity type; infinite where unknown or not to be had."""
@@ -94,15 +93,14 @@ class State:
     def options(self, types: Bools, limit: int) -> tuple[Choice, ...]:
         """The cheapest offering of each of these types, cheapest first."""
         ranks, best = self.cheapest()
-        if self._choices is None:
-            self._choices = [self._choice(index, int(flat)) for index, flat in enumerate(best.tolist())]
         left = np.flatnonzero(types)
         by_price = left[np.argsort(ranks[left])][:limit]
+        for index in by_price.tolist():
+            if index not in self._choices:
+                self._choices[index] = self._choice(index, int(best[index]))
         return tuple(map(self._choices.__getitem__, by_price.tolist()))
 
-    def _choice(self, index: int, flat: int) -> Choice | None:
-        if not self.types[index]:
-            return None
+    def _choice(self, index: int, flat: int) -> Choice:
         offer = self.offer
         _, zone, kind = np.unravel_index(flat, self.stock.shape)
         price = float(offer.prices[index, zone, kind])

@@ -21,7 +21,7 @@ from karpool.packing.feasible import ports_conflict
 from karpool.packing.launching import Launchable, both
 from karpool.packing.narrowing import UNREACHABLE, Narrowing, State
 from karpool.packing.new_nodes import in_order
-from karpool.packing.offerings import Offerings, Prices, StockOut
+from karpool.packing.offerings import OFFERING_KEYS, Offerings, Prices, StockOut
 from karpool.packing.planned import Choice
 from karpool.packing.topology import Topology
 from karpool.state.columns import Bools, Int64s
@@ -131,8 +131,12 @@ class OneNode:
             self._class_of[shape] = known
         return known
 
-    def fitting(self, pods: Mapping[int, int], *, spot_only: bool = False) -> list[Fitting]:
-        """Of every pool that could launch a node for all these pods, in the order of pools."""
+    def fitting(self, pods: Mapping[int, int], *, within: Requirements | None = None) -> list[Fitting]:
+        """Of every pool that could launch a node for all these pods, in the order of pools.
+
+        `within`: only nodes in the zones, and of the capacity types, that these requirements allow.
+        """
+        places = {key: wanted for key, wanted in (within or {}).items() if key in OFFERING_KEYS}
         ports: set[HostPort] = set()
         need: Int64s = np.zeros(len(self.resources), dtype=np.int64)
         for shape, count in pods.items():
@@ -149,18 +153,18 @@ class OneNode:
             if not launch.has_node_left:
                 continue
             state = self._state(number, classes)
-            if state is not None and spot_only:
-                state = self._pinned(state)
+            if state is not None and places:
+                state = self._narrowed_to(state, places)
             if state is None:
                 continue
-            within = launch.within_limits()
+            allowed = launch.within_limits()
             if ports:
-                within = both(within, launch.without_ports(frozenset(ports)))
-            types = launch.fitting(state, amounts, within)
+                allowed = both(allowed, launch.without_ports(frozenset(ports)))
+            types = launch.fitting(state, amounts, allowed)
             if types is not None:
                 cheapest, worst = self._state_prices(state)
                 pool = state.offer.pool.name
-                found.append(Fitting(pool, state, types, cheapest, worst, launch, amounts, within))
+                found.append(Fitting(pool, state, types, cheapest, worst, launch, amounts, allowed))
         return found
 
     def pinned_to_spot(self, fitting: Fitting) -> Fitting | None:
@@ -177,7 +181,10 @@ class OneNode:
         )
 
     def _pinned(self, state: State) -> State | None:
-        number = self._narrowing.step(state.number, self._narrowing.want(_SPOT))
+        return self._narrowed_to(state, _SPOT)
+
+    def _narrowed_to(self, state: State, wanted: Requirements) -> State | None:
+        number = self._narrowing.step(state.number, self._narrowing.want(wanted))
         return None if number == UNREACHABLE else self._narrowing.states[number]
 
     def _state(self, pool: int, classes: frozenset[int]) -> State | None:
