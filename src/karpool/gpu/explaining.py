@@ -18,30 +18,43 @@ _OF_STAGE = {
 
 
 def explain(step: Deciding) -> None:
+    held = {
+        uid: (record, unit)
+        for record in step.records.values()
+        for unit in record.active_units
+        for uid in unit.held
+    }
     for name, demand in step.world.demand.items():
         record = step.records.get(name)
+        general = _general(record, demand)  # the same for all of a key; it may have very many items
         for item in demand.items:
             if item.uid in step.items:
-                step.explanations[item.uid] = _told(step, item, demand, record)
+                step.explanations[item.uid] = _told(step, item, held.get(item.uid), general)
 
 
-def _told(step: Deciding, item: Item, demand: Demand, record: Record | None) -> Explanation:
+def _general(record: Record | None, demand: Demand) -> tuple[Tell, str]:
+    if record is None:
+        return Tell.WAITING, f"no GPU has room for {demand.key}; a scale-up begins"
+    return _about(record, demand)
+
+
+def _told(
+    step: Deciding, item: Item, held: tuple[Record, Unit] | None, general: tuple[Tell, str]
+) -> Explanation:
     if not step.is_whole(item):
         gang = item.request.gang
         assert gang is not None
         text = f"waits for its group {gang.group}: {gang.required_members} members start together"
         return Explanation(item.uid, Tell.WAITING, text)
-    if record is None:
-        return Explanation(item.uid, Tell.WAITING, f"no GPU has room for {demand.key}; a scale-up begins")
-    for unit in record.active_units:
-        if item.uid in unit.held:
-            text = f"scale-up {record.name}: devices of node {unit.node} are reserved; {unit.stage.value}"
-            return Explanation(item.uid, Tell.HANDING_OFF, text)
+    if held is not None:
+        record, unit = held
+        text = f"scale-up {record.name}: devices of node {unit.node} are reserved; {unit.stage.value}"
+        return Explanation(item.uid, Tell.HANDING_OFF, text)
     joined = step.joined.get(item.uid)
     if joined is not None:
         text = f"a node of scale-up {joined} has room for it and is on its way"
         return Explanation(item.uid, Tell.JOINED, text)
-    return Explanation(item.uid, *_about(record, demand))
+    return Explanation(item.uid, *general)
 
 
 def _about(record: Record, demand: Demand) -> tuple[Tell, str]:

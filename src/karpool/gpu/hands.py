@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 
 WORKER_LABEL = "gpu.karpool.dev/worker"
 Check = Callable[[], None]
+_DEMAND_NAMED = 16  # in the annotation of a smart pod; it only informs
 
 
 class ApiHands:
@@ -146,7 +147,7 @@ class ApiHands:
             pool=record.key.pool,
             model=record.key.model if record.key.model != "*" else "",
             about=str(record.key),
-            demand=tuple(item.uid for item in demand.items),
+            demand=tuple(item.uid for item in demand.items[:_DEMAND_NAMED]),
             owner=owner(record),
             tolerations=demand.items[0].tolerations,
             deadline=create.unit.started + self._settings.maximum_age,
