@@ -102,8 +102,9 @@ def validate_all(
     judged = judge(view, settings, now)
     if arrived:
         targets = judged.targets.copy()
-        for row in filter(None.__ne__, map(view.snapshot.find, arrived)):
-            targets[row] = True
+        for row in map(view.snapshot.find, arrived):
+            if row is not None:
+                targets[row] = True
         judged = replace(judged, targets=targets)
     planner = Planner(view, settings, now, judged=judged)
     return {move.id: _Again(planner, move, bool(arrived)).objections() for move in chosen}

@@ -1,0 +1,229 @@
+"""What changed since a plan was made, and whether its moves may still be made."""
+
+import pytest
+
+from karpool.consolidation.plan import MoveKind
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.policy import PolicyName, PolicyOverride
+from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.validation import (
+    Failure,
+    command_timeout,
+    failure_of,
+    is_stale,
+    same_outcome,
+    validate,
+    validate_all,
+    what_if,
+)
+from karpool.kube.resource import Key
+from karpool.packing.offerings import StockOut
+from tests.consolidation.built import NOW, Cluster
+
+HELD = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+def deleting() -> Cluster:
+    cluster = Cluster()
+    cluster.pool()
+    cluster.node("target", annotations=HELD)
+    cluster.pod("busy", "target", cpu=1000)
+    cluster.node("spare")
+    cluster.pod("web", "spare", cpu=1000, labels={"app": "web"})
+    return cluster
+
+
+def replacing() -> Cluster:
+    cluster = Cluster()
+    cluster.pool()
+    cluster.node("large", "large")
+    cluster.pod("web", "large")
+    return cluster
+
+
+def only_move(cluster: Cluster):
+    (move,) = make_plan(cluster.view(), now=NOW).moves
+    return move
+
+
+def full(cluster):
+    cluster.pod("new", "target", cpu=2500)
+
+
+def protected(cluster):
+    cluster.pod("web", "spare", cpu=1000, annotations=HELD)
+
+
+def more_pods(cluster):
+    cluster.pod("late", "spare", cpu=100)
+
+
+def larger(cluster):
+    cluster.pod("web", "spare", cpu=3500)
+
+
+def held_by_budget(cluster):
+    cluster.budget("web", {"app": "web"}, allowed=0)
+
+
+def closed(cluster):
+    cluster.pool(disruption={"budgets": [{"nodes": "0"}]})
+
+
+def stopped(cluster):
+    cluster.stop()
+
+
+def cordoned(cluster):
+    cluster.node("target", annotations=HELD, taints=[{"key": "x", "effect": "NoSchedule"}])
+
+
+def renewed(cluster):
+    cluster.observed._drop_claim(Key("", "claim-spare"))
+    cluster.claim("other", provider="test:///spare", labels={"karpenter.sh/nodepool": "default"})
+
+
+def gone(cluster):
+    cluster.state.remove_node("spare")
+    cluster.observed._drop_node(Key("", "spare"))
+
+
+def emptied(cluster):
+    cluster.state.remove_pod("team", "web")
+    cluster.observed.pods.drop(Key("team", "web"))
+
+
+def scored(cluster):
+    cluster.pool(annotations={"karpool.dev/consolidation-policy": "Balanced"})
+    cluster.pod("web", "spare", cpu=1000, priority=1_000_000_000)
+    for number in range(4):
+        cluster.node(f"idle-{number}", "small", annotations=HELD)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "failure"),
+    [
+        (full, "no_room", Failure.SCHEDULING),
+        (larger, "no_room", Failure.SCHEDULING),
+        (cordoned, "no_room", Failure.SCHEDULING),
+        (protected, "pod_do_not_disrupt", Failure.CHURN),
+        (held_by_budget, "pdb_blocked", Failure.CHURN),
+        (more_pods, "new_pod", Failure.CHURN),
+        (renewed, "replaced", Failure.CHURN),
+        (gone, "gone", Failure.CHURN),
+        (emptied, "changed", Failure.CHURN),
+        (closed, "budget", Failure.BUDGET),
+        (stopped, "stopped", Failure.BUDGET),
+    ],
+)
+def test_what_changed_stops_a_delete(change, code, failure):
+    cluster = deleting()
+    plan = make_plan(cluster.view(), now=NOW)
+    (move,) = plan.moves
+    assert not validate(move, cluster.view(), now=NOW)
+    change(cluster)
+    (why, *_) = validate(move, cluster.view(), now=NOW)
+    assert (why.code, failure_of(why)) == (code, failure)
+    assert is_stale(plan, cluster.view())
+
+
+def test_the_score_is_worked_out_again():
+    cluster = deleting()
+    move = only_move(cluster)
+    scored(cluster)
+    (why,) = validate(move, cluster.view(), now=NOW)
+    assert why.code == "score"
+
+
+def test_a_pod_that_left_meanwhile_is_no_hindrance():
+    cluster = deleting()
+    cluster.pod("second", "spare", cpu=500)
+    move = only_move(cluster)
+    emptied(cluster)
+    assert not validate(move, cluster.view(), now=NOW)
+
+
+class TestReplacements:
+    def test_what_was_planned_must_still_be_for_sale(self):
+        cluster = replacing()
+        move = only_move(cluster)
+        assert not validate(move, cluster.view(), now=NOW)
+        out = [StockOut(choice.instance_type) for choice in move.new_nodes[0].options]
+        (why,) = validate(move, cluster.view(unavailable=out), now=NOW)
+        assert why.code == "no_type"
+
+    def test_once_the_new_node_is_there_nothing_more_is_bought_and_it_may_be_young(self):
+        cluster = replacing()
+        cluster.pool(disruption={"consolidateAfter": "10m"})
+        move = only_move(cluster)
+        cluster.node("fresh", "small", age=5)
+        nothing_for_sale = [StockOut()]
+        view = cluster.view(unavailable=nothing_for_sale)
+        assert validate(move, view, now=NOW)
+        assert not validate(move, view, now=NOW, arrived=["fresh"])
+
+
+def test_moves_are_judged_one_on_top_of_the_other():
+    """Two nodes each fit into the room that is left, but not both."""
+    cluster = Cluster()
+    cluster.pool()
+    cluster.node("target", annotations=HELD)
+    cluster.pod("busy", "target", cpu=1000)
+    moves = []
+    for name in ("a", "b"):
+        cluster.node(name, "small", annotations=HELD)
+        cluster.pod(f"web-{name}", name, cpu=1800)
+    for name, other in (("a", "b"), ("b", "a")):
+        cluster.node(name, "small")
+        moves += make_plan(cluster.view(), now=NOW).moves
+        cluster.node(name, "small", annotations=HELD)
+        assert other
+    for name in ("a", "b"):
+        cluster.node(name, "small")
+    results = validate_all(moves, cluster.view(), now=NOW)
+    assert [bool(why) for why in results.values()] == [False, True]
+
+
+class TestWhatIf:
+    def test_it_says_where_every_pod_would_go_whatever_holds_the_node(self):
+        cluster = deleting()
+        protected(cluster)
+        cluster.stop()
+        move = what_if(cluster.view(), ["spare"], now=NOW)
+        assert [(pod.pod, pod.node) for pod in move.pods] == [("team/web", "target")]
+
+    def test_or_names_the_pods_without_a_place(self):
+        cluster = deleting()
+        cluster.pool(
+            requirements=[{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+        )
+        larger(cluster)
+        why = what_if(cluster.view(), ["spare"], now=NOW)
+        assert why[-1].object == "pod team/web"
+
+    def test_and_knows_nodes_that_nobody_manages_or_that_are_not_there(self):
+        cluster = deleting()
+        cluster.node("foreign", managed=False)
+        cluster.pod("odd", "foreign")
+        assert what_if(cluster.view(), ["foreign"], now=NOW).kind is MoveKind.DELETE
+        assert what_if(cluster.view(), ["nowhere"], now=NOW)[0].code == "gone"
+
+
+def test_a_second_simulation_confirms_only_what_was_planned():
+    assert same_outcome(None, 0, (), unplaced=False)
+    assert not same_outcome(None, 1, ("a",), unplaced=False)
+    assert not same_outcome(("a",), 0, (), unplaced=False)
+    assert same_outcome(("a",), 1, ("a", "b"), unplaced=False)
+    assert not same_outcome(("a", "c"), 1, ("a", "b"), unplaced=False)
+    assert not same_outcome(("a",), 1, ("a",), unplaced=True)
+
+
+def test_a_command_has_between_ten_minutes_and_an_hour():
+    assert [command_timeout(queued) for queued in (0, 10_000, 10**6)] == [600.0, 800.0, 3600.0]
+
+
+def test_settings_are_those_of_the_moment():
+    cluster = deleting()
+    move = only_move(cluster)
+    strict = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY))
+    assert validate(move, cluster.view(), strict, NOW)[0].code == "policy_when_empty"
