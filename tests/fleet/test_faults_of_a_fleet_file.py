@@ -7,7 +7,8 @@ import pytest
 
 from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.fleet import Fleet
-from karpool.fleet.fleet_file import FleetError, parse_fleet
+from karpool.fleet.fleet_file import parse_fleet
+from karpool.fleet.strict_file import FleetError
 from karpool.kube.client import Client
 from karpool.kube.errors import KubeError
 from karpool.kube.resource import CONFIGMAPS, NODES

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.fleet_file import FleetError, StaticNodes
+from karpool.fleet.fleet_file import StaticNodes
 from karpool.fleet.live import LiveCluster
+from karpool.fleet.strict_file import FleetError
 from karpool.kube.resource import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
 from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
 from karpool.model.node import ZONE

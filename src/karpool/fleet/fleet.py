@@ -1,6 +1,7 @@
 """All clusters of a fleet file, running, with Karmada over them and faults at their times."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import structlog
 from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.fault_kinds import CLOUD_FAULTS, inject
-from karpool.fleet.fleet_file import FaultSpec, FleetError, FleetFile
+from karpool.fleet.fleet_file import FaultSpec, FleetFile
 from karpool.fleet.karmada import Member, join, karmada_components
 from karpool.fleet.live import LiveCluster
+from karpool.fleet.strict_file import FleetError
 from karpool.kube.clock import Clock
 from karpool.model import durations
 
@@ -22,13 +24,24 @@ log = structlog.get_logger(__name__)
 class Fleet:
     """`async with Fleet(file, clock) as fleet`; then `fleet.clusters["east"]`."""
 
-    def __init__(self, file: FleetFile, clock: Clock, *, folder: Path = Path()) -> None:
-        """Raises FleetError when a cluster asks for what there is not."""
+    def __init__(
+        self,
+        file: FleetFile,
+        clock: Clock,
+        *,
+        folder: Path = Path(),
+        furnish: Callable[["Fleet"], None] = lambda fleet: None,
+    ) -> None:
+        """`furnish` adds further components before anything is loaded and before faults are checked.
+
+        Raises FleetError when a cluster asks for what there is not.
+        """
         self.file = file
         self.clock = clock
         self.clusters = {spec.name: LiveCluster(spec, clock=clock, seed=file.seed) for spec in file.clusters}
         self.karmada: EmbeddedCluster | None = None
         self._folder = folder
+        self._furnish = furnish
         self._stack = AsyncExitStack()
         self._timers: list[asyncio.Task[None]] = []
 
@@ -44,6 +57,7 @@ class Fleet:
                 await self._stack.enter_async_context(cluster.running())
             if self.file.karmada is not None:
                 await self._start_karmada()
+            self._furnish(self)
             self._check_components()
             for cluster in self.clusters.values():
                 await cluster.load(self._folder)

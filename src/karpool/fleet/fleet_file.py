@@ -10,23 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from karpool.fleet.delays import Delay, parse_delay
-from karpool.kube import safe_yaml
+from karpool.fleet.strict_file import API_VERSION, parse, read_bytes
 from karpool.model import durations
-from karpool.model.errors import Invalid, ModelError
+from karpool.model.errors import Invalid
 
-API_VERSION = "karpool.dev/v1alpha1"
-SIZE_LIMIT = 4 * 2**20
 CLUSTERS_MAX = 100
 NODES_MAX = 20_000
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `safe_yaml` reads with
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
-
-
-class FleetError(ModelError):
-    """Something in a fleet file cannot be used."""
 
 
 class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,33 +190,15 @@ class FleetFile(_Part, frozen=True):
 
 def read_fleet_file(path: Path) -> FleetFile:
     """Raises FleetError."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FleetError(f"{path}: {error.strerror}; give the path of a fleet file") from None
-    return parse_fleet(data, str(path))
+    return parse_fleet(read_bytes(path, "a fleet file"), str(path))
 
 
 def parse_fleet(data: bytes, where: str = "fleet file") -> FleetFile:
     """Raises FleetError, whatever the bytes are."""
-    try:
-        documents = list(safe_yaml.load_documents(data, size_limit=SIZE_LIMIT))
-    except safe_yaml.Unusable as error:
-        raise FleetError(f"{where}: {error}") from None
-    if len(documents) != 1:
-        raise FleetError(f"{where}: has {len(documents)} documents; a fleet file is one")
-    try:
-        fleet = msgspec.convert(documents[0], FleetFile)
-        _check(fleet)
-    except msgspec.ValidationError as error:
-        message, _, at = str(error).partition(" - at `$")
-        raise _located(data, where, at.strip("`."), message) from None
-    except Invalid as error:
-        raise _located(data, where, error.path, f"{error.value!r}: {error.reason}") from None
-    return fleet
+    return parse(data, where, "a fleet file", FleetFile, check_fleet)
 
 
-def _check(fleet: FleetFile) -> None:
+def check_fleet(fleet: FleetFile) -> None:
     """What types cannot say; raises Invalid with the path."""
     if fleet.api_version != API_VERSION or fleet.kind != "Fleet":
         raise Invalid("kind", f"{fleet.api_version} {fleet.kind}", f"must be {API_VERSION} Fleet")
@@ -303,31 +277,3 @@ def _check_pattern(pattern: str) -> None:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "(none)"
-
-
-def _located(data: bytes, where: str, path: str, message: str) -> FleetError:
-    line = _line_of(data, path)
-    field = f"{path}: " if path else ""
-    return FleetError(f"{where}:{line}: {field}{message}")
-
-
-def _line_of(data: bytes, path: str) -> int:
-    """The line that a field path points at, or that of the last part of it that is there."""
-    node: Any = yaml.compose(data, Loader=_LOADER)  # read and bounded once before
-    line = int(node.start_mark.line) if node is not None else 0
-    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
-        if isinstance(node, yaml.SequenceNode) and step.startswith("["):
-            index = int(step[1:-1])
-            if index >= len(node.value):
-                break
-            node = node.value[index]
-        elif isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == step), None)
-            if found is None:
-                break
-            line, node = int(found[0].start_mark.line), found[1]
-            continue
-        else:
-            break
-        line = int(node.start_mark.line)
-    return line + 1

@@ -16,7 +16,7 @@ from karpool.fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool.fleet.cluster_autoscaler.groups import NodeGroup
 from karpool.fleet.delays import Delay
 from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.fleet_file import ClusterSpec, FleetError, StaticNodes
+from karpool.fleet.fleet_file import ClusterSpec, StaticNodes
 from karpool.fleet.karpenter import karpenter_components
 from karpool.fleet.karpenter.settings import KarpenterSettings
 from karpool.fleet.kube_scheduler import KubeSchedulerSettings, kube_scheduler
@@ -25,6 +25,7 @@ from karpool.fleet.loading import load_objects
 from karpool.fleet.node_lifecycle import node_lifecycle
 from karpool.fleet.quota import enforce_quotas
 from karpool.fleet.runtime import Build
+from karpool.fleet.strict_file import FleetError
 from karpool.fleet.volumes import volumes
 from karpool.fleet.workloads import workload_components
 from karpool.kube.clock import Clock

@@ -9,7 +9,7 @@ decision. Whatever a server says is checked: only a number that can be true is o
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc
 import structlog
@@ -59,6 +59,14 @@ class Reply(NamedTuple):
     lost_since: float | None = None
 
 
+class OpensChannels(Protocol):
+    """What `Channels` does; estimators in this process are reached without a network."""
+
+    def renew(self) -> int: ...
+
+    async def open(self, address: str) -> grpc.aio.Channel: ...
+
+
 class Unreachable(Exception):
     """Nobody is there."""
 
@@ -84,10 +92,16 @@ def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
 class EstimatorClients:
     """One connection for each cluster, opened when it is first asked. Raises Invalid for unusable files."""
 
-    def __init__(self, resolver: Resolver, settings: EstimatorSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        resolver: Resolver,
+        settings: EstimatorSettings,
+        clock: Clock,
+        channels: "OpensChannels | None" = None,
+    ) -> None:
         self.settings = settings
         self._resolver, self._clock = resolver, clock
-        self._channels = Channels(settings.tls)
+        self._channels = channels or Channels(settings.tls)
         self._turns = asyncio.Semaphore(settings.concurrent)
         self._members: dict[str, _Estimator] = {}
         self._closing = _Closing(settings.timeout_seconds)
@@ -158,7 +172,7 @@ class _Estimator:
         self,
         cluster: str,
         resolver: Resolver,
-        channels: Channels,
+        channels: "OpensChannels",
         closing: "_Closing",
         clock: Clock,
     ) -> None:
