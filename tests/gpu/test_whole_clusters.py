@@ -5,11 +5,12 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from karpool.gpu.metrics import ScaleUpMetrics
-from karpool.kube.resource import EVENTS, PODS, Selection
+from karpool.gpu.quota_object import QUOTAS
+from karpool.kube.resource import CRDS, EVENTS, PODS, Selection
 from karpool.model.meta import condition
 from karpool.model.node import INSTANCE_TYPE
 from tests.fleet.living import claims, nodes, until
-from tests.gpu.whole import Story, gpu_pool, tell, worker
+from tests.gpu.whole import Object, Story, gpu_pool, tell, worker
 
 
 async def told_reason(told: Story, name: str) -> str:
@@ -133,5 +134,41 @@ def test_the_request_vanishes_and_so_does_everything_made_for_it() -> None:
         await told.client.delete(PODS, "brief", namespace="default")
 
         assert await until(told.clean, within=120)
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+def _quota_kind() -> Object:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": "GPUResourceQuota", "plural": "gpuresourcequotas", "singular": "gpuresourcequota"}
+    return {
+        "metadata": {"name": "gpuresourcequotas.tensor-fusion.ai"},
+        "spec": {
+            "group": "tensor-fusion.ai",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+
+
+def test_a_quota_is_kept_before_anything_is_bought() -> None:
+    names = [f"infer-{number}" for number in range(4)]
+
+    async def story(told: Story) -> None:
+        await told.client.create(CRDS, _quota_kind())
+        quota = {"total": {"requests": {"vram": "16Gi", "tflops": "1000"}}}
+        await told.client.create(
+            QUOTAS, {"metadata": {"name": "gpus", "namespace": "default"}, "spec": quota}
+        )
+        await asyncio.sleep(90)  # a kind that was not there is asked for again within a minute
+        await told.add(*(worker(name) for name in names))
+        await asyncio.sleep(300)
+
+        assert len(await nodes(told.cluster)) == 1
+        assert sum([bool((await told.pod(name)).spec.node_name) for name in names]) == 2
+        assert await told_reason(told, "infer-3") == "QuotaExceeded"
+        assert await told.clean()
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))

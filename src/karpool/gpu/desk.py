@@ -13,6 +13,7 @@ from karpool.gpu.allocator import Allocator
 from karpool.gpu.allocator import Settings as AllocatorSettings
 from karpool.gpu.demand import Item, Yield
 from karpool.gpu.devices import Device
+from karpool.gpu.quota import Quota
 from karpool.gpu.record import Record
 from karpool.gpu.refusals import Refusal
 from karpool.gpu.request import GpuRequest
@@ -179,6 +180,14 @@ class Desk:
         self.attempted = {each for each in self.attempted if each[1] in uids}
         epochs = {record.name: record.epoch for record in view.records.values()}
         self.refused = {key: why for key, why in self.refused.items() if epochs.get(key[0]) == key[1]}
+
+    def sync_quotas(self, quotas: Mapping[str, Quota]) -> None:
+        known = self.allocator.quotas.quotas
+        for namespace in known.keys() - quotas.keys():
+            self.allocator.remove_quota(namespace)
+        for namespace, quota in quotas.items():
+            if known.get(namespace) != quota:
+                self.allocator.put_quota(quota)
 
     # What is done
 

@@ -18,6 +18,8 @@ from karpool.gpu.demand import Item
 from karpool.gpu.desk import NodeFacts, View, Worker
 from karpool.gpu.devices import Device, Gpu, from_object
 from karpool.gpu.ladders import Ladders
+from karpool.gpu.quota import Quota
+from karpool.gpu.quota_object import QUOTAS, GpuResourceQuota, closed, quota_of
 from karpool.gpu.record import Record
 from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.world import SMART_POD_USE, Explanation, Tell
@@ -67,6 +69,7 @@ class Sight:
         self.ladders = ladders
         self.workers: dict[Key, SeenWorker] = {}
         self.problems: dict[str, str] = {}
+        self.quotas: dict[str, Quota] = {}  # by namespace
         self.written: dict[str, Record] = {}  # by us, and perhaps not seen yet
         self._namespace = namespace
         self._scheduler_name = scheduler_name
@@ -86,6 +89,7 @@ class Sight:
             Watched(NODES, Node, ObjectSink(self.put_node, self.drop_node)),
             Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self.drop_pool), optional=True),
             Watched(GPUS, Gpu, ObjectSink(self.put_gpu, self.drop_gpu), optional=True),
+            Watched(QUOTAS, GpuResourceQuota, ObjectSink(self.put_quota, self.drop_quota), optional=True),
             Watched(SCALEUPS, ScaleUp, ObjectSink(self.put_record, self.drop_record), own),
         )
 
@@ -182,6 +186,16 @@ class Sight:
 
     def drop_gpu(self, key: Key) -> None:
         self._gpus.pop(key.name, None)
+
+    def put_quota(self, key: Key, quota: GpuResourceQuota) -> None:
+        try:
+            self.quotas[key.namespace] = quota_of(quota)
+        except Invalid as error:
+            self.quotas[key.namespace] = closed(key.namespace)
+            self._problem(f"GPUResourceQuota {key}", str(error))
+
+    def drop_quota(self, key: Key) -> None:
+        self.quotas.pop(key.namespace, None)
 
     def put_record(self, key: Key, found: ScaleUp) -> None:
         try:
