@@ -1,10 +1,11 @@
 """Embedded clusters run on real, scaled or manual time through the loop alone."""
 
 import asyncio
+import time
 
 import pytest
 
-from karpool.fleet.clock import EPOCH, LoopClock, Stalled, run_manual, run_scaled
+from karpool.fleet.clock import EPOCH, LoopClock, ScaledLoop, Stalled, run_manual, run_scaled
 
 
 def test_a_manual_day_passes_in_the_order_of_its_timers() -> None:
@@ -63,6 +64,31 @@ def test_scaled_time_reports_scaled_seconds() -> None:
         return clock.monotonic() - start
 
     assert run_scaled(story(), speed=10_000) >= 60
+
+
+def test_work_takes_no_scaled_time() -> None:
+    clock = LoopClock()
+
+    async def story() -> tuple[float, float]:
+        scaled, real = clock.monotonic(), time.monotonic()
+        sum(range(300_000))
+        worked = clock.monotonic() - scaled
+        return worked, time.monotonic() - real
+
+    worked, took = run_scaled(story(), speed=10_000)
+
+    assert worked <= took
+
+
+def test_the_speed_of_a_scaled_loop_may_be_changed() -> None:
+    async def story() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ScaledLoop)
+        loop.speed = 100_000
+        await asyncio.sleep(100)
+        return loop.speed
+
+    assert run_scaled(story(), speed=1) == 100_000
 
 
 def test_timers_that_are_almost_at_the_same_time_do_not_hold_the_clock() -> None:
