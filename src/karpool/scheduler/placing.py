@@ -125,8 +125,8 @@ class Placer:
         if self._show is not None:
             return DONE
         binding = decided.binding
-        if _is_said_to_fail(binding):
-            # What failed is not wanted any more: everything that is asked for has a place.
+        if not _is_said_to_be_placed(binding):
+            # What failed is not wanted any more, or somebody died between the result and saying so.
             written = await self._writer.status(binding, Outcome(Reason.SUCCESS, SUCCESS_MESSAGE))
         else:
             written = await self._writer.observed(binding)
@@ -235,6 +235,6 @@ def _reason_when_not_written(decision: Decision) -> Reason:
     return Reason.NO_CLUSTER_FIT if decision.reason is Reason.NO_CLUSTER_FIT else Reason.SCHEDULER_ERROR
 
 
-def _is_said_to_fail(binding: Binding) -> bool:
+def _is_said_to_be_placed(binding: Binding) -> bool:
     found = condition(list(binding.conditions), SCHEDULED)
-    return found is not None and found.status == "False"
+    return found is not None and found.status == "True" and bool(binding.last_scheduled_time)

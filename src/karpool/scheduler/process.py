@@ -37,6 +37,7 @@ from karpool.scheduler.options import (
 )
 from karpool.scheduler.placing import Show
 from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.promise_metrics import follow_estimators
 from karpool.scheduler.running import Scheduler, SchedulerOptions
 from karpool.scheduler.settings import Cost, Merge, Settings
 from karpool.wire.addresses import probe_addresses
@@ -70,6 +71,7 @@ async def run(
         estimators = estimator_clients(chosen, control.client)
         if estimators is not None:
             stack.push_async_callback(estimators.close)
+            follow_estimators(control.registry, estimators.lost)
 
         async def led(leadership: Leadership | None) -> None:
             def follow(old: MemberCluster | None, new: MemberCluster | None) -> None:
