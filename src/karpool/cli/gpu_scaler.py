@@ -77,7 +77,12 @@ def _options(cluster: ClusterOptions, given: dict[str, Any]) -> ProcessOptions:
             listener(f"--{flag.replace('_', '-')}", given[flag])
             for flag in ("metrics_bind_address", "health_probe_bind_address")
         ]
-        smart_pods = SmartPodSettings(namespace=given["smart_pod_namespace"], image=given["smart_pod_image"])
+        smart_pods = SmartPodSettings(
+            namespace=given["smart_pod_namespace"],
+            image=given["smart_pod_image"],
+            maximum_age_seconds=maximum_age,
+            active_deadline_seconds=int(maximum_age) + 300,
+        )
     except Invalid as error:
         raise WrongOptions(str(error)) from None
     settings = Settings(

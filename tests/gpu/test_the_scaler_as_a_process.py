@@ -1,0 +1,120 @@
+"""The process: it leads or waits, is ready when it says so, tells pods why they wait, gives the lease back."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import aiohttp
+
+from karpool.cli.gpu_scaler import gpu_scaler
+from karpool.fleet.apiserver.http import serve
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.gpu.process import COMPONENT, ProcessOptions, run
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.resource import CRDS, LEASES, PODS
+from karpool.model.meta import condition
+from karpool.model.pod import Pod
+from karpool.wire.addresses import Listener
+from tests.gpu.whole import worker
+
+NAMESPACE = "karpool-smart-pods"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def told(client: Client, name: str) -> str:
+    """What the pod is told, once it is told anything."""
+    while True:
+        pod = await client.get(PODS, name, namespace="default", into=Pod)
+        said = condition(pod.status.conditions, "PodScheduled")
+        if said is not None and said.reason:
+            return said.reason
+        await asyncio.sleep(0.02)
+
+
+async def holder(client: Client) -> str:
+    lease = await client.get(LEASES, COMPONENT, namespace=NAMESPACE)
+    return str(lease["spec"].get("holderIdentity") or "")
+
+
+async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
+    server = ApiServer(RealClock())
+    client = Client(InProcess(server), qps=None)
+    for crd in bundled_crds(KARPENTER):
+        await client.create(CRDS, crd)
+    listening = await serve(server)
+    path = tmp_path / "config.yaml"
+    config = {
+        "clusters": [{"name": "east", "cluster": {"server": listening.url}}],
+        "contexts": [{"name": "east", "context": {"cluster": "east"}}],
+        "current-context": "east",
+    }
+    path.write_text(json.dumps(config))
+    port = free_port()
+    stops = [asyncio.Event(), asyncio.Event()]
+    started: asyncio.Queue[int] = asyncio.Queue()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
+        listen = (Listener("127.0.0.1", port),)
+        options = ProcessOptions(kubeconfig=path, listen=listen, region="us-east-1", qps=None)
+        first = group.create_task(run(options, stops[0], ready=lambda: started.put_nowait(1)))
+        assert await started.get() == 1
+        leader = await holder(client)
+        group.create_task(
+            run(ProcessOptions(kubeconfig=path, qps=None), stops[1], ready=lambda: started.put_nowait(2))
+        )
+        await client.create(PODS, worker("garbage", gpu_count="many"))
+        await client.create(PODS, worker("nowhere", gpupool="nowhere"))
+
+        assert await told(client, "garbage") == "BadRequest"
+        assert await told(client, "nowhere") == "NeverFits"
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert answer.status == 200
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert "karpool_gpu_smart_pods_created_total" in await answer.text()
+        assert started.empty(), "two lead"
+
+        stops[0].set()
+        await first
+        assert await started.get() == 2
+        assert await holder(client) not in ("", leader)
+        stops[1].set()
+    assert await holder(client) == ""
+    await listening.close()
+    await server.close()
+
+
+def test_flags_become_options(monkeypatch) -> None:
+    seen: list[ProcessOptions] = []
+
+    async def fake(options: ProcessOptions, stop: asyncio.Event, **_: object) -> None:
+        seen.append(options)
+
+    monkeypatch.setattr("karpool.cli.gpu_scaler.run", fake)
+    gpu_scaler.main(
+        [
+            "--device-limit",
+            "1h",
+            "--max-in-flight",
+            "3",
+            "--strategy",
+            "CompactFirst",
+            "--metrics-bind-address",
+            "0",
+        ],
+        standalone_mode=False,
+    )
+
+    (options,) = seen
+    assert options.scaler.settings.device_limit == 3600
+    assert options.scaler.settings.maximum_age >= 3600 + 300 + 960
+    assert options.scaler.smart_pods.active_deadline_seconds > options.scaler.settings.maximum_age
+    assert options.scaler.settings.max_in_flight == 3
+    assert len(options.listen) == 1
