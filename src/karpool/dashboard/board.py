@@ -1,0 +1,115 @@
+"""A consolidation plan as a board: every move as a point of savings against disruption, and why.
+
+Points carry the fractions of the pool that scores worst, which is the one that decides:
+under Balanced a move is approved when it lies on or above the line savings = disruption / k.
+Pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from karpool.consolidation.plan import Move, Plan, PoolState
+from karpool.consolidation.policy import Policy
+from karpool.consolidation.scoring import PoolVerdict, Score
+from karpool.dashboard.move_words import NAMES_MAX, new_node, reasons, scores
+from karpool.dashboard.views import Board, HeldRow, MovePoint, PoolBoard
+
+POINTS_MAX = 1000
+HELD_MAX = 500
+
+
+def board(cluster: str, plan: Plan) -> Board:
+    pools = {each.name: each for each in plan.pools}
+    points = [_point(move, pools, approved=True) for move in plan.moves]
+    points += [_point(each.move, pools, approved=False, why=reasons(each.why)) for each in plan.rejected]
+    held = [
+        HeldRow(node=each.node, pool=each.pool, price_per_hour=each.price_per_hour, why=reasons(each.why))
+        for each in plan.held[:HELD_MAX]
+    ]
+    return Board(
+        cluster=cluster,
+        made_at=plan.made_at,
+        points=points[:POINTS_MAX],
+        points_left_out=max(0, len(points) - POINTS_MAX),
+        held=held,
+        held_left_out=max(0, len(plan.held) - HELD_MAX),
+        pools=[_pool(each, _policies(plan)) for each in plan.pools],
+        nodes_before=plan.before.nodes,
+        nodes_after=plan.after.nodes,
+        price_before=plan.before.price_per_hour,
+        price_after=plan.after.price_per_hour,
+        pods_disturbed=plan.disturbed,
+        stopped=plan.stopped.message if plan.stopped is not None else "",
+        notes=_notes(plan),
+    )
+
+
+def _point(
+    move: Move, pools: Mapping[str, PoolState], *, approved: bool, why: Sequence[str] = ()
+) -> MovePoint:
+    score = _deciding(move)
+    savings, disruption = _fractions(move, score, pools)
+    return MovePoint(
+        id=move.id,
+        kind=str(move.kind),
+        nodes=list(move.names[:NAMES_MAX]),
+        nodes_left_out=max(0, len(move.names) - NAMES_MAX),
+        pools=list(move.pools),
+        into=[new_node(each) for each in move.new_nodes],
+        approved=approved,
+        savings_per_hour=move.savings_per_hour,
+        disruption=move.disruption,
+        pods=move.disturbed,
+        savings_fraction=savings,
+        disruption_fraction=disruption,
+        # JSON has no infinity: a move that disturbs nothing has no finite score.
+        score=score.score if score is not None and math.isfinite(score.score) else None,
+        threshold=score.threshold if score is not None else None,
+        why=[*why, *scores(move.verdict), *move.notes],
+    )
+
+
+def _fractions(
+    move: Move, score: Score | None, pools: Mapping[str, PoolState]
+) -> tuple[float | None, float | None]:
+    """Of the score; where policies ask for none, of the pool that gives up the first node."""
+    if score is not None:
+        return score.savings_fraction, score.disruption_fraction
+    pool = pools.get(move.pools[0])
+    if pool is None or not (pool.cost_per_hour > 0 and pool.disruption > 0):
+        return None, None
+    return move.savings_per_hour / pool.cost_per_hour, move.disruption / pool.disruption
+
+
+def _deciding(move: Move) -> Score | None:
+    """Of the pool that is hardest to please."""
+    found = [pool.score for pool in move.verdict.pools if pool.score is not None]
+    return min(found, key=lambda score: score.score - score.threshold, default=None)
+
+
+def _policies(plan: Plan) -> dict[str, Policy]:
+    verdicts: list[PoolVerdict] = [pool for move in plan.moves for pool in move.verdict.pools]
+    verdicts += [pool for each in plan.rejected for pool in each.move.verdict.pools]
+    return {each.pool: each.policy for each in verdicts}
+
+
+def _pool(state: PoolState, policies: dict[str, Policy]) -> PoolBoard:
+    policy = policies.get(state.name)
+    return PoolBoard(
+        name=state.name,
+        policy=state.policy,
+        k=policy.k if policy is not None and policy.is_scored else None,
+        nodes=state.nodes,
+        cost_per_hour=state.cost_per_hour,
+        allowed=dict(state.allowed),
+        why=reasons(state.why),
+    )
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = [f"{len(each.nodes)} nodes were not looked at: {each.why}" for each in plan.not_looked_at]
+    if plan.before.unpriced:
+        notes.append(f"{plan.before.unpriced} nodes have no known price, which counts as 0")
+    if plan.problems:
+        notes.append(f"{len(plan.problems)} objects could not be understood and were left out")
+    return notes

@@ -1,0 +1,246 @@
+"""One cluster, watched: every kind that some view shows, kept current by informers.
+
+Kinds that a cluster does not have are kinds without objects: a Karmada control plane, a
+Karpenter cluster and one with GPU scale-up are all watched alike. Nothing is written.
+Who is told of changes is told by area, not by object.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.stock import Stock
+from karpool.consolidation.view import ClusterView
+from karpool.dashboard.bell import Area, Bell
+from karpool.dashboard.happenings import RecentEvents, SeenEvent
+from karpool.gpu.record import Record
+from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
+from karpool.kube.client import Client
+from karpool.kube.errors import Denied, NotFound
+from karpool.kube.informer import Change, Informer
+from karpool.kube.resource import (
+    CLUSTERRESOURCEBINDINGS,
+    CLUSTERS,
+    EVENTS,
+    NAMESPACES,
+    NODECLAIMS,
+    NODES,
+    PODS,
+    PVCS,
+    PVS,
+    RESOURCEBINDINGS,
+    STORAGECLASSES,
+    Key,
+    Resource,
+)
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import binding_key
+from karpool.model.karpenter import NodeClaim
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool.provisioning.market import Market
+from karpool.provisioning.placeholders import REQUEST
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.view import View as SchedulerView
+from karpool.state.cluster import ClusterState, Namespace
+
+Object = dict[str, Any]
+_KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
+
+
+class ClusterWatch:
+    """`name` is the cluster's in the whole fleet: the one Karmada knows it by, for a member."""
+
+    def __init__(
+        self, name: str, client: Client, bell: Bell, *, lifetime: Lifetime | None = None, region: str = ""
+    ) -> None:
+        self.name = name
+        self.clock = client.clock
+        self.state = ClusterState()
+        self.scheduling = SchedulerView(client.clock, Ledger(lifetime))
+        self.events = RecentEvents()
+        self.records: dict[Key, Record] = {}
+        self.unreadable: dict[Key, str] = {}  # scale-ups
+        self.smart_pods: dict[Key, Pod] = {}
+        self.claims: dict[str, NodeClaim] = {}
+        self._observed = Observed(Market(region=region))
+        self._stock = Stock()
+        self._bell = bell
+        self._informers = list(self._build(client))
+        self._changes = 0
+        self._view: tuple[int, ClusterView] | None = None
+
+    # Running
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer, _ in self._informers:
+                group.create_task(informer.run(), name=f"dashboard {self.name} {informer.resource}")
+
+    def not_ready(self) -> str | None:
+        """What has not been read yet; kinds that the cluster does not have are not waited for."""
+        for informer, optional in self._informers:
+            if informer.synced.is_set() or (optional and _is_missing(informer)):
+                continue
+            why = f": {informer.last_error}" if informer.last_error is not None else ""
+            return f"cluster {self.name}: {informer.resource} are not read yet{why}"
+        return None
+
+    @property
+    def staleness(self) -> float:
+        """Seconds since the API server was last heard of."""
+        return min(informer.staleness() for informer, _ in self._informers)
+
+    @property
+    def is_control_plane(self) -> bool:
+        return any(
+            informer.resource is CLUSTERS and informer.synced.is_set() for informer, _ in self._informers
+        )
+
+    # Reading
+
+    def view(self) -> ClusterView:
+        """As consolidation sees it; the same object until something changes."""
+        if self._view is None or self._view[0] != self._changes:
+            seen = self._observed.view(self.state.snapshot(), problems=self.problems())
+            self._view = self._changes, self._stock.seen_in(seen, self.clock.now())
+        return self._view[1]
+
+    @property
+    def version(self) -> int:
+        """Grows with everything that `view` is made from."""
+        return self._changes
+
+    def failure_of(self, pool: str) -> str:
+        """Why a pool does not deliver at present, or nothing."""
+        found = self._stock.failures.of_pool(pool, self.clock.now())
+        return "" if found is None else str(found)
+
+    def problems(self) -> list[str]:
+        """Kinds that may not be read, and objects that cannot be understood."""
+        denied = [
+            f"{informer.resource}: {informer.last_error}"
+            for informer, _ in self._informers
+            if isinstance(informer.last_error, Denied)
+        ]
+        return [*denied, *map(str, self.state.problems)]
+
+    # Inside
+
+    def _changed(self, resource: Resource, into: type[Any]) -> None:
+        areas = _areas_of(resource, into)
+        if Area.FLEET in areas and resource not in _KARMADA:
+            self._changes += 1
+        self._bell.ring(areas)
+
+    def _build(self, client: Client) -> Iterator[tuple[Informer[Any], bool]]:
+        """One informer for all who read a kind in the same way."""
+        wanted: dict[Any, list[Watched[Any]]] = {}
+        for each in self._watches():
+            wanted.setdefault((each.resource, each.into, each.selection), []).append(each)
+        for (resource, into, selection), group in wanted.items():
+            informer: Informer[Any] = Informer(client, resource, into=into, selection=selection, keep=False)
+            for each in group:
+                informer.add_sink(each.sink)
+            informer.add_sink(_Told(partial(self._changed, resource, into)))
+            yield informer, all(each.optional for each in group)
+
+    def _watches(self) -> Iterable[Watched[Any]]:
+        sink = self.state.sink
+        yield Watched(NAMESPACES, Namespace, sink("Namespace"))
+        yield Watched(NODES, Node, sink("Node"))
+        yield Watched(PODS, Pod, sink("Pod"))
+        yield Watched(PVCS, PersistentVolumeClaim, sink("PersistentVolumeClaim"), optional=True)
+        yield Watched(PVS, PersistentVolume, sink("PersistentVolume"), optional=True)
+        yield Watched(STORAGECLASSES, StorageClass, sink("StorageClass"), optional=True)
+        yield from self._observed.watches
+        yield from self._stock.watches
+        yield Watched(PODS, Pod, ObjectSink(self._put_pod, self._drop_pod))
+        yield Watched(NODECLAIMS, NodeClaim, ObjectSink(self._put_claim, self._drop_claim), optional=True)
+        yield Watched(SCALEUPS, ScaleUp, ObjectSink(self._put_record, self._drop_record), optional=True)
+        yield Watched(EVENTS, SeenEvent, self.events, optional=True)
+        yield Watched(CLUSTERS, dict, _Each(self._on_member), optional=True)
+        for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
+            yield Watched(resource, dict, _Each(self._on_binding), optional=True)
+
+    def _put_pod(self, key: Key, pod: Pod) -> None:
+        if REQUEST in pod.labels:
+            self.smart_pods[key] = pod
+
+    def _drop_pod(self, key: Key) -> None:
+        self.smart_pods.pop(key, None)
+
+    def _put_claim(self, key: Key, claim: NodeClaim) -> None:
+        self.claims[key.name] = claim
+
+    def _drop_claim(self, key: Key) -> None:
+        self.claims.pop(key.name, None)
+
+    def _put_record(self, key: Key, found: ScaleUp) -> None:
+        try:
+            self.records[key] = from_scale_up(found)
+            self.unreadable.pop(key, None)
+        except Invalid as error:
+            self.unreadable[key] = f"ScaleUp {key}: {error}"
+
+    def _drop_record(self, key: Key) -> None:
+        self.records.pop(key, None)
+        self.unreadable.pop(key, None)
+
+    def _on_member(self, change: Change[Object]) -> None:
+        _, member = self.scheduling.clusters.apply(change)
+        ledger, now = self.scheduling.ledger, self.clock.monotonic()
+        if ledger is None:
+            return
+        if member is None:
+            ledger.cluster_gone(change.key.name, now)
+        else:
+            ledger.see_cluster(member.name, member.summary, now)
+
+    def _on_binding(self, change: Change[Object]) -> None:
+        key = binding_key(*change.key)
+        _, known = self.scheduling.bindings.apply(change, key)
+        if known is None:
+            self.scheduling.forget(key)
+        elif known.binding is not None:
+            self.scheduling.see(known.binding)
+
+
+class _Told:
+    """Knows that something changed, not what."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+        self._tell()
+
+
+class _Each:
+    def __init__(self, take: Callable[[Change[Object]], None]) -> None:
+        self._take = take
+
+    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+        for change in changes:
+            self._take(change)
+
+
+def _is_missing(informer: Informer[Any]) -> bool:
+    return isinstance(informer.last_error, NotFound | Denied)
+
+
+def _areas_of(resource: Resource, into: type[Any]) -> Sequence[Area]:
+    """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
+    if into is SeenEvent:
+        return (Area.EVENTS,)
+    if resource in _KARMADA:
+        return (Area.FLEET, Area.PLACEMENTS, Area.PROMISES)
+    if resource == SCALEUPS:
+        return (Area.SCALE_UPS,)
+    return (Area.FLEET, Area.SCALE_UPS)

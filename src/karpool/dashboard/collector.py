@@ -1,0 +1,255 @@
+"""All clusters of a fleet, watched, and the answers of the API made from them.
+
+Answers are values of `views`, made when somebody asks. A consolidation plan is made at
+most every few seconds and only while somebody looks, because it takes the time of the
+whole process: for 2,000 nodes about half a second. Nothing is ever written.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from karpool.consolidation.plan import Plan
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.settings import PlanSettings
+from karpool.dashboard import fleet_map, happenings, placements, promises, timelines, views
+from karpool.dashboard.bell import Area, Bell
+from karpool.dashboard.board import board
+from karpool.dashboard.cluster_watch import ClusterWatch
+from karpool.dashboard.node_detail import node_detail
+from karpool.kube.client import Client
+from karpool.kube.clock import Clock
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import binding_key
+from karpool.model.karmada.cluster import MemberCluster
+from karpool.scheduler.estimates import Asker
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.settings import Settings
+from karpool.scheduler.what_if import considered
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS = 1.0
+PLAN_EVERY_SECONDS = 10.0
+PLAN_SHARE = 10.0  # planning takes at most a tenth of the time
+PLAN_DEADLINE_SECONDS = 5.0
+LOOKED_AT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What an administrator may set. `asker` gives the estimators of a control plane, if they are asked."""
+
+    lifetime: Lifetime = field(default_factory=Lifetime)
+    settings: Settings = field(default_factory=Settings)
+    plan: PlanSettings = field(default_factory=lambda: PlanSettings(deadline_seconds=PLAN_DEADLINE_SECONDS))
+    asker: Callable[[Client], Asker | None] = lambda client: None
+    region: str = ""
+
+
+@dataclass
+class _Planned:
+    plan: Plan
+    version: int
+    at: float  # monotonic
+    took: float
+
+    def is_due(self, version: int, now: float) -> bool:
+        wait = max(PLAN_EVERY_SECONDS, PLAN_SHARE * self.took)
+        return version != self.version and now >= self.at + wait
+
+
+class Collector:
+    """`async with asyncio.TaskGroup() as group: group.create_task(collector.run())`."""
+
+    def __init__(self, clusters: Mapping[str, Client], wishes: Wishes | None = None) -> None:
+        """Names are those under which Karmada knows its members, where there is Karmada."""
+        if not clusters:
+            raise ValueError("a dashboard needs at least one cluster")
+        self.bell = Bell()
+        self._wishes = wishes or Wishes()
+        self._clients = dict(clusters)
+        self._watches = {
+            name: ClusterWatch(
+                name, client, self.bell, lifetime=self._wishes.lifetime, region=self._wishes.region
+            )
+            for name, client in clusters.items()
+        }
+        self.clock: Clock = next(iter(clusters.values())).clock
+        self._plans: dict[str, _Planned] = {}
+        self._looked_at = float("-inf")
+        self._quiet: frozenset[str] = frozenset()
+        self._askers: dict[str, Asker | None] = {}
+
+    # Running
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches.values():
+                group.create_task(watch.run())
+            group.create_task(self._tick())
+
+    def not_ready(self) -> str | None:
+        """What has not been read yet, of the first cluster that lacks something."""
+        found = (watch.not_ready() for watch in self._watches.values())
+        return next((each for each in found if each is not None), None)
+
+    async def _tick(self) -> None:
+        """What changes with time alone: promises end, clusters fall silent, plans grow old."""
+        while True:
+            await self.clock.sleep(TICK_SECONDS)
+            try:
+                self._look_at_time()
+            except Exception:  # a bug in a plan must not end the watching
+                log.exception("dashboard tick raised")
+
+    def _look_at_time(self) -> None:
+        for ledger in self._ledgers():
+            if ledger.expire(self.clock.monotonic()):
+                self.bell.ring((Area.PROMISES, Area.PLACEMENTS, Area.FLEET))
+        quiet = frozenset(
+            watch.name for watch in self._watches.values() if watch.staleness > fleet_map.QUIET_SECONDS
+        )
+        if quiet != self._quiet:
+            self._quiet = quiet
+            self.bell.ring((Area.FLEET,))
+        if self.clock.monotonic() - self._looked_at < LOOKED_AT_SECONDS:
+            for watch in self._watches.values():
+                planned = self._plans.get(watch.name)
+                if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
+                    self._make_plan(watch)
+
+    # Answers
+
+    def fleet(self) -> views.Fleet:
+        return fleet_map.fleet(
+            [self._facts(watch) for watch in self._watches.values()],
+            self._members(),
+            promises.by_cluster(self._ledgers()),
+            self.clock.now(),
+        )
+
+    def nodes(self, cluster: str, pool: str | None = None) -> views.Nodes | None:
+        watch = self._watches.get(cluster)
+        return None if watch is None else fleet_map.nodes(cluster, watch.view(), self.clock.now(), pool=pool)
+
+    def node(self, cluster: str, name: str) -> views.NodeDetail | None:
+        watch = self._watches.get(cluster)
+        if watch is None:
+            return None
+        self._looked_at = self.clock.monotonic()
+        return node_detail(cluster, watch.view(), name, self._plan(watch))
+
+    def placements(self) -> views.Placements:
+        known = [each for watch in self._control_planes() for each in watch.scheduling.bindings.all()]
+        ledger = next(iter(self._ledgers()), None)
+        return placements.placements(known, ledger, self.clock.now())
+
+    async def placement(self, namespace: str, name: str) -> views.PlacementDetail | None:
+        """What would be decided about one binding now. Raises Invalid for one that cannot be read."""
+        key = binding_key(namespace, name)
+        for watch in self._control_planes():
+            known = watch.scheduling.bindings.get(key)
+            if known is None:
+                continue
+            if known.binding is None:
+                raise known.problem or Invalid("spec", name, "cannot be read")
+            asker = self._asker(watch.name)
+            found = await considered(watch.scheduling, key, self._wishes.settings, asker=asker)
+            ledger = watch.scheduling.ledger
+            return placements.detail(known, found, ledger, asked_estimators=asker is not None)
+        return None
+
+    def promises(self) -> views.Promises:
+        return promises.promises(self._ledgers(), self.clock.monotonic(), self.clock.now())
+
+    def scale_ups(self) -> views.ScaleUps:
+        return timelines.scale_ups(
+            (
+                (
+                    watch.name,
+                    watch.records.values(),
+                    timelines.traces(watch.smart_pods.values(), watch.claims),
+                    watch.unreadable.values(),
+                )
+                for watch in self._watches.values()
+            ),
+            self.clock.now(),
+        )
+
+    def consolidation(self) -> views.Consolidation:
+        self._looked_at = self.clock.monotonic()
+        pending, boards = [], []
+        for watch in self._watches.values():
+            plan = self._plan(watch)
+            if plan is None:
+                pending.append(watch.name)
+            elif plan.before.nodes or plan.pools:
+                boards.append(board(watch.name, plan))
+        return views.Consolidation(at=self.clock.now(), boards=boards, pending=pending)
+
+    def events(self) -> views.Happenings:
+        return happenings.happenings(
+            ((watch.name, watch.events) for watch in self._watches.values()), self.clock.now()
+        )
+
+    # Inside
+
+    def _facts(self, watch: ClusterWatch) -> fleet_map.ClusterFacts:
+        view = watch.view()
+        failures = {pool: watch.failure_of(pool) for pool in view.pool_objects}
+        return fleet_map.ClusterFacts(
+            watch.name,
+            view,
+            is_control_plane=watch.is_control_plane,
+            heard_seconds_ago=watch.staleness,
+            not_ready=watch.not_ready(),
+            problems=view.problems,
+            failures={pool: why for pool, why in failures.items() if why},
+        )
+
+    def _control_planes(self) -> Iterator[ClusterWatch]:
+        return (watch for watch in self._watches.values() if watch.is_control_plane)
+
+    def _ledgers(self) -> list[Ledger]:
+        found = (watch.scheduling.ledger for watch in self._control_planes())
+        return [ledger for ledger in found if ledger is not None]
+
+    def _members(self) -> dict[str, MemberCluster]:
+        return {
+            member.name: member
+            for watch in self._control_planes()
+            for member in watch.scheduling.clusters.all()
+        }
+
+    def _asker(self, name: str) -> Asker | None:
+        if name not in self._askers:
+            self._askers[name] = self._wishes.asker(self._clients[name])
+        return self._askers[name]
+
+    def _plan(self, watch: ClusterWatch) -> Plan | None:
+        """The latest; None while the cluster has not been read."""
+        planned = self._plans.get(watch.name)
+        if planned is None:
+            if watch.not_ready() is not None:
+                return None
+            return self._make_plan(watch)
+        return planned.plan
+
+    def _make_plan(self, watch: ClusterWatch) -> Plan:
+        start = self.clock.monotonic()
+        version = watch.version
+        plan = make_plan(
+            watch.view(),
+            self._wishes.plan,
+            self.clock.now(),
+            elapsed=lambda: self.clock.monotonic() - start,
+        )
+        end = self.clock.monotonic()
+        self._plans[watch.name] = _Planned(plan, version, end, end - start)
+        self.bell.ring((Area.CONSOLIDATION,))
+        return plan

@@ -1,0 +1,65 @@
+// Asking the server: answers as JSON, and a stream of version numbers that says what to ask for again.
+
+const KEY = "karpool-token";
+
+export function takeToken() {
+  const found = /^#token=(.*)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
+    history.replaceState(null, "", location.pathname); // not in the address bar, not in the history
+  }
+}
+
+export const setToken = (token) => sessionStorage.setItem(KEY, token);
+
+function headers() {
+  const token = sessionStorage.getItem(KEY);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+export async function get(path) {
+  const answer = await fetch(`/api/v1/${path}`, { headers: headers() });
+  const body = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
+  if (!answer.ok) throw new Refused(answer.status, body.detail);
+  return body;
+}
+
+// Follow for ever; a stream that ends is opened again, later and later.
+export async function follow(onVersions, onState) {
+  for (let failures = 0; ; failures += 1) {
+    try {
+      const answer = await fetch("/api/v1/stream", { headers: headers() });
+      if (!answer.ok) throw new Refused(answer.status, (await answer.json()).detail);
+      onState("live");
+      failures = 0;
+      await read(answer.body.getReader(), onVersions);
+      onState("lost", "the server closed the connection");
+    } catch (error) {
+      onState("lost", error.message, error.status);
+    }
+    await new Promise((done) => setTimeout(done, Math.min(15000, 500 * 2 ** failures)));
+  }
+}
+
+async function read(reader, onVersions) {
+  const decoder = new TextDecoder();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    held += decoder.decode(value, { stream: true });
+    const parts = held.split("\n\n");
+    held = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").find((line) => line.startsWith("data: "));
+      if (data) onVersions(JSON.parse(data.slice(6)));
+    }
+  }
+}

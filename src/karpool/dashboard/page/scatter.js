@@ -1,0 +1,62 @@
+// Savings against disruption, both as shares of a pool, with the line that decides: savings = disruption / k.
+
+import { h, s } from "./dom.js";
+import { money, percent } from "./format.js";
+
+const WIDTH = 820;
+const HEIGHT = 400;
+const [LEFT, RIGHT, TOP, BOTTOM] = [74, 18, 16, 52];
+
+export function scatter(board, onChoose) {
+  const points = board.points.filter((each) => each.savingsFraction !== null && each.disruptionFraction !== null);
+  if (!points.length) return [h("p", { class: "soft" }, board.points.length ? "The moves have no known price to be drawn by." : "There is no move to draw: nothing could go, and each node says why below.")];
+  const across = scale(Math.max(...points.map((each) => each.disruptionFraction)), LEFT, WIDTH - RIGHT);
+  const up = scale(Math.max(...points.map((each) => each.savingsFraction)), HEIGHT - BOTTOM, TOP);
+  const ks = [...new Set(board.pools.map((each) => each.k).filter(Boolean))].sort();
+  const approved = points.filter((each) => each.approved).length;
+  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "scatter", role: "img", "aria-label": `${approved} approved and ${points.length - approved} refused moves, by what they save and disturb; the table below lists them` });
+  picture.append(...axes(across, up));
+  for (const k of ks) picture.append(...line(k, across, up));
+  for (const each of points) picture.append(point(each, across, up, onChoose));
+  return [picture, legend(ks)];
+}
+
+function scale(largest, from, to) {
+  const reach = largest > 0 ? largest * 1.08 : 1;
+  const raw = reach / 5;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
+  const top = Math.ceil(reach / step) * step;
+  const at = (value) => from + (to - from) * Math.min(1, Math.max(0, value / top));
+  return { top, at, ticks: Array.from({ length: Math.round(top / step) + 1 }, (_, index) => index * step) };
+}
+
+function axes(across, up) {
+  const base = up.at(0);
+  return [
+    ...up.ticks.flatMap((value) => [s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: up.at(value), y2: up.at(value) }), s("text", { x: LEFT - 8, y: up.at(value) + 4, "text-anchor": "end" }, percent(value))]),
+    ...across.ticks.map((value) => s("text", { x: across.at(value), y: base + 20, "text-anchor": "middle" }, percent(value))),
+    s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" }, "disruption, as a share of the pool's"),
+    s("text", { x: 16, y: HEIGHT / 2 - 10, "text-anchor": "middle", class: "axis", transform: `rotate(-90 16 ${HEIGHT / 2 - 10})` }, "savings, as a share of the pool's cost"),
+  ];
+}
+
+function line(k, across, up) {
+  const x = Math.min(across.top, up.top * k);
+  const [x2, y2] = [across.at(x), up.at(x / k)];
+  const area = `M${LEFT} ${up.at(0)} L${x2} ${y2} ${x < across.top ? "" : `V${TOP}`} H${LEFT} Z`;
+  return [s("path", { class: "worth", d: area }), s("line", { class: "limit", x1: LEFT, y1: up.at(0), x2, y2 }), s("text", { class: "limit-name", x: x2 - 6, y: y2 + 18, "text-anchor": "end" }, `1/k, k = ${k}`)];
+}
+
+function point(each, across, up, onChoose) {
+  const [x, y] = [across.at(each.disruptionFraction), up.at(each.savingsFraction)];
+  const words = `${each.approved ? "approved" : "refused"}: ${each.kind} ${each.nodes.join(", ")}, saves ${money(each.savingsPerHour)} per hour`;
+  const shape = each.approved ? s("circle", { cx: x, cy: y, r: 6 }) : s("path", { d: `M${x - 5} ${y - 5} l10 10 M${x + 5} ${y - 5} l-10 10` });
+  return s("g", { class: each.approved ? "point approved" : "point refused", onclick: () => onChoose(each) }, s("circle", { class: "reach", cx: x, cy: y, r: 12 }), shape, s("title", {}, words));
+}
+
+function legend(ks) {
+  return h("figcaption", { class: "row small soft" },
+    h("span", { class: "key approved" }, "approved"), h("span", { class: "key refused" }, "refused"),
+    ks.length ? h("span", {}, "Above the line a move saves enough for what it disturbs.") : h("span", {}, "No pool here has the Balanced policy, so no line decides."));
+}

@@ -1,0 +1,34 @@
+"""The files of the page, read once from the package: nothing else can be asked for by name."""
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib import resources
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    content: bytes
+    content_type: str
+    tag: str
+
+
+@cache
+def page_files() -> dict[str, PageFile]:
+    """By path: `/` and `/page/NAME`."""
+    found: dict[str, PageFile] = {}
+    for entry in resources.files("karpool.dashboard").joinpath("page").iterdir():
+        suffix = "." + entry.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            content = entry.read_bytes()
+            tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+            path = "/" if entry.name == "index.html" else f"/page/{entry.name}"
+            found[path] = PageFile(content, _TYPES[suffix], tag)
+    return found

@@ -1,0 +1,118 @@
+"""Bindings as a flow from workloads to clusters, with what the scheduler said about each.
+
+Pure, except that `detail` is given a what-if that somebody else has asked for.
+"""
+
+from collections.abc import Iterable
+
+from karpool.dashboard.views import Placement, PlacementDetail, Placements, Share, Step
+from karpool.model.karmada.binding import Binding
+from karpool.model.meta import condition
+from karpool.provisioning.stock_outs import moment
+from karpool.scheduler import explanation
+from karpool.scheduler.known import Known
+from karpool.scheduler.landing import landing_of
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.shares import desired_of
+from karpool.scheduler.what_if import WhatIf
+
+SHOWN_MAX = 1000
+_LINES_MAX = 200
+_FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "affinity group")
+
+
+def placements(known: Iterable[Known], ledger: Ledger | None, now: float) -> Placements:
+    """What lacks a place first, then by name."""
+    found = sorted(known, key=lambda each: each.head.key)
+    items = sorted((placement(each, ledger) for each in found), key=lambda each: each.state == "placed")
+    return Placements(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
+
+
+def placement(known: Known, ledger: Ledger | None) -> Placement:
+    key, binding = known.head.key, known.binding
+    if binding is None:
+        return Placement(
+            kind=key.kind,
+            namespace=key.namespace,
+            name=key.name,
+            template="",
+            replicas=0,
+            shares=[],
+            state="unreadable",
+            reason="Invalid",
+            message=str(known.problem),
+            scheduler=known.head.scheduler_name,
+            strategy="",
+        )
+    state, reason, message = _state(binding)
+    template = binding.template
+    return Placement(
+        kind=key.kind,
+        namespace=key.namespace,
+        name=key.name,
+        template=f"{template.kind} {template.namespace}/{template.name}".replace(" /", " "),
+        replicas=binding.replicas or sum(each.replicas for each in binding.components),
+        shares=_shares(binding, ledger),
+        state=state,
+        reason=reason,
+        message=message,
+        scheduler=binding.scheduler_name,
+        strategy=str(binding.placement.strategy),
+        since=moment(binding.last_scheduled_time),
+    )
+
+
+def _shares(binding: Binding, ledger: Ledger | None) -> list[Share]:
+    desired = desired_of(binding, binding.targets)
+    told = {each.cluster: each for each in binding.aggregated}
+    promised = ledger.of(binding.key) if ledger is not None else {}
+    return [
+        Share(
+            cluster=target.name,
+            replicas=sum(desired.get(target.name, (target.replicas,))),
+            ready=landing_of(binding.template, told.get(target.name)).ready,
+            promised=promised[target.name].replicas if target.name in promised else 0,
+        )
+        for target in binding.targets
+    ]
+
+
+def _state(binding: Binding) -> tuple[str, str, str]:
+    scheduled = condition(list(binding.conditions), "Scheduled")
+    if binding.is_suspended:
+        return "suspended", "Suspended", "scheduling is suspended in its policy"
+    if scheduled is None:
+        return "waiting", "", f"{binding.scheduler_name} has not looked at it yet"
+    reason, message = scheduled.reason or "", scheduled.message or ""
+    if scheduled.status != "True":
+        return "failed", reason, message
+    if binding.generation != binding.observed_generation:
+        return "waiting", reason, "it changed since it was scheduled"
+    return "placed", reason, message
+
+
+def detail(known: Known, found: WhatIf, ledger: Ledger | None, *, asked_estimators: bool) -> PlacementDetail:
+    return PlacementDetail(
+        placement=placement(known, ledger),
+        verdict=f"{found.decision.reason}: {found.decision.message}",
+        due=found.is_due,
+        why=found.trigger.why,
+        steps=steps(explanation.text(found.decision)),
+        asked_estimators=asked_estimators,
+    )
+
+
+def steps(text: str) -> list[Step]:
+    """The explanation of a decision, cut where a new step of it begins."""
+    found: list[tuple[str, list[str]]] = []
+    lines = [line for line in text.splitlines()[1:] if line.strip()]
+    for line in lines[:_LINES_MAX]:
+        starts = not line.startswith(" ") and line.startswith(_FIRST_OF_A_STEP)
+        if starts or not found:
+            title, _, rest = line.partition(":")
+            found.append((title, [rest.strip()] if rest.strip() else []))
+        else:
+            found[-1][1].append(line)
+    if len(lines) > _LINES_MAX:
+        found.append((f"{len(lines) - _LINES_MAX} more lines", []))
+    return [Step(title=title, lines=held) for title, held in found]

@@ -1,0 +1,182 @@
+"""Scale-ups as timelines: failure, smart pod, claim, machine, node, devices, retry.
+
+A record knows its present stage; when the earlier ones were reached is read from the
+objects they left behind: the smart pod, the claim and its conditions. What is not known
+any more has no time. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from karpool.dashboard.views import ScaleUpRow, ScaleUps, TimelineStep, TriedRow, UnitTimeline
+from karpool.gpu.record import MEANS, Record, State, Unit
+from karpool.model.karpenter import NodeClaim
+from karpool.model.meta import condition
+from karpool.model.pod import Pod
+from karpool.provisioning.attempts import Tried
+from karpool.provisioning.placeholders import INDEX, REQUEST
+from karpool.provisioning.stages import Progress, progress_of
+from karpool.provisioning.stock_outs import moment
+
+SHOWN_MAX = 300
+UNITS_MAX = 20
+# The stages of a unit in which each step is the one under way.
+STEPS: tuple[tuple[str, tuple[State, ...]], ...] = (
+    ("No device", ()),
+    ("Smart pod", (State.CREATING,)),
+    ("Claim", (State.PENDING,)),
+    ("Machine", (State.LAUNCHING,)),
+    ("Node", (State.REGISTERED,)),
+    ("Devices", (State.DEVICE_WAIT, State.READY)),
+    ("Retry", (State.HANDING_OFF, State.RETRYING)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What a cluster shows beside its records. Smart pods by request and index."""
+
+    smart_pods: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+
+
+def traces(pods: Iterable[Pod], claims: Mapping[str, NodeClaim]) -> Traces:
+    found = {}
+    for pod in pods:
+        request, index = pod.labels.get(REQUEST, ""), pod.labels.get(INDEX, "")
+        if request and index.isdecimal() and len(index) < 10:
+            found[request, int(index)] = pod
+    return Traces(found, claims)
+
+
+def scale_ups(
+    clusters: Iterable[tuple[str, Iterable[Record], Traces, Iterable[str]]], now: float
+) -> ScaleUps:
+    """Those that still go on first, the newest of each kind first."""
+    items: list[ScaleUpRow] = []
+    problems: list[str] = []
+    for cluster, records, seen, unreadable in clusters:
+        items += [scale_up(cluster, record, seen, now) for record in records]
+        problems += [f"{cluster}: {text}" for text in unreadable]
+    items.sort(key=lambda each: (each.over, -each.since, each.cluster, each.name))
+    return ScaleUps(
+        at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX), problems=problems[:20]
+    )
+
+
+def scale_up(cluster: str, record: Record, seen: Traces, now: float) -> ScaleUpRow:
+    words = {unit.candidate: unit.about for unit in record.units if unit.about}
+    # The units that are under way say more than those that ended.
+    units = sorted(record.units, key=lambda unit: (not unit.is_active, -unit.index))
+    return ScaleUpRow(
+        cluster=cluster,
+        name=record.name,
+        demand=str(record.key),
+        pool=record.key.pool,
+        model=record.key.model,
+        state=record.state.value,
+        means=MEANS[record.state],
+        since=record.state_since,
+        first_seen=record.first_seen,
+        waiting=record.waiting,
+        waiting_pods=list(record.demand),
+        attempt=record.epoch,
+        round=record.round + 1,
+        over=record.state.is_terminal,
+        units=[timeline(record, unit, seen, now) for unit in units[:UNITS_MAX]],
+        units_left_out=max(0, len(units) - UNITS_MAX),
+        tried=[_tried(record, words.get(key, key), tried) for key, tried in record.memory.items()],
+        why=list(_why(record)),
+        next_attempt=record.next_attempt or None,
+    )
+
+
+def timeline(record: Record, unit: Unit, seen: Traces, now: float) -> UnitTimeline:
+    pod = seen.smart_pods.get((record.name, unit.index))
+    claim = seen.claims.get(unit.claim)
+    progress = progress_of(claim, now) if claim is not None else None
+    reached = _reached(record, unit, pod, progress)
+    present = _present(unit)
+    steps = [
+        TimelineStep(
+            name=name,
+            state=_state(number, present, unit),
+            at=reached.get(name) if number <= present else None,
+            detail=_detail(name, unit, pod, progress) if number <= present else "",
+        )
+        for number, (name, _) in enumerate(STEPS)
+    ]
+    return UnitTimeline(
+        index=unit.index,
+        candidate=unit.about or unit.candidate,
+        steps=steps,
+        smart_pod=pod.metadata.key if pod is not None else "",
+        claim=unit.claim,
+        node=unit.node,
+        ended=str(unit.ended),
+    )
+
+
+def _present(unit: Unit) -> int:
+    """The number of the step under way; beyond the last when it is complete."""
+    if unit.stage is State.COMPLETED:
+        return len(STEPS)
+    return next((number for number, (_, stages) in enumerate(STEPS) if unit.stage in stages), 0)
+
+
+def _state(number: int, present: int, unit: Unit) -> str:
+    if number < present:
+        return "done"
+    if number > present:
+        return "waiting"
+    return "failed" if unit.ended else "now"
+
+
+def _reached(record: Record, unit: Unit, pod: Pod | None, progress: Progress | None) -> dict[str, float]:
+    """When each step was done, as far as something still says so."""
+    found: dict[str, float | None] = {"No device": record.first_seen, "Smart pod": unit.started}
+    if pod is not None:
+        found["Smart pod"] = moment(pod.metadata.creation_timestamp) or unit.started
+    if progress is not None:
+        found["Claim"] = progress.created
+        found["Machine"] = progress.launched
+        found["Node"] = progress.registered
+        found["Devices"] = progress.initialized
+    if unit.stage is State.COMPLETED:
+        found["Retry"] = unit.since
+    return {name: at for name, at in found.items() if at}
+
+
+def _detail(name: str, unit: Unit, pod: Pod | None, progress: Progress | None) -> str:
+    match name:
+        case "Smart pod" if pod is not None:
+            scheduled = condition(pod.status.conditions, "PodScheduled")
+            said = scheduled.message if scheduled is not None and not pod.spec.node_name else ""
+            return f"{pod.metadata.key}: {said}" if said else pod.metadata.key
+        case "Claim":
+            return unit.claim
+        case "Machine" if progress is not None:
+            return progress.message
+        case "Node":
+            return unit.node
+        case "Devices" if unit.devices:
+            return f"{unit.devices} expected"
+        case "Retry" if unit.held:
+            return f"reserved for {len(unit.held)} workers"
+    return ""
+
+
+def _tried(record: Record, words: str, tried: Tried) -> TriedRow:
+    again = "never" if tried.excluded else "next round" if tried.round >= record.round else "yes"
+    return TriedRow(
+        candidate=words, result=tried.last.value, times=tried.count, at=tried.last_at, again=again
+    )
+
+
+def _why(record: Record) -> Iterable[str]:
+    yield f"{record.state.value}: {MEANS[record.state]}"
+    if record.reason or record.message:
+        yield ": ".join(part for part in (record.reason, record.message) if part)
+    yield f"attempt {record.epoch}, round {record.round + 1}; {record.waiting} workers wait"
+    if record.bad_nodes:
+        yield f"nodes that never showed their devices: {', '.join(record.bad_nodes)}"

@@ -1,0 +1,353 @@
+"""What the JSON API answers: one struct for each answer, and nothing else.
+
+`openapi` describes these structs, the page shows them, scripts may read them. Amounts
+are in Kubernetes units (milli-CPU, bytes, counts), money is USD per hour, moments are
+seconds since the epoch. `why` are sentences for people, the most important first. Texts
+come from clusters and may be hostile: whoever shows them must not obey them.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+Fraction = Annotated[float, msgspec.Meta(description="a share: 0 is nothing, 1 is all")]
+Moment = Annotated[float, msgspec.Meta(description="seconds since the epoch")]
+Price = Annotated[float, msgspec.Meta(description="USD per hour")]
+
+
+class View(msgspec.Struct, rename="camel", frozen=True, kw_only=True, gc=False):
+    """Base of all answers."""
+
+
+# Fleet
+
+
+class Amount(View, frozen=True):
+    """Of one resource. `promised` is given away and not taken yet; `potential` is what an autoscaler may
+    still add, null when nothing limits it."""
+
+    allocatable: int
+    requested: int
+    promised: int = 0
+    potential: int | None = 0
+
+
+Amounts = dict[str, Amount]
+
+
+class PoolRow(View, frozen=True):
+    name: Annotated[str, msgspec.Meta(description="empty: nodes that belong to no pool")]
+    nodes: int
+    amounts: Amounts
+    price_per_hour: Price
+    unpriced: int = 0
+    policy: str = ""
+    weight: int = 0
+    ready: bool = True
+    coming: Annotated[int, msgspec.Meta(description="claims without a node yet")] = 0
+    why: list[str] = []
+
+
+class ClusterRow(View, frozen=True):
+    """`watched` false: known through Karmada only, by its summary."""
+
+    name: str
+    watched: bool
+    nodes: int
+    pods: int
+    pending: int
+    amounts: Amounts
+    price_per_hour: Price
+    unpriced: int = 0
+    is_control_plane: bool = False
+    ready: bool | None = None
+    region: str = ""
+    provider: str = ""
+    promised_replicas: int = 0
+    heard_seconds_ago: float | None = None
+    pools: list[PoolRow] = []
+    why: list[str] = []
+    problems: list[str] = []
+    problems_left_out: int = 0
+
+
+class Fleet(View, frozen=True):
+    """Everything at a glance: clusters, their pools, and sums over all of them."""
+
+    at: Moment
+    clusters: list[ClusterRow]
+    nodes: int
+    pods: int
+    pending: int
+    amounts: Amounts
+    price_per_hour: Price
+    unpriced: int
+    promised_replicas: int
+
+
+class NodeRow(View, frozen=True, omit_defaults=True):
+    name: str
+    pool: str
+    type: str
+    zone: str
+    requested: dict[str, int]
+    allocatable: dict[str, int]
+    pods: int
+    price_per_hour: Price | None = None
+    capacity_type: str = ""
+    ready: bool = True
+    cordoned: bool = False
+    leaving: bool = False
+
+
+class Nodes(View, frozen=True):
+    cluster: str
+    at: Moment
+    items: list[NodeRow]
+    left_out: Annotated[int, msgspec.Meta(description="nodes beyond those listed")] = 0
+
+
+class PodRow(View, frozen=True):
+    name: str
+    requested: dict[str, int]
+    cost: Annotated[float, msgspec.Meta(description="what moving it disturbs")]
+
+
+class NodeDetail(View, frozen=True):
+    """One node: what is on it, and why it stays or goes."""
+
+    cluster: str
+    node: NodeRow
+    verdict: Annotated[str, msgspec.Meta(description="goes, could go, stays, or not known yet")]
+    why: list[str]
+    pods: list[PodRow]
+    pods_left_out: int
+    labels: dict[str, str]
+    taints: list[str]
+    conditions: list[str]
+    claim: str = ""
+
+
+# Placements
+
+
+class Share(View, frozen=True):
+    cluster: str
+    replicas: int
+    ready: int | None = None
+    promised: int = 0
+
+
+class Placement(View, frozen=True):
+    kind: str
+    namespace: str
+    name: str
+    template: str
+    replicas: int
+    shares: list[Share]
+    state: Annotated[str, msgspec.Meta(description="placed, waiting, failed, suspended or unreadable")]
+    reason: str
+    message: str
+    scheduler: str
+    strategy: str
+    since: Moment | None = None
+
+
+class Placements(View, frozen=True):
+    at: Moment
+    items: list[Placement]
+    left_out: int = 0
+
+
+class Step(View, frozen=True):
+    """One step of a decision, with the lines that explain it."""
+
+    title: str
+    lines: list[str]
+
+
+class PlacementDetail(View, frozen=True):
+    """What would be decided now, step by step, without doing it."""
+
+    placement: Placement
+    verdict: str
+    due: bool
+    why: str
+    steps: list[Step]
+    asked_estimators: bool
+
+
+# Promises
+
+
+class PromiseRow(View, frozen=True):
+    cluster: str
+    kind: str
+    namespace: str
+    name: str
+    replicas: Annotated[int, msgspec.Meta(description="in flight")]
+    promised: int
+    desired: int
+    requests: dict[str, int]
+    age_seconds: float
+    expires_in_seconds: float
+    why: list[str]
+
+
+class Promises(View, frozen=True):
+    at: Moment
+    lifetime_seconds: float
+    items: list[PromiseRow]
+    left_out: int = 0
+
+
+# Scale-ups
+
+
+class TimelineStep(View, frozen=True):
+    """`state`: done, now, waiting or failed. `at` is when it was reached, null when that is not known."""
+
+    name: str
+    state: str
+    at: Moment | None = None
+    detail: str = ""
+
+
+class UnitTimeline(View, frozen=True):
+    index: int
+    candidate: str
+    steps: list[TimelineStep]
+    smart_pod: str = ""
+    claim: str = ""
+    node: str = ""
+    ended: str = ""
+
+
+class TriedRow(View, frozen=True):
+    candidate: str
+    result: str
+    times: int
+    at: Moment
+    again: str
+
+
+class ScaleUpRow(View, frozen=True):
+    cluster: str
+    name: str
+    demand: str
+    pool: str
+    model: str
+    state: str
+    means: str
+    since: Moment
+    first_seen: Moment
+    waiting: int
+    waiting_pods: list[str]
+    attempt: int
+    round: int
+    over: bool
+    units: list[UnitTimeline]
+    units_left_out: int
+    tried: list[TriedRow]
+    why: list[str]
+    next_attempt: Moment | None = None
+
+
+class ScaleUps(View, frozen=True):
+    at: Moment
+    items: list[ScaleUpRow]
+    left_out: int = 0
+    problems: list[str] = []
+
+
+# Consolidation
+
+
+class MovePoint(View, frozen=True):
+    """A move, made or refused. Fractions are of the pool whose score is the worst; null without a score."""
+
+    id: str
+    kind: str
+    nodes: list[str]
+    nodes_left_out: int
+    pools: list[str]
+    into: list[str]
+    approved: bool
+    savings_per_hour: Price
+    disruption: float
+    pods: Annotated[int, msgspec.Meta(description="that would be missed while they move")]
+    savings_fraction: Fraction | None
+    disruption_fraction: Fraction | None
+    score: float | None
+    threshold: float | None
+    why: list[str]
+
+
+class HeldRow(View, frozen=True):
+    node: str
+    pool: str
+    price_per_hour: Price | None
+    why: list[str]
+
+
+class PoolBoard(View, frozen=True):
+    name: str
+    policy: str
+    k: int | None
+    nodes: int
+    cost_per_hour: Price
+    allowed: dict[str, int]
+    why: list[str]
+
+
+class Board(View, frozen=True):
+    """A plan for one cluster, made for looking at: nothing is carried out from here."""
+
+    cluster: str
+    made_at: Moment
+    points: list[MovePoint]
+    points_left_out: int
+    held: list[HeldRow]
+    held_left_out: int
+    pools: list[PoolBoard]
+    nodes_before: int
+    nodes_after: int
+    price_before: Price
+    price_after: Price
+    pods_disturbed: int
+    stopped: str
+    notes: list[str]
+
+
+class Consolidation(View, frozen=True):
+    at: Moment
+    boards: list[Board]
+    pending: Annotated[list[str], msgspec.Meta(description="clusters whose first plan is being made")]
+
+
+# Events
+
+
+class Happening(View, frozen=True):
+    cluster: str
+    at: Moment
+    type: str
+    reason: str
+    object: str
+    message: str
+    count: int
+    source: str
+
+
+class Happenings(View, frozen=True):
+    at: Moment
+    items: list[Happening]
+    left_out: int = 0
+
+
+class Problem(View, frozen=True):
+    """RFC 9457, application/problem+json."""
+
+    title: str
+    status: int
+    detail: str

@@ -1,0 +1,254 @@
+"""Fleets to look at: a small one with something of everything, and one that is large."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+from karpool.dashboard.serving import Page, dashboard
+from karpool.fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
+from karpool.fleet.embedded import EmbeddedCluster
+from karpool.fleet.loading import restore_objects
+from karpool.gpu.demand import DemandKey
+from karpool.gpu.record import Record, State, Unit
+from karpool.gpu.scale_up_object import definition, to_object, to_status
+from karpool.kube.clock import Clock, RealClock, rfc3339
+from karpool.model.karmada.words import RESOURCE_BINDING
+from karpool.provisioning.ask import Candidate
+from karpool.provisioning.attempts import Setback, Tried
+from karpool.scheduler.promise_record import PROMISES, Recorded, write
+from tests.consolidation import cluster_objects
+from tests.scheduler import acting
+
+Object = dict[str, Any]
+Fleet = dict[str, list[Object]]
+HOSTILE = "<script>window.hacked=1</script>"
+HOSTILE_IMAGE = '"><img src=x onerror="window.hacked=1">'
+BALANCED = {"karpool.dev/consolidation-policy": "Balanced", "karpool.dev/consolidation-threshold": "2"}
+
+
+def something_of_everything(now: float) -> Fleet:
+    return {
+        "karmada": list(control_plane(now)),
+        "east": list(nodes_and_pods(14, seed=3, hostile=True)),
+        "gpu": [*nodes_and_pods(3, seed=5), *scale_ups(now)],
+    }
+
+
+def large(count: int) -> Fleet:
+    return {"east": list(nodes_and_pods(count, seed=1))}
+
+
+def nodes_and_pods(count: int, *, seed: int, hostile: bool = False) -> Iterator[Object]:
+    chance = Random(seed)
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    limited = cluster_objects.pool("general", annotations=BALANCED)
+    limited["spec"]["limits"] = {"cpu": str(8 * count + 40), "memory": f"{40 * count}Gi"}
+    yield limited
+    yield cluster_objects.pool("batch", types=("m5.xlarge",))
+    for number in range(count):
+        name = f"ip-10-0-{number // 250}-{number % 250}"
+        kind = chance.choice(list(cluster_objects.SIZES))
+        node, claim = cluster_objects.node(name, kind, pool="batch" if number % 5 == 4 else "general")
+        if hostile and number == 0:
+            node["metadata"]["labels"]["team"] = HOSTILE
+            node["metadata"]["annotations"]["note"] = HOSTILE_IMAGE
+        if number % 97 == 3:
+            node["spec"]["unschedulable"] = True
+        yield node
+        yield claim
+        room = 2 * {"m5.large": 2, "m5.xlarge": 4, "m5.2xlarge": 8}[kind]
+        for pod in range(chance.randrange(0, room)):
+            cost = {"controller.kubernetes.io/pod-deletion-cost": str(chance.choice((0, 0, 2**28)))}
+            yield cluster_objects.pod(f"web-{number}-{pod}", name, "400m", annotations=cost)
+    waiting = cluster_objects.pod("too-big", "", "64")
+    waiting["status"] = {"phase": "Pending"}
+    yield waiting
+    if hostile:
+        yield event("east", "Warning", "FailedScheduling", f"0/14 nodes are available: {HOSTILE}", 1.0)
+        yield event("east2", "Normal", HOSTILE_IMAGE, "a reason that nobody would write", 2.0)
+
+
+def event(name: str, type_: str, reason: str, message: str, at: float) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "team"},
+        "involvedObject": {"kind": "Pod", "namespace": "team", "name": "too-big"},
+        "type": type_,
+        "reason": reason,
+        "message": message,
+        "count": 3,
+        "lastTimestamp": rfc3339(1_790_000_000 + at),
+        "source": {"component": "default-scheduler"},
+    }
+
+
+def control_plane(now: float) -> Iterator[Object]:
+    for name, region, cpu, used in (
+        ("east", "us-east-1", 60, 30),
+        ("gpu", "us-east-1", 12, 4),
+        ("west", "eu-west-1", 96, 80),
+    ):
+        member = acting.cluster(name, region=region, provider="aws")
+        member |= {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}
+        ready = {"type": "Ready", "status": "True", "reason": "ClusterReady", "message": ""}
+        member["status"] = {
+            "resourceSummary": acting.summary(cpu, used),
+            "apiEnablements": acting.APIS,
+            "conditions": [{**ready, "lastTransitionTime": rfc3339(now - 3600)}],
+        }
+        yield member
+    yield placed("shop-web", 18, {"east": 10, "west": 8}, now, in_flight={"east": 4, "west": 8})
+    yield placed("shop-api", 9, {"east": 6, "gpu": 3}, now)
+    yield placed("search", 30, {"west": 30}, now, in_flight={"west": 12})
+    yield placed("checkout", 4, {"east": 4}, now)
+    yield failed("trainer", 400, now)
+
+
+def placed(
+    name: str, replicas: int, shares: dict[str, int], now: float, in_flight: dict[str, int] | None = None
+) -> Object:
+    clusters = [{"name": cluster, "replicas": share} for cluster, share in shares.items()]
+    found = binding(name, replicas, clusters=clusters)
+    on_their_way = in_flight or {}
+    desired = {cluster: (share,) for cluster, share in shares.items()}
+    recorded = {
+        cluster: Recorded((((amount,), 60.0 + 40.0 * index),))
+        for index, (cluster, amount) in enumerate(on_their_way.items())
+    }
+    found["metadata"]["annotations"] = {PROMISES: write(recorded, desired, now)}
+    found["status"] = {
+        "schedulerObservedGeneration": 1,
+        "lastScheduledTime": rfc3339(now - 90),
+        "conditions": [said("True", "Success", "Binding has been scheduled successfully.", now)],
+        "aggregatedStatus": [
+            {
+                "clusterName": cluster,
+                "applied": True,
+                "status": {"replicas": share, "readyReplicas": share - on_their_way.get(cluster, 0)},
+            }
+            for cluster, share in shares.items()
+        ],
+    }
+    return found
+
+
+def failed(name: str, replicas: int, now: float) -> Object:
+    found = binding(name, replicas)
+    message = "0/3 clusters are available: 3 clusters have not enough resource."
+    found["status"] = {"conditions": [said("False", "Unschedulable", message, now)]}
+    return found
+
+
+def binding(name: str, replicas: int, **spec: Any) -> Object:
+    found = acting.binding(name, replicas, **spec)
+    found |= {"apiVersion": "work.karmada.io/v1alpha2", "kind": RESOURCE_BINDING}
+    found["metadata"]["generation"] = 1
+    return found
+
+
+def said(status: str, reason: str, message: str, now: float) -> Object:
+    return {
+        "type": "Scheduled",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(now - 90),
+    }
+
+
+L4 = Candidate(pools=("general",), instance_types=("g6.xlarge", "g6.2xlarge"))
+A10 = Candidate(pools=("general",), instance_types=("g5.xlarge",))
+
+
+def scale_ups(now: float) -> Iterator[Object]:
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karpool-smart-pods"}}
+    common = {"gpus": 1, "cpu_milli": 4000, "memory_bytes": 2**34}
+    waiting = Unit(
+        0, **common, candidate=L4.key, stage=State.LAUNCHING, since=now - 30, started=now - 70, about=str(L4)
+    )
+    lost = Unit(
+        1,
+        **common,
+        candidate=A10.key,
+        stage=State.PENDING,
+        since=now - 160,
+        started=now - 200,
+        about=str(A10),
+        ended=Setback.STOCK_OUT,
+    )
+    done = Unit(
+        0,
+        **common,
+        candidate=L4.key,
+        stage=State.COMPLETED,
+        since=now - 400,
+        started=now - 560,
+        claim="claim-ip-10-0-0-0",
+        node="ip-10-0-0-0",
+        about=str(L4),
+        devices=1,
+    )
+    for record in (
+        Record(
+            DemandKey("shared", "NVIDIA L4", 1, 12, 30),
+            State.LAUNCHING,
+            now - 240,
+            now - 30,
+            epoch=2,
+            units=(waiting, lost),
+            memory={A10.key: Tried(1, now - 120, Setback.STOCK_OUT, 0)},
+            waiting=3,
+            demand=("ml/train-0", "ml/train-1", "ml/embed-7"),
+        ),
+        Record(
+            DemandKey("shared", "NVIDIA L4", 1, 24, 60),
+            State.COMPLETED,
+            now - 600,
+            now - 400,
+            epoch=1,
+            units=(done,),
+        ),
+        Record(
+            DemandKey("training", "NVIDIA H100", 8, 80, 900),
+            State.EXHAUSTED,
+            now - 1900,
+            now - 100,
+            epoch=9,
+            reason="InsufficientCapacity",
+            message="no candidate of this round had stock",
+            next_attempt=now + 200,
+            waiting=1,
+            demand=(f"ml/{HOSTILE}",),
+        ),
+    ):
+        found = to_object(record, "karpool-smart-pods")
+        found |= {"apiVersion": "gpu.karpool.dev/v1alpha1", "kind": "ScaleUp", "status": to_status(record)}
+        yield found
+
+
+CRDS = {
+    "karmada": bundled_crds(KARMADA),
+    "east": bundled_crds(KARPENTER),
+    "gpu": [*bundled_crds(KARPENTER), definition()],
+}
+
+
+@asynccontextmanager
+async def clusters_of(fleet: Fleet, clock: Clock | None = None) -> AsyncIterator[dict[str, EmbeddedCluster]]:
+    async with AsyncExitStack() as stack:
+        found: dict[str, EmbeddedCluster] = {}
+        for name, objects in fleet.items():
+            cluster = EmbeddedCluster(name, clock=clock or RealClock(), crds=CRDS[name])
+            found[name] = await stack.enter_async_context(cluster)
+            restore_objects(cluster.server, objects)
+        yield found
+
+
+@asynccontextmanager
+async def served(fleet: Fleet, **options: Any) -> AsyncIterator[Page]:
+    async with clusters_of(fleet) as clusters:
+        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
+        async with dashboard(clients, **options) as page:
+            yield page
