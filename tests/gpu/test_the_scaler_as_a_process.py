@@ -1,4 +1,4 @@
-"""The process: it leads or waits, is ready when it says so, tells pods why they wait, gives the lease back."""
+"""The process: it leads or waits, says when it is ready, tells pods why they wait, and hands over."""
 
 import asyncio
 import json

@@ -87,6 +87,7 @@ class GpuScaler:
             namespace=namespace,
             scheduler_name=self.options.scheduler_name,
             default_pool=self.options.default_pool,
+            hold_seconds=settings.hold,
         )
         self.desk = Desk(settings, self.options.allocator)
         self.announcer = Announcer(client, self.sight, self.events)

@@ -16,7 +16,7 @@ from karpool.gpu import annotations, dialects, inventory
 from karpool.gpu.annotations import BadRequest
 from karpool.gpu.demand import Item
 from karpool.gpu.desk import NodeFacts, View, Worker
-from karpool.gpu.devices import Device, Gpu, from_object
+from karpool.gpu.devices import POOL_LABEL, Device, Gpu, from_object
 from karpool.gpu.ladders import Ladders
 from karpool.gpu.quota import Quota
 from karpool.gpu.quota_object import QUOTAS, GpuResourceQuota, closed, quota_of
@@ -33,7 +33,7 @@ from karpool.model.resources import CPU, MEMORY, Resources
 from karpool.model.shape import shape_of
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders import Placeholder
-from karpool.provisioning.readiness import Lack, readiness
+from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.stages import Progress
 from karpool.provisioning.stock_outs import moment
 
@@ -65,8 +65,10 @@ class Sight:
         namespace: str,
         scheduler_name: str = SCHEDULER_NAME,
         default_pool: str = "",
+        hold_seconds: float = 120.0,
     ) -> None:
         self.ladders = ladders
+        self._hold_seconds = hold_seconds
         self.workers: dict[Key, SeenWorker] = {}
         self.problems: dict[str, str] = {}
         self.quotas: dict[str, Quota] = {}  # by namespace
@@ -168,7 +170,10 @@ class Sight:
     def put_pool(self, key: Key, pool: NodePool) -> None:
         self.ladders.market.see_pool(pool)
         try:
-            self.ladders.put_pool(pool_of(pool))
+            compiled = pool_of(pool)
+            self.ladders.put_pool(compiled)
+            if POOL_LABEL in compiled.labels and (warning := emptiness_warning(compiled, self._hold_seconds)):
+                self._problem(f"NodePool {pool.name} is used as it is", warning)
         except Invalid as error:
             self.ladders.drop_pool(pool.name)
             self._problem(f"NodePool {pool.name}", str(error))
