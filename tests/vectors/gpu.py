@@ -201,7 +201,7 @@ def one_filter(table: DeviceTable, given: Given) -> tuple[str, filters.Filter]:
         ),
         "same_node": ("same node", partial(filters.by_same_node, count=given.get("count", 0))),
     }
-    known |= {name: known["whole_gpu"] for name in ("whole", "shared", "shared_gpu", "whole_device")}
+    known |= dict.fromkeys(("whole", "shared", "shared_gpu", "whole_device"), known["whole_gpu"])
     return known[given["type"]]
 
 
