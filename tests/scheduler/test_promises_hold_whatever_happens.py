@@ -111,7 +111,7 @@ async def _do(stage, leader, operation):
                 leader.trouble(faults.late_events("scheduler", times=values[0], seconds=values[1]))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(_lives)
 def test_nobody_gets_more_than_there_is_and_everything_settles(life):
     operations, delays = life
