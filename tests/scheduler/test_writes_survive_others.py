@@ -1,0 +1,152 @@
+"""What the scheduler does when the API server says no, says nothing, or others write at the same time."""
+
+import asyncio
+
+import pytest
+
+from karpool.kube.errors import Conflict, Denied, NotFound
+from karpool.kube.resource import NAMESPACES, RESOURCEBINDINGS
+from karpool.scheduler.writing import Fate, Writer
+from tests.scheduler.acting import binding, condition, play, targets
+
+
+@pytest.mark.parametrize("status", [409, 500, 503, 429, 0], ids=["conflict", "500", "503", "429", "silence"])
+def test_a_write_that_fails_is_made_good(status):
+    async def story(stage):
+        await stage.join("m1", 10)
+        stage.control.faults.fail("scheduler", status=status, method="PATCH", times=3)
+        async with stage.scheduling():
+            await stage.create(binding("web", 4), binding("other", 6))
+            await stage.until_placed("web", "other", seconds=120)
+            found = await stage.get("web")
+            return found, await stage.bindings()
+
+    found, bindings = play(story)
+    assert found["status"]["schedulerObservedGeneration"] == found["metadata"]["generation"]
+    assert sum(sum(targets(each).values()) for each in bindings) == 10
+
+
+def test_what_others_write_at_the_same_time_is_kept():
+    async def story(stage):
+        await stage.join("m1", 10)
+        # Long enough between reading and writing for somebody else to come in.
+        stage.control.faults.delay("scheduler", method="PATCH", seconds=2.0, times=2)
+        async with stage.scheduling():
+            await stage.create(binding("web", 4))
+            await asyncio.sleep(1)
+            fully = {
+                "type": "FullyApplied",
+                "status": "False",
+                "reason": "x",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            await stage.patch("web", {"status": {"conditions": [fully]}}, subresource="status")
+            await stage.patch("web", {"spec": {"replicas": 6}})
+            await stage.until_placed("web", seconds=120)
+            return await stage.get("web")
+
+    found = play(story)
+    assert targets(found) == {"m1": 6}
+    assert {each["type"] for each in found["status"]["conditions"]} == {"FullyApplied", "Scheduled"}
+
+
+def test_an_evicted_cluster_is_not_put_back_by_a_stale_decision():
+    async def story(stage):
+        await stage.join("m1", 10)
+        await stage.join("m2", 10)
+        async with stage.scheduling():
+            await stage.create(binding("web", 4))
+            await stage.until_placed("web")
+            stage.control.faults.delay("scheduler", method="PATCH", seconds=3.0, times=1)
+            await stage.patch("web", {"spec": {"replicas": 6}})
+            await asyncio.sleep(1)
+            gone = [{"name": "m2", "replicas": 2}]
+            task = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "test"}]
+            await stage.patch("web", {"spec": {"clusters": gone, "gracefulEvictionTasks": task}})
+            await stage.until(lambda: _all_in(stage, "web", {"m2": 6}), seconds=60)
+
+    play(story)
+
+
+async def _all_in(stage, name, wanted):
+    return await stage.result(name) == wanted
+
+
+def test_a_quota_that_refuses_is_said_and_tried_again():
+    class Refusing(Writer):
+        left = 2
+
+        async def _sorted(self, what, key, patch, *, subresource=""):
+            if not subresource and Refusing.left:
+                Refusing.left -= 1
+                error = Denied("PATCH", 403, reason="QuotaExceeded", message="exceeded quota: team-a")
+                return self._denied(what, error)
+            return await super()._sorted(what, key, patch, subresource=subresource)
+
+    async def story(stage):
+        await stage.join("m1", 10)
+        client = stage.control.client("scheduler")
+        async with stage.scheduling() as scheduler:
+            scheduler._placer._writer = Refusing(client)
+            await stage.create(binding("web", 4))
+            await stage.until_said("web", "QuotaExceeded")
+            said = condition(await stage.get("web"))
+            promised = list(scheduler.view.ledger.promises())
+            await stage.until_placed("web", seconds=30)
+            return said, promised
+
+    said, promised = play(story)
+    assert said == ("False", "QuotaExceeded", "exceeded quota: team-a")
+    assert promised == []
+
+
+@pytest.mark.parametrize(
+    ("error", "fate"),
+    [
+        pytest.param(
+            Denied("PATCH", 403, message="namespace x is being terminated"), Fate.GONE, id="terminating"
+        ),
+        pytest.param(Denied("PATCH", 403, reason="QuotaExceeded"), Fate.REFUSED, id="quota"),
+        pytest.param(Denied("PATCH", 403, reason="Forbidden"), Fate.FAILED, id="forbidden"),
+        pytest.param(NotFound("PATCH", 404), Fate.GONE, id="gone"),
+        pytest.param(Conflict("PATCH", 409), Fate.CONFLICT, id="conflict"),
+    ],
+)
+def test_every_answer_says_what_to_do_next(error, fate):
+    async def story(stage):
+        await stage.create(binding("web"))
+        from karpool.model.karmada.binding import read_binding
+
+        found = read_binding(await stage.get("web"))
+        client = stage.control.client("scheduler")
+
+        async def refuse(*args, **kwargs):
+            raise error
+
+        client.patch = refuse
+        patch = {"metadata": {"resourceVersion": found.resource_version}}
+        return (await Writer(client).result(found, patch)).fate
+
+    assert play(story) is fate
+
+
+def test_a_namespace_that_goes_takes_its_bindings_along():
+    async def story(stage):
+        await stage.join("m1", 4)
+        await stage.admin.create(NAMESPACES, {"metadata": {"name": "team"}})
+        async with stage.scheduling() as scheduler:
+            await stage.create(binding("web", 4, namespace="team"))
+            await stage.until(lambda: _is_placed(stage, "web", "team"))
+            await stage.admin.delete(NAMESPACES, "team")
+            await stage.admin.delete(RESOURCEBINDINGS, "web-deployment", namespace="team")
+            await asyncio.sleep(5)
+            return list(scheduler.view.ledger.promises()), scheduler.queue.sizes()
+
+    promised, sizes = play(story)
+    assert promised == []
+    assert sizes == {"active": 0, "backoff": 0, "unschedulable": 0}
+
+
+async def _is_placed(stage, name, namespace):
+    return condition(await stage.get(name, namespace))[0] == "True"
