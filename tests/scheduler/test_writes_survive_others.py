@@ -6,6 +6,7 @@ import pytest
 
 from karpool.kube.errors import Conflict, Denied, NotFound
 from karpool.kube.resource import NAMESPACES, RESOURCEBINDINGS
+from karpool.model.karmada.binding import read_binding
 from karpool.scheduler.writing import Fate, Writer
 from tests.scheduler.acting import binding, condition, play, targets
 
@@ -116,8 +117,6 @@ def test_a_quota_that_refuses_is_said_and_tried_again():
 def test_every_answer_says_what_to_do_next(error, fate):
     async def story(stage):
         await stage.create(binding("web"))
-        from karpool.model.karmada.binding import read_binding
-
         found = read_binding(await stage.get("web"))
         client = stage.control.client("scheduler")
 
