@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from karpool.gpu.metrics import ScaleUpMetrics
 from karpool.gpu.quota_object import QUOTAS
-from karpool.kube.resource import CRDS, EVENTS, PODS, Selection
+from karpool.kube.resource import CRDS, EVENTS, NODES, PODS, Selection
 from karpool.model.meta import condition
 from karpool.model.node import INSTANCE_TYPE
 from tests.fleet.living import claims, nodes, until
@@ -170,5 +170,26 @@ def test_a_quota_is_kept_before_anything_is_bought() -> None:
         assert sum([bool((await told.pod(name)).spec.node_name) for name in names]) == 2
         assert await told_reason(told, "infer-3") == "QuotaExceeded"
         assert await told.clean()
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+def test_pods_stay_away_from_nodes_that_they_do_not_tolerate_or_want() -> None:
+    async def story(told: Story) -> None:
+        await told.add(worker("first"))
+        assert await until(lambda: told.bound("first"), within=400)
+        (node,) = await nodes(told.cluster)
+
+        touchy, elsewhere = worker("touchy"), worker("elsewhere")
+        del touchy["spec"]["tolerations"]
+        elsewhere["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "no-such-zone"}
+        await told.add(touchy, elsewhere)
+        await told.client.patch(NODES, node.name, {"spec": {"unschedulable": True}})
+        await told.add(worker("second"))
+
+        assert await until(lambda: told.bound("second"), within=400)
+        assert (await told.pod("second")).spec.node_name != node.name
+        assert await told_reason(told, "touchy") == "NeverFits"
+        assert await told_reason(told, "elsewhere") == "NeverFits"
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))

@@ -19,6 +19,7 @@ from karpool.gpu.refusals import Refusal
 from karpool.gpu.request import GpuRequest
 from karpool.gpu.triage import Ladders, Triage, triage
 from karpool.gpu.world import Held, Hold, NodeView, Settings, World
+from karpool.model.taints import Taint
 from karpool.provisioning.placeholders import Placeholder
 from karpool.provisioning.stages import Progress
 
@@ -55,6 +56,7 @@ class NodeFacts:
     devices: tuple[Device, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Desk:
             now=view.now,
             until=view.now + self.settings.hold,
             reserved_nodes=reserved_nodes(view),
+            taints={node.name: node.taints for node in view.nodes if node.taints},
             gangs_running=running,
             answers=self._answers,
         )
@@ -136,6 +139,8 @@ class Desk:
             ),
             cpu_milli=node.cpu_milli - taken.cpu_milli,
             memory_bytes=node.memory_bytes - taken.memory_bytes,
+            taints=node.taints,
+            labels=node.labels,
         )
 
     # What is seen

@@ -222,7 +222,7 @@ def by_node_affinity(
     if required is None and not preferred:
         return rows
     terms = None if required is None else tuple(required)
-    admitted = _per_owner(table, ("admits", terms), lambda labels, name: _admits(terms, labels, name))
+    admitted = _per_owner(table, ("admits", terms), lambda labels, name: admits(terms, labels, name))
     kept = _kept(rows, admitted[table.owner[rows]] != 0)
     if not preferred:
         return kept
@@ -252,7 +252,7 @@ def _weight(preferred: Sequence[PreferredTerm], labels: Mapping[str, str], name:
     return sum(each.weight for each in preferred if _matches(each.term, labels, name))
 
 
-def _admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:
+def admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:
     return required is None or any(_matches(term, labels, name) for term in required)
 
 

@@ -12,10 +12,12 @@ from karpool.gpu.amounts import NOTHING
 from karpool.gpu.deciding import Deciding
 from karpool.gpu.demand import Item
 from karpool.gpu.feasibility import could_use
+from karpool.gpu.filters import admits
 from karpool.gpu.quantity import Bin, Packing, Room, by_service
 from karpool.gpu.record import Record, State, Unit
 from karpool.gpu.units import shown_devices
 from karpool.gpu.world import Commit, Held, Hold
+from karpool.model.taints import untolerated
 from karpool.provisioning.attempts import Setback
 
 
@@ -183,6 +185,10 @@ def _bin(step: Deciding, record: Record, unit: Unit) -> Bin:
     memory = node.memory_bytes + (unit.memory_bytes if pod is not None and pod.node else 0)
 
     def serves(item: Item, room: Room) -> bool:
+        if untolerated(node.taints, item.tolerations) is not None:
+            return False
+        if not admits(item.request.node_terms, node.labels, node.name):
+            return False
         return could_use(item.request, by_name[room.name])
 
     return Bin(unit.node, rooms, cpu, memory, serves)

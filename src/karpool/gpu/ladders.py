@@ -6,6 +6,7 @@ are kept until pools or the catalogue change.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from karpool.gpu.demand import Item, Rung, Yield, key_of
 from karpool.gpu.devices import POOL_LABEL
@@ -15,8 +16,9 @@ from karpool.model.catalogue import InstanceType
 from karpool.model.karpenter import Pool
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import CPU, GPU, MEMORY
+from karpool.model.taints import untolerated
 from karpool.provisioning.ask import Candidate
-from karpool.provisioning.candidates import Ladder, Wish, ladder
+from karpool.provisioning.candidates import Ladder, Skipped, Wish, ladder
 from karpool.provisioning.market import Market
 
 
@@ -62,8 +64,19 @@ class Ladders:
         return self._known[key]
 
     def explained(self, item: Item) -> Ladder:
-        """The whole answer, with the pools that were left out and why."""
-        return ladder(self._wish(item), self.serving(item.request.pool), self.market.offerings)
+        """The whole answer, with the pools that were left out and why.
+
+        A smart pod tolerates what its pool asks for; the pod it stands for must do so itself.
+        """
+        pools, refused = [], []
+        for pool in self.serving(item.request.pool):
+            taint = untolerated(pool.taints, item.tolerations)
+            if taint is None:
+                pools.append(pool)
+            else:
+                refused.append(Skipped(pool.name, f"the pod does not tolerate its taint {taint}"))
+        found = ladder(self._wish(item), pools, self.market.offerings)
+        return replace(found, skipped=(*found.skipped, *refused))
 
     def _rungs(self, item: Item) -> tuple[Rung, ...]:
         resource = resource_of(item)

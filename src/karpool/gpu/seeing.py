@@ -31,6 +31,7 @@ from karpool.model.node import Node, allocatable
 from karpool.model.pod import Pod, effective_requests
 from karpool.model.resources import CPU, MEMORY, Resources
 from karpool.model.shape import shape_of
+from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders import Placeholder
 from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
@@ -321,6 +322,7 @@ class Sight:
             devices=devices,
             cpu_milli=offered.get(CPU, 0) - sum(needs.get(CPU, 0) for needs in used.values()),
             memory_bytes=offered.get(MEMORY, 0) - sum(needs.get(MEMORY, 0) for needs in used.values()),
+            taints=_taints(node),
         )
 
     def unreadable(self) -> dict[str, Explanation]:
@@ -339,6 +341,12 @@ def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) ->
         replace(device, used_by=marks.pop()) if marks and not device.is_ours else device
         for device in sorted(devices, key=lambda each: each.name)
     )
+
+
+def _taints(node: Node) -> tuple[Taint, ...]:
+    """Those that keep new pods away; a cordon counts as one even before it is written as one."""
+    given = tuple(taint for taint in node.spec.taints or () if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
+    return (*given, UNSCHEDULABLE) if node.spec.unschedulable and UNSCHEDULABLE not in given else given
 
 
 def _is_as_new(seen: Record, ours: Record) -> bool:

@@ -17,6 +17,7 @@ from karpool.gpu.feasibility import Answers, feasible
 from karpool.gpu.quantity import by_service, signature
 from karpool.gpu.refusals import Code, Refusal
 from karpool.gpu.world import Explanation, Tell
+from karpool.model.taints import Taint, Toleration, untolerated
 
 Ladders = Callable[[Item], tuple[Rung, ...]]
 _BAD = frozenset((Code.POOL_NAME_EMPTY, Code.GPU_COUNT_OUT_OF_RANGE, Code.BAD_GPU_INDICES, Code.BAD_REQUEST))
@@ -38,12 +39,13 @@ def triage(
     now: float,
     until: float,
     reserved_nodes: Collection[str] = (),
+    taints: Mapping[str, Sequence[Taint]] | None = None,
     gangs_running: Mapping[str, int] | None = None,
     answers: Answers | None = None,
 ) -> Triage:
     """`until` is when reservations for those served now lapse. Items with a hold stay demand."""
     found = Triage()
-    open_ = _Open(allocator, frozenset(reserved_nodes))
+    open_ = _Open(allocator, frozenset(reserved_nodes), taints or {})
     failed: list[Item] = []
     known: dict[object, Refusal] = {}  # devices only get fuller here: equal pods get equal answers
     for group in by_service(items):
@@ -65,23 +67,31 @@ def triage(
 
 
 class _Open:
-    """The devices of each pool that anybody may take."""
+    """The devices of its pool that an item may take: not reserved, and on nodes it tolerates."""
 
-    def __init__(self, allocator: Allocator, reserved: frozenset[str]) -> None:
+    def __init__(
+        self, allocator: Allocator, reserved: frozenset[str], taints: Mapping[str, Sequence[Taint]]
+    ) -> None:
         self._allocator = allocator
         self._reserved = reserved
-        self._pools: dict[str, frozenset[str] | None] = {}
+        self._taints = taints
+        self._known: dict[tuple[str, tuple[Toleration, ...]], frozenset[str]] = {}
 
-    def of(self, pool: str) -> frozenset[str] | None:
+    def of(self, item: Item) -> frozenset[str] | None:
         """None: all of them."""
-        if not self._reserved:
+        if not self._reserved and not self._taints:
             return None
-        if pool not in self._pools:
-            names = [
-                each.name for each in self._allocator.devices_of(pool) if each.node not in self._reserved
-            ]
-            self._pools[pool] = frozenset(names)
-        return self._pools[pool]
+        key = (item.request.pool, item.tolerations)
+        if key not in self._known:
+            refused = {
+                node
+                for node, taints in self._taints.items()
+                if untolerated(taints, item.tolerations) is not None
+            }
+            closed = self._reserved | refused
+            every = self._allocator.devices_of(item.request.pool)
+            self._known[key] = frozenset(each.name for each in every if each.node not in closed)
+        return self._known[key]
 
 
 def _is_whole(group: Sequence[Item], running: Mapping[str, int]) -> bool:
@@ -95,7 +105,7 @@ def _serve(
     """All of a group, or none."""
     served: list[Allocation] = []
     for item in group:
-        answer = allocator.try_allocate(item.request, now, only=open_.of(item.request.pool), until=until)
+        answer = allocator.try_allocate(item.request, now, only=open_.of(item), until=until)
         if isinstance(answer, Refusal):
             for done in served:
                 allocator.drop(done.uid)

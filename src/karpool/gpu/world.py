@@ -12,6 +12,7 @@ from enum import StrEnum
 from karpool.gpu.demand import Demand, Item, Rung
 from karpool.gpu.devices import Device
 from karpool.gpu.record import Record, Unit
+from karpool.model.taints import Taint
 from karpool.provisioning.placeholders import Placeholder
 from karpool.provisioning.stages import Progress
 
@@ -48,6 +49,8 @@ class NodeView:
     devices: tuple[Device, ...] = ()  # `available` is what holds and allocations leave
     cpu_milli: int = 0  # free
     memory_bytes: int = 0
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
