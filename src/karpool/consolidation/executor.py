@@ -388,7 +388,7 @@ def _candidate(record: Record, index: int) -> Candidate:
     return Candidate(
         pools=(node.pool,),
         instance_types=tuple(dict.fromkeys(choice.instance_type for choice in node.options)),
-        zones=tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone)),
+        zones=record.wanted[index].zones,
         capacity_types=tuple(dict.fromkeys(c.capacity_type for c in node.options if c.capacity_type)),
         tolerations=record.wanted[index].tolerations,
         price=node.chosen.price_per_hour,

@@ -63,10 +63,11 @@ _TAKING = frozenset((Phase.WAITING, Phase.ASKING, Phase.CORDONING, Phase.DELETIN
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the placeholder of one new node asks for."""
+    """What the placeholder of one new node asks for. Without zones, any that the pool allows."""
 
     resources: Mapping[str, int] = field(hash=False)
     tolerations: tuple[Toleration, ...] = ()
+    zones: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ What a move wrote on its own nodes does not speak against it. Pure.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -27,6 +27,7 @@ from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT
 from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.resources import PODS, add
+from karpool.model.shape import PodShape
 from karpool.model.taints import Toleration
 from karpool.packing.planned import Choice
 from karpool.provisioning.ask import Purpose
@@ -209,24 +210,39 @@ def arrived_price(record: Record, view: ClusterView) -> float | None:
 def wanted_of(move: Move, view: ClusterView) -> tuple[Wanted, ...]:
     """For each new node, what its pods ask for together, and the taints of its pool."""
     shape_of: dict[str, int] = {}
-    keys = {key for node in move.new_nodes for key in node.pods}
     pods = view.pods
     for source in move.nodes:
         row = view.snapshot.find(source.name)
         if row is not None:
-            shape_of |= {
-                pods.keys[pod]: int(pods.shapes[pod]) for pod in pods.on(row) if pods.keys[pod] in keys
-            }
-    found = []
-    for node in move.new_nodes:
-        asked: dict[str, int] = {}
-        for shape, number in Counter(shape_of[key] for key in node.pods if key in shape_of).items():
-            requests = view.snapshot.shapes[shape].requests
-            add(asked, {name: units * number for name, units in requests if name != PODS})
-        found.append(
-            Wanted(asked or {k: v for k, v in node.requests.items() if k != PODS}, _tolerations(view, node))
-        )
-    return tuple(found)
+            shape_of |= {pods.keys[pod]: int(pods.shapes[pod]) for pod in pods.on(row)}
+    return tuple(
+        _wanted(node, Counter(shape_of[key] for key in node.pods if key in shape_of), view)
+        for node in move.new_nodes
+    )
+
+
+def _wanted(node: NewNode, shapes: Mapping[int, int], view: ClusterView) -> Wanted:
+    table = view.snapshot.shapes
+    asked: dict[str, int] = {}
+    for shape, number in shapes.items():
+        add(asked, {name: units * number for name, units in table[shape].requests})
+    if not asked:  # its pods are gone; validation will say so
+        asked = {name: units for name, units in node.requests.items() if name != PODS}
+    zones: tuple[str, ...] = ()
+    if any(_is_tied(table[shape]) for shape in shapes):
+        zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
+    return Wanted(asked, _tolerations(view, node), zones)
+
+
+def _is_tied(shape: PodShape) -> bool:
+    """Whether it may matter to a pod in which zone a node is. Prices do not: types are chosen by the
+    dearest zone that they may come from."""
+    return bool(
+        shape.has_topology
+        or shape.volume_terms
+        or shape.node_terms is not None
+        or any(key == ZONE for key, _ in shape.node_selector)
+    )
 
 
 def _tolerations(view: ClusterView, node: NewNode) -> tuple[Toleration, ...]:

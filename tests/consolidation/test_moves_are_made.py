@@ -1,0 +1,146 @@
+"""Plans are carried out in living clusters: nodes go, pods stay, nothing is left, and it comes to rest."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from karpool.consolidation.plan import MoveKind
+from karpool.consolidation.record import Phase
+from karpool.kube.resource import NODES
+from tests.consolidation.executing import QUICK, Play, play
+
+
+def test_half_empty_nodes_go_and_their_pods_move_to_others() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(4)
+        p.start()
+        await p.over()
+        assert len(await p.stage.nodes()) == 2
+        await p.running(8)
+        assert await p.leaks() == []
+        assert await p.steady()
+        for record in await p.records():
+            assert record.phase is Phase.DONE
+            assert record.realised == pytest.approx(record.move.savings_per_hour)
+            assert record.extra_nodes == ()
+            assert record.disturbed == 2 * len(record.nodes)
+
+    play(story)
+
+
+def test_a_node_that_is_too_large_is_replaced_and_the_new_one_comes_first() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        (record,) = await p.over()
+        assert (record.phase, record.move.kind) == (Phase.DONE, MoveKind.REPLACE)
+        assert await p.types() == ["small"]
+        (node,) = await p.stage.nodes()
+        assert record.arrived == (node.name,)
+        assert record.realised == pytest.approx(0.30)
+        await p.running(1)
+        assert await p.leaks() == []
+        assert await p.steady()
+
+    play(story)
+
+
+def test_an_empty_node_goes() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(1)
+        await p.scale("web", 0)
+        await p.running(0)
+        p.start()
+        (record,) = await p.over()
+        assert (record.phase, record.move.kind) == (Phase.DONE, MoveKind.EMPTY)
+        assert await p.stage.nodes() == [] and await p.stage.claims() == []
+        assert await p.steady()
+
+    play(story)
+
+
+def test_pod_and_pool_budgets_hold_at_every_write() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(6, budgets=[{"nodes": "1"}])
+        await p.stage.budget("web", maxUnavailable=1)
+        await asyncio.sleep(5)
+        p.start()
+
+        async def three_are_left() -> bool:
+            return len(await p.stage.nodes()) == 3
+
+        await p.stage.until(three_are_left, seconds=1800)
+        await p.over()
+        await p.running(12)
+        assert p.budgets.deletions == 3 and p.judge.evictions == 6
+        assert await p.leaks() == [] and await p.steady()
+
+    play(story)
+
+
+def test_a_cordon_that_was_there_before_is_left_alone() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        (node,) = await p.stage.nodes()
+        await p.stage.admin.patch(NODES, node.name, {"spec": {"unschedulable": True}})
+        out = p.stage.cloud.stock_out("small")
+        p.start()
+        await p.reached(Phase.ROLLED_BACK)
+        (after,) = await p.stage.nodes()
+        assert after.spec.unschedulable
+        assert await p.leaks() == [f"{node.name}: cordoned"]
+        out.end()
+
+    play(story)
+
+
+def test_two_that_run_at_once_do_what_one_does() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start("one")
+        p.start("other")
+        records = await p.over()
+        assert [record.phase for record in records] == [Phase.DONE]
+        assert await p.types() == ["small"] and await p.leaks() == []
+        assert await p.steady()
+
+    play(story)
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2)
+        from karpool.consolidation.consolidator import Consolidator
+        from karpool.provisioning.market import Market
+        from tests.fleet.karpenter.acting import catalogue
+
+        plans: list[object] = []
+        stop = asyncio.Event()
+        client = p.stage.cluster.client("dry")
+        found = Consolidator(client, QUICK, market=Market(catalogue()), show=plans.append)
+        task = asyncio.ensure_future(found.run(stop))
+        await asyncio.sleep(60)
+        stop.set()
+        await task
+        assert len(plans) > 3
+        assert p.stage.cluster.faults.writes.get("dry", 0) == 0
+        assert len(await p.stage.nodes()) == 2
+
+    play(story)
+
+
+def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2)
+        from karpool.consolidation.consolidator import Consolidator
+        from karpool.provisioning.market import Market
+        from tests.fleet.karpenter.acting import catalogue
+
+        client = p.stage.cluster.client("once")
+        found = Consolidator(client, replace(QUICK, once=True), market=Market(catalogue()))
+        await found.run(asyncio.Event())
+        assert [record.phase for record in await p.records()] == [Phase.DONE]
+        assert len(await p.stage.nodes()) == 1
+
+    play(story)

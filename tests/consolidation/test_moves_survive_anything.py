@@ -1,0 +1,232 @@
+"""Whoever carries out moves may die at any write, and anything may change meanwhile: nothing is left."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from karpool.consolidation.execution import ExecutionSettings
+from karpool.consolidation.marks import MOVE_MARK
+from karpool.consolidation.record import Phase
+from karpool.fleet.cloud import CloudSettings
+from karpool.fleet.delays import constant
+from karpool.kube.resource import CONFIGMAPS, NODEPOOLS, NODES
+from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
+
+CONSOLIDATOR = "consolidator"
+Story = Callable[[Play], Awaitable[None]]
+
+
+async def replaced(p: Play) -> None:
+    await p.too_large()
+    p.start()
+    await p.over()
+    assert await p.types() == ["small"]
+    await p.running(1)
+
+
+async def merged(p: Play) -> None:
+    await p.half_empty(2)
+    p.start()
+    await p.over()
+    assert await p.types() == ["small"]
+    await p.running(4)
+
+
+async def rolled_back(p: Play) -> None:
+    await p.too_large()
+    p.stage.cloud.stock_out("small")
+    p.start()
+    await p.over()
+    assert await p.types() == ["large"]
+    await p.running(1)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("story", "least", "end"),
+    [
+        # Two namespaces, a class; record, mark, pod, arrival, mark, cordoning, cordon, pod gone, deleting,
+        # claim, mark gone, settling, done.
+        (replaced, 16, Phase.DONE),
+        # Record, cordoning, cordon, deleting, claim, settling, done.
+        (merged, 7, Phase.DONE),
+        # Record, asking, mark, pod, rolling back, pod gone, mark gone, rolled back.
+        (rolled_back, 8, Phase.ROLLED_BACK),
+    ],
+)
+def test_a_crash_at_any_write_changes_nothing(story: Story, least: int, end: Phase, when: str) -> None:
+    async def crashing(p: Play, number: int) -> int:
+        p.stage.cluster.faults.crash_at_write(CONSOLIDATOR, number, when=when)
+        await story(p)
+        assert {record.phase for record in await p.records()} == {end}
+        assert await p.leaks() == []
+        return p.stage.crashes
+
+    for number in count(1):
+        if play(lambda p, n=number: crashing(p, n)) == 0:
+            break
+    assert number > least
+
+
+def test_bad_weather_changes_nothing() -> None:
+    async def story(p: Play) -> None:
+        faults = p.stage.cluster.faults
+        for status in (409, 503, 0, 429):
+            faults.fail(CONSOLIDATOR, status=status, method="WRITE", times=3)
+        faults.fail(CONSOLIDATOR, status=500, method="GET", times=10)
+        faults.repeat_events(CONSOLIDATOR)
+        faults.late_events(CONSOLIDATOR, seconds=3, times=20)
+        await replaced(p)
+        assert await p.leaks() == []
+
+    play(story)
+
+
+def test_a_stock_out_is_rolled_back_and_not_tried_again_at_once() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        out = p.stage.cloud.stock_out("small")
+        p.start()
+        record = await p.reached(Phase.ROLLED_BACK)
+        assert record.reason == "stock_out"
+        assert await p.leaks() == [] and await p.types() == ["large"]
+        assert await p.steady(120), "what is out of stock is not planned"
+        out.end()
+        await p.reached(Phase.DONE, seconds=1200)
+        assert await p.types() == ["small"] and await p.leaks() == []
+
+    play(story)
+
+
+def test_nodes_that_do_not_come_in_time_are_given_up() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.stage.cloud.boot_badly(registers=False)
+        p.start()
+        record = await p.reached(Phase.ROLLED_BACK)
+        assert record.reason == "timeout"
+        assert await p.leaks() == [] and await p.types() == ["large"]
+
+    slow = replace(QUICK, execution=ExecutionSettings(launch_seconds=60.0))
+    play(story, slow)
+
+
+def test_a_pod_that_comes_meanwhile_ends_the_move() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(Phase.ASKING)
+        await p.scale("web", 5)
+        record = await p.reached(Phase.ROLLED_BACK)
+        assert record.reason in ("new_pod", "pod_starting")
+        assert await p.leaks() == []
+        await p.running(5)
+
+    play(story)
+
+
+def test_a_node_that_goes_by_itself_ends_the_move() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(Phase.ASKING)
+        (claim,) = [each for each in await p.stage.claims() if each.is_registered]
+        from karpool.kube.resource import NODECLAIMS
+
+        await p.stage.admin.delete(NODECLAIMS, claim.name)
+        record = await p.reached(Phase.ROLLED_BACK)
+        assert record.reason in ("deleting", "gone")
+        await p.over()
+        await p.running(1)
+        assert await p.leaks() == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.ASKING, Phase.CORDONING])
+def test_the_switch_stops_every_phase_and_survives_a_restart(phase: Phase) -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(phase)
+        await p.switch(stop=True)
+        await p.over(seconds=30)
+        assert [record.reason for record in await p.records()] == ["stopped"]
+        assert await p.leaks() == [] and "large" in await p.types()
+        await p.stage.cluster.components.crash(CONSOLIDATOR)
+        p.stage.cluster.components.start(CONSOLIDATOR)
+        assert await p.steady(180)
+        await p.switch(stop=False)
+        await p.reached(Phase.DONE, seconds=1200)
+
+    play(story)
+
+
+def test_a_pool_that_is_stopped_takes_its_moves_back() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(Phase.ASKING)
+        stopped = {"metadata": {"annotations": {"karpool.dev/consolidation-stop": "true"}}}
+        await p.stage.admin.patch(NODEPOOLS, "general", stopped)
+        record = (await p.over(seconds=60))[0]
+        assert (record.phase, record.reason) == (Phase.ROLLED_BACK, "stopped")
+        assert await p.leaks() == []
+
+    play(story)
+
+
+def test_what_is_left_of_a_record_that_somebody_deleted_is_taken_back() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        record = await p.reached(Phase.ASKING)
+        await p.switch(stop=True)
+        await p.stage.admin.delete(CONFIGMAPS, record.name, namespace=NAMESPACE)
+
+        async def clean() -> bool:
+            return await p.leaks() == []
+
+        await p.stage.until(clean, seconds=60)
+        assert await p.records() == []
+
+    play(story)
+
+
+def test_a_mark_of_nobody_is_taken_back() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(1)
+        (node,) = await p.stage.nodes()
+        mark = {"metadata": {"annotations": {MOVE_MARK: "karpool-move-of-old"}}}
+        await p.stage.admin.patch(NODES, node.name, mark)
+        p.start()
+        await asyncio.sleep(30)
+        assert await p.leaks() == []
+
+    play(story)
+
+
+def test_one_unreadable_budget_closes_its_own_pool_visibly() -> None:
+    async def story(p: Play) -> None:
+        bad = [{"nodes": "1", "schedule": "@dailyish", "duration": "1h"}]
+        await p.stage.pool("broken", types=("large",), labels={"team": "a"}, disruption={"budgets": bad})
+        await p.deploy("held", 1, cpu="500m", nodeSelector={"team": "a"})
+        await p.running(1)
+        await p.scale("held", 0)
+        await p.running(0)
+        await p.half_empty(2)
+        p.start()
+        await p.over()
+        assert await p.types() == ["large", "small"]
+        blocked = await p.stage.events("DisruptionBlocked")
+        assert [each["involvedObject"]["name"] for each in blocked] == ["broken"]
+        assert "cannot be read" in blocked[0]["message"]
+
+    play(story)
+
+
+def test_slow_clouds_are_waited_for() -> None:
+    play(replaced, cloud_settings=CloudSettings(launch=constant(120), terminate=constant(60)))
