@@ -190,6 +190,9 @@ def test_pods_stay_away_from_nodes_that_they_do_not_tolerate_or_want() -> None:
         assert await until(lambda: told.bound("second"), within=400)
         assert (await told.pod("second")).spec.node_name != node.name
         assert await told_reason(told, "touchy") == "NeverFits"
+        said = condition((await told.pod("touchy")).status.conditions, "PodScheduled")
+        assert said is not None
+        assert "does not tolerate its taint nvidia.com/gpu" in (said.message or "")
         assert await told_reason(told, "elsewhere") == "NeverFits"
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))

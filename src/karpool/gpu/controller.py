@@ -151,7 +151,7 @@ class GpuScaler:
     async def _reconcile(self, key: str) -> Requeue | None:
         view = self._view()
         self.desk.sync_quotas(self.sight.quotas)
-        found, world = self.desk.look(view, self.ladders)
+        found, world = self.desk.look(view, self.ladders, self.ladders.why_none)
         self._hands.world = world
         for item, _ in found.served:
             try:

@@ -17,7 +17,7 @@ from karpool.gpu.quota import Quota
 from karpool.gpu.record import Record
 from karpool.gpu.refusals import Refusal
 from karpool.gpu.request import GpuRequest
-from karpool.gpu.triage import Ladders, Triage, triage
+from karpool.gpu.triage import Ladders, Triage, Why, triage
 from karpool.gpu.world import Held, Hold, NodeView, Settings, World
 from karpool.model.taints import Taint
 from karpool.provisioning.placeholders import Placeholder
@@ -83,7 +83,7 @@ class Desk:
         self._nodes: dict[str, NodeFacts] = {}
         self._answers: dict[tuple[GpuRequest, Yield], Refusal | None] = {}
 
-    def look(self, view: View, ladders: Ladders) -> tuple[Triage, World]:
+    def look(self, view: View, ladders: Ladders, why_none: Why = lambda item: "") -> tuple[Triage, World]:
         self._sync_nodes(view.nodes)
         self._sync_workers(view.workers)
         self._forget(view)
@@ -103,6 +103,7 @@ class Desk:
             taints={node.name: node.taints for node in view.nodes if node.taints},
             gangs_running=running,
             answers=self._answers,
+            why_none=why_none,
         )
         return found, self._world(view, found, running)
 

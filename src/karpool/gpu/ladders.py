@@ -78,6 +78,13 @@ class Ladders:
         found = ladder(self._wish(item), pools, self.market.offerings)
         return replace(found, skipped=(*found.skipped, *refused))
 
+    def why_none(self, item: Item) -> str:
+        """Why there is no candidate, pool by pool."""
+        found = self.explained(item)
+        if not found.skipped:
+            return f"no NodePool belongs to GPU pool {item.request.pool}; label its template {POOL_LABEL}"
+        return "; ".join(f"NodePool {each.pool}: {each.reason}" for each in found.skipped[:5])
+
     def _rungs(self, item: Item) -> tuple[Rung, ...]:
         resource = resource_of(item)
         found = self.explained(item)

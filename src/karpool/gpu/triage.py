@@ -20,6 +20,7 @@ from karpool.gpu.world import Explanation, Tell
 from karpool.model.taints import Taint, Toleration, untolerated
 
 Ladders = Callable[[Item], tuple[Rung, ...]]
+Why = Callable[[Item], str]
 _BAD = frozenset((Code.POOL_NAME_EMPTY, Code.GPU_COUNT_OUT_OF_RANGE, Code.BAD_GPU_INDICES, Code.BAD_REQUEST))
 
 
@@ -42,8 +43,12 @@ def triage(
     taints: Mapping[str, Sequence[Taint]] | None = None,
     gangs_running: Mapping[str, int] | None = None,
     answers: Answers | None = None,
+    why_none: Why = lambda item: "",
 ) -> Triage:
-    """`until` is when reservations for those served now lapse. Items with a hold stay demand."""
+    """`until` is when reservations for those served now lapse. Items with a hold stay demand.
+
+    `why_none` says why an item has no candidate at all.
+    """
     found = Triage()
     open_ = _Open(allocator, frozenset(reserved_nodes), taints or {})
     failed: list[Item] = []
@@ -62,7 +67,7 @@ def triage(
                 known[alike] = answer
         else:
             found.served.extend(zip(group, answer, strict=True))
-    _weigh(failed, allocator, ladders, found, answers)
+    _weigh(failed, allocator, ladders, found, answers=answers, why_none=why_none)
     return found
 
 
@@ -115,7 +120,13 @@ def _serve(
 
 
 def _weigh(
-    failed: Sequence[Item], allocator: Allocator, ladders: Ladders, found: Triage, answers: Answers | None
+    failed: Sequence[Item],
+    allocator: Allocator,
+    ladders: Ladders,
+    found: Triage,
+    *,
+    answers: Answers | None,
+    why_none: Why,
 ) -> None:
     """Could a new node help, and would quota let it? Demand is counted as it is accepted."""
     counted = []
@@ -130,7 +141,12 @@ def _weigh(
                 continue
             kind = (signature(item), item.request.indices)
             if kind not in judged:
-                judged[kind] = feasible(item, ladders(item), allocator.settings, answers)
+                rungs_of = ladders(item)
+                judged[kind] = (
+                    feasible(item, rungs_of, allocator.settings, answers)
+                    if rungs_of
+                    else Refusal(Code.NO_CANDIDATES, why_none(item) or "there is no candidate")
+                )
             answer = judged[kind]
             if isinstance(answer, Refusal):
                 found.refused[item.uid] = _told(item, answer, never=True)
