@@ -22,6 +22,7 @@ NOT_READING = {
     "estimator",
     "explain",  # its commands do, each for its own kind of object
     "get",  # what controllers hold, which no file has
+    "gpu-scaler",
     "scheduler",
     "snapshot",
     "up",
