@@ -1,0 +1,160 @@
+"""A cluster that grew for a campaign is balanced: what is worth it goes, what is not stays.
+
+`grow` makes the bloat while other chapters are played; consolidation is stopped by its switch until
+the chapter begins.
+"""
+
+from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE
+from karpool.consolidation.plan import Plan, RejectedMove
+from karpool.consolidation.record import Phase, Record
+from karpool.fleet.tour.chapter import Chapter, Notes
+from karpool.fleet.tour.manifests import budget, deployment, namespace
+from karpool.fleet.tour.stage import Stage
+from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS
+
+WHERE, POOL, SPACE = "ireland", "services", "services"
+CAMPAIGN, CATALOG, PAYMENTS = 7, 6, 3
+LEAST = 4  # pods of the catalog that its budget wants to run at every moment
+_COSTLY = {"controller.kubernetes.io/pod-deletion-cost": "2147483647"}
+_STOP = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": STOP_NAME, "namespace": STOP_NAMESPACE},
+    "data": {"stop": "true"},
+}
+
+
+async def grow(stage: Stage) -> None:
+    """A node for each pod of the campaign, one for payments; then the campaign is over."""
+    client = stage.members[WHERE]
+    await stage.write(client, namespace(STOP_NAMESPACE), _STOP, namespace(SPACE))
+    await stage.write(
+        client,
+        deployment(SPACE, "campaign", CAMPAIGN, cpu="3", team=SPACE),
+        deployment(SPACE, "payments", PAYMENTS, cpu="1200m", team=SPACE, annotations=_COSTLY),
+        budget(SPACE, "catalog", LEAST),
+    )
+    await stage.until(lambda: _grown(stage), within=300)
+    await client.scale(DEPLOYMENTS, "campaign", 0, namespace=SPACE)
+    await stage.until(lambda: _over(stage), within=120)
+    await stage.write(client, deployment(SPACE, "catalog", CATALOG, cpu="500m", team=SPACE))
+
+
+async def play(stage: Stage, notes: Notes) -> None:
+    client = stage.members[WHERE]
+    await stage.until(lambda: _all_run(stage), within=300)
+    nodes, price = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
+    notes.tell(f"{WHERE}: {nodes} nodes of {POOL} cost ${price:.2f} an hour for {CATALOG + PAYMENTS} pods")
+    at_least = CATALOG
+
+    async def finished() -> bool:
+        nonlocal at_least
+        at_least = min(at_least, await stage.ready(WHERE, SPACE, "catalog"))
+        return await _is_balanced(stage)
+
+    await client.delete(CONFIGMAPS, STOP_NAME, namespace=STOP_NAMESPACE)
+    notes.tell("the stop switch is off; Balanced decides with k = 2: a move needs a score of 0.50")
+    balanced = await stage.until(finished, within=600)
+    now, cost = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
+    await stage.until(lambda: _all_run(stage), within=120)
+    _tell_moves(stage, notes)
+
+    notes.figure(f"nodes of {POOL} in {WHERE}", nodes, now)
+    notes.figure(f"price of {POOL} an hour", f"${price:.3f}", f"${cost:.3f}")
+    done = [each for each in _records(stage) if each.phase is Phase.DONE]
+    said = sum(each.move.savings_per_hour for each in done)
+    came = sum(each.realised or 0.0 for each in done)
+    notes.figure("saving an hour, said and measured", f"${said:.3f}", f"${came:.3f}")
+    notes.figure("pods that were moved", "", sum(each.disturbed for each in done))
+    notes.promise(
+        "nodes that are not worth their price go, and save what was said",
+        balanced and now < nodes and abs(came - said) < 1e-6 and abs(price - cost - said) < 1e-6,
+        f"{nodes - now} of {nodes} nodes gone, ${price - cost:.3f} an hour saved of ${price:.3f}",
+    )
+    running = await _running(stage)
+    notes.promise(
+        "no budget is broken and every pod has a place",
+        at_least >= LEAST and running == CATALOG + PAYMENTS,
+        f"never fewer than {at_least} of {CATALOG} pods of the catalog ran (its budget: {LEAST});"
+        f" {running} of {CATALOG + PAYMENTS} pods run",
+    )
+    refused = _refused(stage)
+    notes.promise(
+        "moves that disturb more than they save are refused, with their score",
+        bool(refused),
+        "; ".join(_words(each) for each in refused[:3]) or "nothing was refused",
+    )
+
+
+# What consolidation decided
+
+
+def _plan(stage: Stage) -> Plan | None:
+    consolidator = stage.controllers.consolidators.get(WHERE)
+    return consolidator.plan if consolidator is not None else None
+
+
+def _records(stage: Stage) -> list[Record]:
+    consolidator = stage.controllers.consolidators.get(WHERE)
+    return list(consolidator.ledger.values()) if consolidator is not None else []
+
+
+def _refused(stage: Stage) -> list[RejectedMove]:
+    """Moves that could be made and were judged not worth it."""
+    plan = _plan(stage)
+    return [
+        each
+        for each in (plan.rejected if plan is not None else ())
+        if not each.move.verdict.approved and each.move.score is not None
+    ]
+
+
+def _words(refused: RejectedMove) -> str:
+    move = refused.move
+    return f"{', '.join(move.names)}: {refused.why[0]}" if refused.why else ", ".join(move.names)
+
+
+def _tell_moves(stage: Stage, notes: Notes) -> None:
+    for record in _records(stage):
+        move = record.move
+        notes.tell(
+            f"{move.kind} {', '.join(move.names)}: saves ${move.savings_per_hour:.3f} an hour, disturbs"
+            f" {move.disturbed} pods, score {move.score or 0:.2f}: {record.phase}"
+        )
+
+
+# What is so
+
+
+async def _running(stage: Stage) -> int:
+    return sum([await stage.ready(WHERE, SPACE, name) for name in ("catalog", "payments")])
+
+
+async def _all_run(stage: Stage) -> bool:
+    return await _running(stage) == CATALOG + PAYMENTS
+
+
+async def _grown(stage: Stage) -> bool:
+    ready = [await stage.ready(WHERE, SPACE, name) for name in ("campaign", "payments")]
+    return ready == [CAMPAIGN, PAYMENTS]
+
+
+async def _over(stage: Stage) -> bool:
+    return not await stage.pods(WHERE, SPACE, "campaign")
+
+
+async def _is_balanced(stage: Stage) -> bool:
+    """Something was moved, nothing is under way, and the last plan, made after that, has no move."""
+    plan, records = _plan(stage), _records(stage)
+    ended = [each.ended or 0.0 for each in records if each.phase.is_over]
+    if plan is None or plan.stopped or not ended or len(ended) < len(records):
+        return False
+    return not plan.moves and plan.made_at > max(ended)
+
+
+CHAPTER = Chapter(
+    "balance",
+    "A bloated cluster, balanced",
+    "Nodes go when the saving is worth the pods it disturbs. Every move has a score, and so has every refusal.",
+    play,
+)

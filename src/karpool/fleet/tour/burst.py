@@ -1,0 +1,101 @@
+"""Many workloads at the same moment, and room for some of them."""
+
+from karpool.fleet.tour.chapter import Chapter, Notes
+from karpool.fleet.tour.manifests import ALL_OR_NOTHING, deployment, namespace, policy
+from karpool.fleet.tour.stage import Stage
+from karpool.kube.resource import DEPLOYMENTS
+from karpool.model.node import Node, allocatable
+from karpool.model.pod import Pod, effective_requests
+
+WHERE = "virginia"
+EACH = 5
+JOBS = tuple(f"job-{number}" for number in range(1, 11))
+
+
+async def play(stage: Stage, notes: Notes) -> None:
+    room = await stage.room(WHERE, cpu="1", memory="1Gi")
+    asked = EACH * len(JOBS)
+    notes.tell(f"{WHERE} has room for {room} replicas; {len(JOBS)} workloads ask for {asked} at once")
+
+    await stage.write(stage.karmada, namespace("burst"), policy("burst", JOBS, [WHERE], ALL_OR_NOTHING))
+    await stage.write(stage.karmada, *(deployment("burst", name, EACH) for name in JOBS))
+    await stage.until(lambda: _all_decided(stage), within=120)
+    placed = await _placed(stage)
+    waiting = [name for name in JOBS if name not in placed]
+    promised = EACH * len(placed)
+    notes.tell(f"{len(placed)} workloads are placed ({promised} replicas), {len(waiting)} wait for room")
+    await stage.until(lambda: _run(stage, placed), within=120)
+    homeless, overfull = await _over_commitment(stage)
+
+    notes.figure(f"replicas asked for, and given to {WHERE}", asked, promised)
+    notes.figure(f"room in {WHERE}", f"{room} replicas", f"{room - promised} replicas")
+    notes.promise(
+        "a burst is given exactly the room there is",
+        promised == room // EACH * EACH and asked > room,
+        f"room for {room}, {asked} asked for in lots of {EACH}, {promised} given",
+    )
+    notes.promise(
+        "no pod of the burst is without a node, and no node has more than it can hold",
+        homeless == 0 and overfull == 0,
+        f"{homeless} pods without a node, {overfull} nodes over-committed",
+    )
+    await _make_room(stage, notes, placed, waiting)
+
+
+async def _make_room(stage: Stage, notes: Notes, placed: list[str], waiting: list[str]) -> None:
+    """One workload goes; one that waits takes its place."""
+    reason = await stage.refusal("burst", waiting[0]) if waiting else ""
+    if not placed or not waiting:
+        notes.promise("who waits is told why, and gets the room that comes", False, "nobody had to wait")
+        return
+    await stage.karmada.delete(DEPLOYMENTS, placed[0], namespace="burst")
+    notes.tell(f"burst/{placed[0]} is deleted; somebody who waits should get its room")
+    began = stage.clock.monotonic()
+    came = await stage.until(lambda: _count_placed(stage, len(placed)), within=240)
+    took = stage.clock.monotonic() - began
+    notes.promise(
+        "who waits is told why, and gets the room that comes",
+        came and bool(reason),
+        f'told "{reason}"; placed {took:.0f} s after room came' if came else f'told "{reason}"; never placed',
+    )
+
+
+async def _placed(stage: Stage) -> list[str]:
+    return [name for name in JOBS if await stage.placed("burst", name)]
+
+
+async def _count_placed(stage: Stage, wanted: int) -> bool:
+    """The one that was deleted is not among them any more."""
+    return len([name for name in await _placed(stage) if await stage.ready(WHERE, "burst", name)]) >= wanted
+
+
+async def _all_decided(stage: Stage) -> bool:
+    for name in JOBS:
+        if not await stage.placed("burst", name) and not await stage.refusal("burst", name):
+            return False
+    return True
+
+
+async def _run(stage: Stage, names: list[str]) -> bool:
+    return all([await stage.ready(WHERE, "burst", name) == EACH for name in names])
+
+
+async def _over_commitment(stage: Stage) -> tuple[int, int]:
+    """Pods without a node, and nodes whose pods ask for more CPU than they have."""
+    pods = [pod for each in ("burst", "shop") for pod in await stage.pods(WHERE, each)]
+    nodes = {node.name: node for node in await stage.nodes(WHERE)}
+    homeless = sum(not pod.spec.node_name for pod in pods)
+    return homeless, sum(_is_overfull(node, pods) for node in nodes.values())
+
+
+def _is_overfull(node: Node, pods: list[Pod]) -> bool:
+    asked = sum(effective_requests(pod).get("cpu", 0) for pod in pods if pod.spec.node_name == node.name)
+    return asked > allocatable(node).get("cpu", 0)
+
+
+CHAPTER = Chapter(
+    "burst",
+    "A burst that does not over-commit",
+    "What was decided and has not landed yet is promised: the next decision does not give it away again.",
+    play,
+)

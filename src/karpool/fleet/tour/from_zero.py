@@ -1,0 +1,66 @@
+"""A cluster without nodes gets replicas, because nodes could be there."""
+
+from karpool.fleet.tour.chapter import Chapter, Notes
+from karpool.fleet.tour.manifests import BY_AVAILABILITY, deployment, namespace, policy
+from karpool.fleet.tour.stage import Stage, each_of
+from karpool.kube.resource import CLUSTERS
+from karpool.model import quantity
+
+REPLICAS = 30
+ZERO, FIXED = "oregon", "virginia"
+
+
+async def play(stage: Stage, notes: Notes) -> None:
+    summary = await _summary_cores(stage)
+    room = await stage.room(ZERO, cpu="1", memory="1Gi")
+    nodes = len(await stage.nodes(ZERO))
+    notes.tell(f"{ZERO} has {nodes} nodes; its estimator sees room for {room} replicas after scale-up")
+
+    await stage.write(
+        stage.karmada,
+        namespace("shop"),
+        policy("shop", ["web"], [FIXED, ZERO], BY_AVAILABILITY),
+        deployment("shop", "web", REPLICAS),
+    )
+    await stage.until(lambda: _decided(stage), within=60)
+    given = await stage.placed("shop", "web")
+    notes.tell(f"{REPLICAS} replicas of shop/web are placed: {each_of(given)}")
+    await stage.until(lambda: _runs(stage), within=240)
+    ready = {name: await stage.ready(name, "shop", "web") for name in (FIXED, ZERO)}
+    now = len(await stage.nodes(ZERO))
+
+    notes.figure(f"nodes in {ZERO}", nodes, now)
+    notes.figure(f"room that schedulers see in {ZERO}", f"{summary} (Karmada's summary)", f"{room} replicas")
+    notes.figure("replicas of shop/web that run", 0, sum(ready.values()))
+    notes.promise(
+        "a cluster with no nodes is given replicas",
+        nodes == 0 and given.get(ZERO, 0) > 0,
+        f"{ZERO} had {nodes} nodes and was given {given.get(ZERO, 0)} of {REPLICAS} replicas",
+    )
+    notes.promise(
+        "every replica runs where it was placed",
+        ready == given and sum(ready.values()) == REPLICAS,
+        f"ready: {each_of(ready)}",
+    )
+
+
+async def _summary_cores(stage: Stage) -> str:
+    found = await stage.karmada.get(CLUSTERS, ZERO)
+    summary = (found.get("status") or {}).get("resourceSummary") or {}
+    return f"{quantity.value((summary.get('allocatable') or {}).get('cpu', '0'))} CPUs"
+
+
+async def _decided(stage: Stage) -> bool:
+    return bool(await stage.placed("shop", "web"))
+
+
+async def _runs(stage: Stage) -> bool:
+    return sum([await stage.ready(name, "shop", "web") for name in (FIXED, ZERO)]) == REPLICAS
+
+
+CHAPTER = Chapter(
+    "from-zero",
+    "Scale from zero",
+    "Replicas are placed by what could run, not only by what runs: a cluster with no nodes takes its share.",
+    play,
+)

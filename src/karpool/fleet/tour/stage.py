@@ -1,0 +1,108 @@
+"""What chapters act on and look at: every cluster, through its API, as anybody with kubectl would."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.fleet.fleet import Fleet
+from karpool.fleet.loading import load_objects
+from karpool.fleet.tour.controllers import Controllers
+from karpool.kube.client import Client
+from karpool.kube.clock import Clock
+from karpool.kube.errors import NotFound
+from karpool.kube.resource import CLUSTERS, DEPLOYMENTS, NODES, PODS, RESOURCEBINDINGS, Selection
+from karpool.model.karmada.cluster import read_cluster
+from karpool.model.karpenter import CAPACITY_TYPE
+from karpool.model.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.pod import Pod
+from karpool.wire.asking import ask_replicas
+from karpool.wire.request import ReplicaRequirements
+
+LOOK_SECONDS = 1.0  # of the fleet, between two looks at the same thing
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    fleet: Fleet
+    karmada: Client
+    members: Mapping[str, Client]
+    controllers: Controllers
+
+    @property
+    def clock(self) -> Clock:
+        return self.fleet.clock
+
+    async def until(self, is_so: Callable[[], Awaitable[bool]], *, within: float) -> bool:
+        """Whether it came true, looked at again and again for so many seconds of the fleet."""
+        deadline = self.clock.monotonic() + within
+        while not await is_so():
+            if self.clock.monotonic() >= deadline:
+                return False
+            await self.clock.sleep(LOOK_SECONDS)
+        return True
+
+    async def write(self, client: Client, *objects: Object) -> None:
+        await load_objects(client, objects)
+
+    # What there is in a member
+
+    async def nodes(self, cluster: str, pool: str = "") -> list[Node]:
+        chosen = Selection(label_selector=f"karpenter.sh/nodepool={pool}") if pool else Selection()
+        return (await self.members[cluster].list(NODES, chosen, into=Node)).items
+
+    async def pods(self, cluster: str, namespace: str, app: str = "") -> list[Pod]:
+        """Those that are meant to stay."""
+        chosen = Selection(namespace=namespace, label_selector=f"app={app}" if app else "")
+        found = (await self.members[cluster].list(PODS, chosen, into=Pod)).items
+        return [pod for pod in found if not pod.is_terminating and not pod.is_terminal]
+
+    async def ready(self, cluster: str, namespace: str, name: str) -> int:
+        """Ready replicas of a Deployment; 0 where there is none."""
+        try:
+            found = await self.members[cluster].get(DEPLOYMENTS, name, namespace=namespace)
+        except NotFound:
+            return 0
+        return int((found.get("status") or {}).get("readyReplicas") or 0)
+
+    async def price_per_hour(self, cluster: str, pool: str = "") -> float:
+        """Of the nodes there are, at the prices of the catalogue."""
+        catalogue = self.fleet.clusters[cluster].catalogue
+        total = 0.0
+        for node in await self.nodes(cluster, pool):
+            offer = (node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+            total += catalogue.price(*offer) or 0.0
+        return total
+
+    # What Karpool says
+
+    async def room(self, cluster: str, *, cpu: str, memory: str) -> int:
+        """How many replicas of this size the estimator would give, asked over gRPC as schedulers do."""
+        member = read_cluster(await self.karmada.get(CLUSTERS, cluster))
+        wanted = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
+        reply = await self.controllers.estimators.ask(member, ask_replicas(wanted))
+        return reply.value or 0
+
+    async def placed(self, namespace: str, name: str) -> dict[str, int]:
+        """What the scheduler gave to each cluster; empty as long as it gave nothing."""
+        targets = (await self._binding(namespace, name)).get("spec", {}).get("clusters") or ()
+        return {each["name"]: int(each.get("replicas") or 0) for each in targets}
+
+    async def refusal(self, namespace: str, name: str) -> str:
+        """Why the scheduler found no place; empty when it did, or has not looked yet."""
+        status = (await self._binding(namespace, name)).get("status") or {}
+        for each in status.get("conditions") or ():
+            if each["type"] == "Scheduled" and each["status"] == "False":
+                return str(each.get("message") or each.get("reason"))
+        return ""
+
+    async def _binding(self, namespace: str, name: str) -> Object:
+        try:
+            return await self.karmada.get(RESOURCEBINDINGS, f"{name}-deployment", namespace=namespace)
+        except NotFound:
+            return {}
+
+
+def each_of(counts: Mapping[str, int]) -> str:
+    """`oregon 5, virginia 3`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nowhere"

@@ -1,0 +1,93 @@
+"""The tour: its chapters in order, each played to its end whatever became of the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from pathlib import Path
+
+import structlog
+
+from karpool.fleet.fleet import Fleet
+from karpool.fleet.fleet_file import FleetFile, read_fleet_file
+from karpool.fleet.tour import balance, burst, from_zero, gpu_fraction, stock_out
+from karpool.fleet.tour.chapter import Chapter, Notes, Outcome
+from karpool.fleet.tour.controllers import Controllers, connect
+from karpool.fleet.tour.stage import Stage
+from karpool.kube.errors import KubeError
+from karpool.model.errors import Invalid
+
+log = structlog.get_logger(__name__)
+
+CHAPTERS: Sequence[Chapter] = (
+    from_zero.CHAPTER,
+    burst.CHAPTER,
+    stock_out.CHAPTER,
+    gpu_fraction.CHAPTER,
+    balance.CHAPTER,
+)
+# Of the fleet, not of the person who waits. A chapter that takes longer has failed.
+CHAPTER_SECONDS = 2400.0
+
+
+@cache
+def tour_fleet() -> FleetFile:
+    return read_fleet_file(Path(__file__).with_name("fleet.yaml"))
+
+
+@asynccontextmanager
+async def staged(fleet: Fleet, kubeconfig: Path) -> AsyncIterator[Stage]:
+    """All controllers at work in a fleet that is served, and clients for the chapters."""
+    assert fleet.karmada is not None, "the fleet of a tour has a Karmada"
+    async with AsyncExitStack() as stack:
+        clients = {
+            name: await stack.enter_async_context(connect(kubeconfig, name, fleet.clock, "karpool-tour"))
+            for name in fleet.api_servers
+        }
+        controllers = await stack.enter_async_context(Controllers(fleet, kubeconfig).running())
+        await controllers.counted()
+        karmada = clients.pop(fleet.karmada.name)
+        yield Stage(fleet, karmada, clients, controllers)
+
+
+async def play(
+    stage: Stage,
+    chapters: Sequence[Chapter] = CHAPTERS,
+    *,
+    begins: Callable[[Chapter], None] = lambda chapter: None,
+    tell: Callable[[str], None] = lambda line: None,
+    ended: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    async with asyncio.TaskGroup() as group:
+        growing = group.create_task(_grow(stage)) if balance.CHAPTER in chapters else None
+        for chapter in chapters:
+            begins(chapter)
+            outcome = await _one(stage, chapter, tell)
+            outcomes.append(outcome)
+            ended(outcome)
+        if growing is not None:
+            growing.cancel()
+    return outcomes
+
+
+async def _one(stage: Stage, chapter: Chapter, tell: Callable[[str], None]) -> Outcome:
+    notes, began, error = Notes(tell), stage.clock.monotonic(), ""
+    try:
+        async with asyncio.timeout(CHAPTER_SECONDS):
+            await chapter.play(stage, notes)
+    except TimeoutError:
+        error = f"did not end within {CHAPTER_SECONDS:.0f} s of the fleet"
+    except (KubeError, Invalid, OSError) as problem:
+        log.warning("chapter failed", chapter=chapter.name, exc_info=problem)
+        error = str(problem) or type(problem).__name__
+    took = stage.clock.monotonic() - began
+    return Outcome(chapter, tuple(notes.promises), tuple(notes.figures), took, error)
+
+
+async def _grow(stage: Stage) -> None:
+    """What goes wrong here shows in the chapter that needs it."""
+    try:
+        await balance.grow(stage)
+    except (KubeError, OSError) as problem:
+        log.warning("ireland did not grow", exc_info=problem)
