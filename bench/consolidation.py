@@ -1,7 +1,7 @@
 """A full plan: every candidate tried with destinations and scored, nothing capped.
 
 One cluster for every size, from one seed: Karpenter pools general (half), batch and
-spot, nodes of m5, c5 and r5 in three zones, pods of 300 workloads (one in five spread over
+spot, nodes of m6i, c6i and r6i in three zones, pods of 300 workloads (one in five spread over
 zones or hosts, or kept apart from its like), Balanced with k = 2, budgets of 10 %, the
 shipped catalogue with every type of the families c, m and r. Once with room (35 to 95 %
 of each node asked for), where most nodes could go and budgets decide; once packed (80 to
@@ -116,7 +116,7 @@ class Cluster:
     def _kind(self, chance: Random, per_node: float) -> str:
         small = (4, 8, 8, 16) if self._use is ROOMY else (4, 4, 4, 8)
         sizes = small if per_node <= 12 else tuple(2 * size for size in small)
-        return f"{chance.choice('mmcr')}5.{SIZES[chance.choice(sizes)]}"
+        return f"{chance.choice('mmcr')}6i.{SIZES[chance.choice(sizes)]}"
 
     def _node(self, name: str, where: str, kind: str, zone: str) -> None:
         each = self.catalogue.types[kind]

@@ -180,11 +180,11 @@ class TestSeveral:
         types = catalogue(instance_type("half", 4000, 16, 0.3), instance_type("whole", 8000, 32, 0.4))
         cluster = Cluster(types)
         cluster.pool()
-        for number in range(80):
-            cluster.node(f"n{number:02}", "half")
-            cluster.pod(f"web-{number}", f"n{number:02}", cpu=3000)
+        for number in range(200):
+            cluster.node(f"n{number:03}", "half")
+            cluster.pod(f"web-{number}", f"n{number:03}", cpu=3000)
         plan = make_plan(cluster.view(), now=NOW)
-        assert plan.savings_per_hour >= 0.9 * 40 * 0.2
+        assert plan.savings_per_hour >= 0.9 * 100 * 0.2
         assert all(len(move.nodes) > 1 for move in plan.moves)
 
 

@@ -77,6 +77,44 @@ def replace(world: World, rows: Sequence[int]) -> Draft | NoWay:
     return Draft(tuple(rows), tuple(placed), new, world.verdict(rows, price))
 
 
+def split(world: World, draft: Draft) -> list[Draft]:
+    """The same as moves that can be made one by one: only nodes whose pods share a new node go together."""
+    coming = [dict(pods) for _, pods in draft.new]
+    homes: dict[int, list[tuple[int, int]]] = {}
+    for shape, row, pods in draft.placed:
+        homes.setdefault(shape, []).append((row, pods))
+    together: list[int] = []
+    parts: dict[int, list[tuple[int, int, int]]] = {}
+    for row in draft.rows:
+        parts[row] = []
+        for shape, pods in world.demand((row,)):
+            left = pods
+            for wanted in coming:
+                taken = min(wanted.get(shape, 0), left)
+                if taken:
+                    wanted[shape] -= taken
+                    left -= taken
+                    if row not in together:
+                        together.append(row)
+            while left:
+                target, room = homes[shape].pop()
+                taken = min(room, left)
+                if room > taken:
+                    homes[shape].append((target, room - taken))
+                parts[row].append((shape, target, taken))
+                left -= taken
+    found = [
+        Draft((row,), tuple(parts[row]), (), world.verdict((row,), None))
+        for row in draft.rows
+        if row not in together
+    ]
+    if together:
+        placed = tuple(each for row in together for each in parts[row])
+        price = sum(fitting.price_per_hour for fitting, _ in draft.new)
+        found.append(Draft(tuple(together), placed, draft.new, world.verdict(together, price)))
+    return found
+
+
 def no_room(world: World, left: Pods) -> NoWay:
     table = world.view.snapshot.shapes
     shape = table[next(iter(left))]

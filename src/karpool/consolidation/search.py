@@ -27,7 +27,7 @@ UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
 GROUP = 6  # nodes that are looked at together
 # Beyond so many candidates moves are not taken back again, and beyond these, one order is as good as four.
 TINY = 24
-SMALL = 64
+SMALL = 150
 SEVERAL_WAYS_MAX = 300
 GROUPS_MAX = 400  # groups looked at in one search
 GROUPS_SMALL = 60
@@ -136,30 +136,36 @@ def _batch_first(world: World, order: list[int], timer: Timer) -> Found:
     low, high, size = 2, len(order), 0
     while low <= high:
         middle = (low + high) // 2
-        if _prefix(world, order[:middle], keep=False) is not None:
+        if _prefix(world, order[:middle], keep=False):
             size, low = middle, middle + 1
         else:
             high = middle - 1
-    batch = _prefix(world, order[:size], keep=True) if size else None
+    batch = _prefix(world, order[:size], keep=True) if size else []
     found = _each_alone(world, [row for row in order if not world.gone[row]], timer)
-    if batch is not None:
-        found.drafts.insert(0, batch)
+    found.drafts[:0] = batch
     return found
 
 
-def _prefix(world: World, rows: list[int], *, keep: bool) -> Draft | None:
+def _prefix(world: World, rows: list[int], *, keep: bool) -> list[Draft]:
+    """The moves that take these nodes, in place if they are kept; none when there are no such moves."""
     mark = world.relocation.mark()
     draft = moves.replace(world, rows) if world.settings.replace else moves.delete(world, rows)
     if isinstance(draft, NoWay):
-        return None
-    if world.objections(draft, UNDERUTILIZED):
-        world.relocation.undo(mark)
-        return None
-    if keep:
-        world.accept(draft)
+        return []
+    parts = moves.split(world, draft)
+    nodes = Counter(world.pool_of[row] for row in rows)
+    if world.permission.refusal(UNDERUTILIZED, nodes) or any(_is_bad(world, part) for part in parts):
+        parts = []
+    if parts and keep:
+        for part in parts:
+            world.accept(part)
     else:
         world.relocation.undo(mark)
-    return draft
+    return parts
+
+
+def _is_bad(world: World, draft: Draft) -> bool:
+    return len(draft.rows) > world.settings.most_sources or bool(world.objections(draft, UNDERUTILIZED))
 
 
 def _orders(world: World, rows: Int64s) -> Iterator[list[int]]:
