@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from operator import sub
 from typing import NamedTuple
 
 from karpool.model.karmada.binding import AggregatedStatus, Binding, BindingKey, Target
@@ -296,6 +297,14 @@ class Ledger:
         if promise is None:
             promise = Promise(binding.key, cluster, binding.template, book.wanted, before)
             promise.shrank = book.shrank_until.get(cluster, now) > now
+            more = tuple(map(sub, after, before))
+            if min(more) >= 0:  # a first promise, as most are: nothing can be freed by it
+                promise.desired = after
+                promise.increments.append(Increment(more, now))
+                book.promises[cluster] = promise
+                self._grown[cluster] += 1
+                self._index.enter(promise, now)
+                return False
         was = promise.replicas
         promise.aim(after, now)
         if any(new < old for new, old in zip(after, before, strict=True)):

@@ -192,6 +192,8 @@ class Promise:
 
     def ends_at(self, lifetime: Lifetime) -> float:
         """When the next increment runs out, as things are."""
+        if len(self.increments) == 1:
+            return self._ends_at(self.increments[0], lifetime)
         return min((self._ends_at(each, lifetime) for each in self.increments), default=0.0)
 
     @property

@@ -26,11 +26,30 @@ class _Sum:
     replicas: int = 0
 
 
+class _Shapes:
+    """Numbers for shapes: a decision charges many clusters with one shape, and hashing shapes takes long."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[PodShape, int] = {}
+        self._last: tuple[ReplicaRequirements | None, int] = (None, self._number(NO_SHAPE))
+
+    def number(self, wanted: ReplicaRequirements | None) -> int:
+        last, number = self._last
+        if wanted is not last:
+            number = self._number(NO_SHAPE if wanted is None else wanted.shape)
+            self._last = (wanted, number)
+        return number
+
+    def _number(self, shape: PodShape) -> int:
+        return self._numbers.setdefault(shape, len(self._numbers))
+
+
 class _Sums:
     """What one cluster's summary is to be charged with, by what the replicas ask for."""
 
-    def __init__(self) -> None:
-        self._sums: dict[PodShape, _Sum] = {}
+    def __init__(self, shapes: _Shapes) -> None:
+        self._shapes = shapes
+        self._sums: dict[int, _Sum] = {}
         self._charges: dict[BindingKey, _Charge] = {}
         self.promised = Promised()
 
@@ -58,14 +77,15 @@ class _Sums:
     ) -> None:
         for each, replicas in zip(wanted, amounts, strict=True):
             if replicas:
-                shape = NO_SHAPE if each is None else each.shape
-                held = self._sums.get(shape)
+                number = self._shapes.number(each)
+                held = self._sums.get(number)
                 if held is None:
-                    held = self._sums[shape] = _Sum(each)
+                    held = self._sums[number] = _Sum(each)
                 held.replicas += sign * replicas
                 if not held.replicas:
-                    del self._sums[shape]
-                self.promised.add(shape.requests, sign * replicas)
+                    del self._sums[number]
+                requests = () if each is None else each.shape.requests
+                self.promised.add(requests, sign * replicas)
 
 
 class PromisesByCluster:
@@ -73,6 +93,7 @@ class PromisesByCluster:
         self._lifetime = lifetime
         self._held: dict[str, dict[BindingKey, Promise]] = {}
         self._sums: dict[str, _Sums] = {}
+        self._shapes = _Shapes()
         # Promises with pods that the summary may not have counted yet.
         self._settling: dict[str, dict[BindingKey, Promise]] = {}
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
@@ -105,7 +126,7 @@ class PromisesByCluster:
         uncounted = promise.uncounted(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
         sums = self._sums.get(promise.cluster)
         if sums is None:
-            sums = self._sums[promise.cluster] = _Sums()
+            sums = self._sums[promise.cluster] = _Sums(self._shapes)
         sums.charge(promise, uncounted)
         if promise.is_settling:
             self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
