@@ -14,7 +14,7 @@ import structlog
 
 from karpool.gpu.record import Record
 from karpool.gpu.world import Commit, Create, Delete, Hold, Plan
-from karpool.kube.errors import Conflict, KubeError
+from karpool.kube.errors import Conflict, KubeError, LeadershipLost
 
 log = structlog.get_logger(__name__)
 
@@ -81,6 +81,8 @@ async def _store(done: Done, record: Record, hands: Hands) -> None:
 async def _attempt(done: Done, name: str, work: Awaitable[None]) -> bool:
     try:
         await work
+    except LeadershipLost:
+        raise  # nothing more may be done
     except KubeError as error:
         done.stale |= isinstance(error, Conflict)
         done.failed.append(f"{name}: {error}")

@@ -25,7 +25,7 @@ from karpool.gpu.seeing import SCHEDULER_NAME, Sight
 from karpool.gpu.telling import PodCounts, say
 from karpool.gpu.world import Explanation, Plan, Settings, World
 from karpool.kube.client import Client
-from karpool.kube.errors import AlreadyExists, KubeError
+from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.events import EventRecorder
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CRDS
@@ -156,6 +156,8 @@ class GpuScaler:
         for item, _ in found.served:
             try:
                 await self._hands.bind(item)
+            except LeadershipLost:
+                raise
             except KubeError as error:
                 log.warning("pod not bound", pod=item.request.key, reason=str(error))
         plan = step(world, self.options.settings)

@@ -68,7 +68,9 @@ def _staged(unit: Unit, pod: Placeholder | None, world: World, settings: Setting
             waited = world.now - unit.since
             # A first refusal may be a moment's: the autoscaler looks again every few seconds.
             return Setback.INFEASIBLE if waited >= settings.resync else unit
-        return _at(unit, State.PENDING, world.now)
+        # Not every backend names a claim or a node; it may only say that something is coming.
+        coming = pod.outlook in (Outlook.COMING, Outlook.THERE)
+        return _at(unit, State.LAUNCHING if coming else State.PENDING, world.now)
     node = world.nodes[unit.node]
     if unit.stage is State.READY:
         return unit
