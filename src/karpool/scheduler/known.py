@@ -48,6 +48,10 @@ class KnownBindings:
     def get(self, key: BindingKey) -> Known | None:
         return self._held.get(key)
 
+    def of_version(self, key: BindingKey, version: str) -> Binding | None:
+        known = self._held.get(key)
+        return known.binding if known is not None and known.version == version else None
+
     def all(self) -> Iterator[Known]:
         return iter(list(self._held.values()))
 

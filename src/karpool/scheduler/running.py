@@ -93,7 +93,7 @@ class Scheduler:
             use.name,
             self.view,
             Decider(self.view, self._asks, use.settings, observe=self.metrics.step),
-            Writer(client, check=check, count=self.metrics.wrote),
+            Writer(client, check=check, count=self.metrics.wrote, known=self.view.bindings.of_version),
             announcer=Announcer(self._recorder),
             metrics=self.metrics,
             show=show,

@@ -14,7 +14,7 @@ import structlog
 
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.decoding import Object
+from karpool.kube.decoding import Object, identity_of
 from karpool.kube.errors import (
     Conflict,
     Denied,
@@ -59,7 +59,8 @@ def resource_of(key: BindingKey) -> Resource:
 
 
 class Writer:
-    """`check` raises LeadershipLost when we may no longer write."""
+    """`check` raises LeadershipLost when we may no longer write. `known` gives a version that the watch
+    delivered before the answer came, so that it is not read twice."""
 
     def __init__(
         self,
@@ -67,11 +68,13 @@ class Writer:
         *,
         check: Callable[[], None] = lambda: None,
         count: Callable[[str, str], None] = lambda what, result: None,
+        known: Callable[[BindingKey, str], Binding | None] = lambda key, version: None,
     ) -> None:
         self._client = client
         self._clock = client.clock
         self._check = check
         self._count = count
+        self._known = known
 
     async def result(self, binding: Binding, patch: Object | None) -> Written:
         """Apply a result patch; with WRITTEN comes the binding as it is now."""
@@ -141,6 +144,9 @@ class Writer:
             certain = isinstance(error, Rejected) or (isinstance(error, Unreachable) and not error.sent)
             return Written(Fate.FAILED if certain else Fate.UNKNOWN, message=str(error))
         self._count(what, "written")
+        version = identity_of(answer).version
+        if (known := self._known(key, version)) is not None:
+            return Written(Fate.WRITTEN, known)
         try:
             return Written(Fate.WRITTEN, read_binding(answer))
         except Invalid as error:  # also when it was to be told just that
