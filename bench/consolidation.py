@@ -238,7 +238,7 @@ def plan_5000() -> dict[str, Any]:
 
 
 def plan_10000() -> dict[str, Any]:
-    return _planned(10_000, 230_000, 40.0, 3)
+    return _planned(10_000, 300_000, 40.0, 3)
 
 
 def plan_1000_packed() -> dict[str, Any]:
