@@ -12,10 +12,17 @@ from karpool.consolidation.marks import MOVE_MARK
 from karpool.consolidation.record import Phase
 from karpool.fleet.cloud import CloudSettings
 from karpool.fleet.delays import constant
-from karpool.kube.resource import CONFIGMAPS, NODEPOOLS, NODES
+from karpool.kube.resource import CONFIGMAPS, NODECLAIMS, NODEPOOLS, NODES
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
+from tests.fleet.karpenter.acting import BOOTS
 
 CONSOLIDATOR = "consolidator"
+BRISK = replace(
+    QUICK,
+    execution=ExecutionSettings(quiet_seconds=4.0, refusal_seconds=12.0, settle_seconds=2.0),
+    plan_seconds=5.0,
+)
+FAST_BOOTS = replace(BOOTS, register=constant(3), ready=constant(2))
 Story = Callable[[Play], Awaitable[None]]
 
 
@@ -66,7 +73,7 @@ def test_a_crash_at_any_write_changes_nothing(story: Story, least: int, end: Pha
         return p.stage.crashes
 
     for number in count(1):
-        if play(lambda p, n=number: crashing(p, n)) == 0:
+        if play(lambda p, n=number: crashing(p, n), BRISK, boots=FAST_BOOTS) == 0:
             break
     assert number > least
 
@@ -128,14 +135,26 @@ def test_a_pod_that_comes_meanwhile_ends_the_move() -> None:
     play(story)
 
 
+def test_a_pod_that_no_watch_told_of_is_seen_before_anything_is_deleted() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(Phase.ASKING)
+        p.stage.cluster.faults.lose_events(CONSOLIDATOR, path="/pods")
+        await p.scale("web", 2)
+        record = await p.reached(Phase.ROLLED_BACK)
+        assert record.reason == "new_pod"
+        assert p.budgets.deletions == 0 and await p.leaks() == []
+
+    play(story)
+
+
 def test_a_node_that_goes_by_itself_ends_the_move() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
         await p.reached(Phase.ASKING)
         (claim,) = [each for each in await p.stage.claims() if each.is_registered]
-        from karpool.kube.resource import NODECLAIMS
-
         await p.stage.admin.delete(NODECLAIMS, claim.name)
         record = await p.reached(Phase.ROLLED_BACK)
         assert record.reason in ("deleting", "gone")

@@ -209,7 +209,7 @@ def _deleting(record: Record, world: World, now: float) -> Next:
     going = [source for source in record.move.nodes if source.name not in record.kept]
     left = [source for source in going if _is_left(source, world)]
     if left:
-        why = world.stop or next(iter(world.objections or ()), None)
+        why = world.stop or _lost(record, world) or next(iter(world.objections or ()), None)
         if why is None:
             return Wait() if world.objections is None else Act(tuple(Delete(source) for source in left))
         if len(left) == len(record.move.nodes):
