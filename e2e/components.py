@@ -65,7 +65,12 @@ class Estimator:
 
 
 def estimator(
-    go: Built | None, member: ApiServer, pki: EstimatorPki, log: Path, flags: Sequence[str] = ()
+    go: Built | None,
+    member: ApiServer,
+    pki: EstimatorPki,
+    log: Path,
+    flags: Sequence[str] = (),
+    user: str = "admin",
 ) -> Estimator:
     """The estimator of a member: Karmada's when its programs are given, else Karpool's."""
     port, health = free_port(), free_port()
@@ -74,7 +79,7 @@ def estimator(
         f"estimator of {member.name}",
         [
             *command,
-            f"--kubeconfig={member.kubeconfig()}",
+            f"--kubeconfig={member.kubeconfig(user)}",
             f"--cluster-name={member.name}",
             f"--server-port={port}",
             *pki.server_flags(),
@@ -84,7 +89,8 @@ def estimator(
         ],
         log,
     )
-    program.wait_until(answers(f"http://127.0.0.1:{health}/healthz"))
+    ready = "healthz" if go else "readyz"  # the Go binary cannot tell
+    program.wait_until(answers(f"http://127.0.0.1:{health}/{ready}"))
     return Estimator(program, port)
 
 
@@ -114,6 +120,33 @@ def scheduler(
         ],
         log,
         env,
+    )
+    program.wait_until(answers(f"http://127.0.0.1:{health}/{'healthz' if go else 'readyz'}"))
+    return program
+
+
+def descheduler(
+    go: Built | None,
+    server: ApiServer,
+    pki: EstimatorPki,
+    log: Path,
+    flags: Sequence[str] = (),
+    user: str = "admin",
+) -> Program:
+    health = free_port()
+    command: list[str | Path] = [go.program("descheduler")] if go else karpool_command("descheduler")
+    program = Program(
+        "karmada-descheduler" if go else "karpool descheduler",
+        [
+            *command,
+            f"--kubeconfig={server.kubeconfig(user)}",
+            "--leader-elect=false",
+            "--metrics-bind-address=0",
+            f"--health-probe-bind-address=127.0.0.1:{health}",
+            *pki.client_flags(),
+            *flags,
+        ],
+        log,
     )
     program.wait_until(answers(f"http://127.0.0.1:{health}/healthz"))
     return program

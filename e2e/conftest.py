@@ -1,6 +1,7 @@
 """One real fleet for the whole run: etcd, Karmada, and two members that are real clusters."""
 
 import contextlib
+import os
 import shutil
 import tempfile
 import uuid
@@ -11,18 +12,11 @@ import pytest
 
 from e2e import peers as peers_module
 from e2e.components import EstimatorPki, estimator_pki
-from e2e.control_plane import etcd
-from e2e.karmada import Karmada, karmada
-from e2e.member import Member, instance_type, member
+from e2e.fleet import Fleet, fleet, standing
+from e2e.karmada import Karmada
+from e2e.member import Member
 from e2e.peers import Built, NoPeers
-from e2e.workloads import node
-
-SOLD = (
-    instance_type("small", 2, "8Gi", 0.10, capacity_types={"on-demand": 1.0, "spot": 0.4}),
-    instance_type("medium", 4, "16Gi", 0.20, capacity_types={"on-demand": 1.0, "spot": 0.4}),
-    instance_type("big", 16, "64Gi", 0.80, capacity_types={"on-demand": 1.0, "spot": 0.4}),
-    instance_type("gpu", 8, "32Gi", 3.00, extra={"nvidia.com/gpu": "4"}),
-)
+from e2e.scene import Scene, clear
 
 
 @pytest.fixture(scope="session")
@@ -35,41 +29,36 @@ def peers() -> dict[str, Built]:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
-    """Where programs keep data and logs; kept when something failed."""
+    """Where programs keep data and logs; the logs stay."""
     path = Path(tempfile.mkdtemp(prefix="karpool-e2e-"))
     yield path
     shutil.rmtree(path / "etcd", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def etcd_url(peers: dict[str, Built], place: Path) -> Iterator[str]:
-    with etcd(peers["etcd"], place) as url:
-        yield url
+def whole(peers: dict[str, Built], place: Path) -> Iterator[Fleet]:
+    if stands := os.environ.get("KARPOOL_E2E_FLEET"):
+        yield standing(peers, Path(stands))
+        return
+    with fleet(peers, place) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def elastic(peers: dict[str, Built], place: Path, etcd_url: str) -> Iterator[Member]:
+def elastic(whole: Fleet) -> Member:
     """A member with real Karpenter and no node."""
-    with member(peers, place, etcd_url, "elastic", instance_types=SOLD) as running:
-        yield running
+    return whole.elastic
 
 
 @pytest.fixture(scope="session")
-def static(peers: dict[str, Built], place: Path, etcd_url: str) -> Iterator[Member]:
+def static(whole: Fleet) -> Member:
     """A member with three machines that stay."""
-    with member(peers, place, etcd_url, "static") as running:
-        running.kubectl.apply(*(node(f"static-{i}", "4") for i in range(3)))
-        yield running
+    return whole.static
 
 
 @pytest.fixture(scope="session")
-def control(
-    peers: dict[str, Built], place: Path, etcd_url: str, elastic: Member, static: Member
-) -> Iterator[Karmada]:
-    with karmada(peers, place, etcd_url) as running:
-        for one in (elastic, static):
-            running.join(one)
-        yield running
+def control(whole: Fleet) -> Karmada:
+    return whole.control
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +86,22 @@ def namespace(control: Karmada, elastic: Member, static: Member) -> Iterator[Cal
 
     yield make
     for name in made:
-        control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", name, "--timeout=30s")
+        clear(control, (elastic, static), name)
         control.kubectl("delete", "namespace", name, "--wait=false")
         for one in (elastic, static):
             one.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def scene(
+    request: pytest.FixtureRequest,
+    whole: Fleet,
+    peers: dict[str, Built],
+    pki: EstimatorPki,
+    place: Path,
+    running: contextlib.ExitStack,
+    namespace: Callable[[], str],
+) -> Scene:
+    logs = place / request.node.name.replace("/", "-")[:80]
+    members = {"elastic": whole.elastic, "static": whole.static}
+    return Scene(whole.control, members, peers, pki, logs, running, namespace)

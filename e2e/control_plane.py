@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 from cryptography.hazmat.primitives import serialization
@@ -22,6 +23,16 @@ from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
 
 ADMINS = "system:masters"
+TESTED = "e2e"  # the group of users that are watched
+_AUDIT = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [e2e]
+- level: None
+"""
 
 
 @dataclass
@@ -32,9 +43,9 @@ class ApiServer:
     url: str
     folder: Path
     ca: Path
-    authority: Authority
     tokens: dict[str, str]
-    program: Program
+    authority: Authority | None = None  # of one that was started here
+    program: Program | None = None
     others: list[Program] = field(default_factory=list)
 
     def kubeconfig(self, user: str = "admin") -> Path:
@@ -43,6 +54,11 @@ class ApiServer:
         path.write_text(yaml.safe_dump(self._kubeconfig(user)))
         path.chmod(0o600)
         return path
+
+    def audit(self) -> list[dict[str, Any]]:
+        """What users without admin rights asked for so far."""
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     def _kubeconfig(self, user: str) -> dict[str, object]:
         return {
@@ -119,8 +135,9 @@ def api_server(
         _private(home / file, content)
     tokens = {user: secrets.token_hex(16) for user in ("admin", "controllers", "scheduler", *users)}
     groups = {"admin": ADMINS, "controllers": ADMINS, "scheduler": ADMINS}
-    rows = (f'{token},{user},{user},"{groups.get(user, "e2e")}"\n' for user, token in tokens.items())
+    rows = (f'{token},{user},{user},"{groups.get(user, TESTED)}"\n' for user, token in tokens.items())
     _private(home / "tokens.csv", "".join(rows).encode())
+    (home / "audit.yaml").write_text(_AUDIT)
     port = free_port()
     url = f"https://127.0.0.1:{port}"
     program = Program(
@@ -146,11 +163,13 @@ def api_server(
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--proxy-client-cert-file={home / 'front.crt'}",
             f"--proxy-client-key-file={home / 'front.key'}",
+            f"--audit-policy-file={home / 'audit.yaml'}",
+            f"--audit-log-path={home / 'audit.log'}",
             *flags,
         ],
         home / "kube-apiserver.log",
     )
-    server = ApiServer(name, url, home, ca, authority, tokens, program)
+    server = ApiServer(name, url, home, ca, tokens, authority, program)
     try:
         program.wait_until(answers(f"{url}/readyz", ca, tokens["admin"]), 90)
         if controllers is not None:

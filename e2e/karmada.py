@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.control_plane import ApiServer, api_server, crds_of
-from e2e.kubectl import Kubectl, wait_for
+from e2e.kubectl import Kubectl, condition, wait_for
 from e2e.member import Member
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
@@ -30,7 +30,7 @@ _BUILT_IN = ("namespace", "garbagecollector", "ttl-after-finished", "clusterrole
 class Karmada:
     server: ApiServer
     kubectl: Kubectl
-    controllers: Program
+    controllers: Program | None = None
 
     def join(self, member: Member, **spec: Any) -> None:
         """Make a member known, and wait until its status was collected."""
@@ -75,6 +75,16 @@ class Karmada:
             }
         )
 
+    def placements(self, namespace: str) -> dict[str, dict[str, int]]:
+        """By binding: the clusters it was given and how many replicas each."""
+        return {
+            binding["metadata"]["name"]: {
+                target["name"]: target.get("replicas", 0) for target in binding["spec"].get("clusters") or ()
+            }
+            for binding in self.kubectl.items("resourcebindings", "-n", namespace)
+            if condition(binding, "Scheduled").get("status") == "True"
+        }
+
     def _is_ready(self, name: str) -> bool:
         status = self.kubectl.get("cluster", name).get("status", {})
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
@@ -104,6 +114,7 @@ def karmada(
 
 
 def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str) -> Program:
+    assert server.authority is not None
     host = f"{_AGGREGATED}.{SYSTEM}.svc"
     pair = server.authority.issue(_AGGREGATED, hosts=(host, "localhost", "127.0.0.1"))
     certificate, key = server.folder / "aggregated.crt", server.folder / "aggregated.key"

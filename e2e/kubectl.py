@@ -50,6 +50,12 @@ class Kubectl:
         return found
 
 
+def condition(obj: Object, kind: str) -> Object:
+    """The condition of that type, or an empty one."""
+    found = obj.get("status", {}).get("conditions") or ()
+    return next((each for each in found if each["type"] == kind), {})
+
+
 def wait_for(what: str, look: Callable[[], T], deadline: float = 60.0, every: float = 0.2) -> T:
     """The first true value of `look`; raises when there is none before the deadline."""
     end = time.monotonic() + deadline

@@ -1,8 +1,7 @@
 """A real member cluster: control plane, kwok in the place of kubelets, and real Karpenter.
 
 Karpenter runs with its kwok provider: every decision is Karpenter's own, only the machines are
-Node objects that kwok keeps alive. What it may buy is written by the test (`instance_type`),
-so that prices, stock and devices are known.
+Node objects that kwok keeps alive. What it may buy is in `market.py`.
 """
 
 import contextlib
@@ -14,10 +13,9 @@ from typing import Any
 
 from e2e.control_plane import ApiServer, api_server, crds_of
 from e2e.kubectl import Kubectl
+from e2e.market import GENERAL, ZONES
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
-
-ZONES = ("zone-a", "zone-b")
 
 
 @dataclass
@@ -25,46 +23,6 @@ class Member:
     server: ApiServer
     kubectl: Kubectl
     karpenter: Program | None = None
-
-
-def instance_type(
-    name: str,
-    cpu: int,
-    memory: str,
-    price: float,
-    *,
-    zones: Sequence[str] = ZONES,
-    capacity_types: Mapping[str, float] | None = None,
-    available: bool = True,
-    extra: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """One entry of the file the kwok provider reads; `capacity_types` are shares of the price."""
-    offerings = [
-        {
-            "Price": price * share,
-            "Available": available,
-            "Requirements": [
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [kind]},
-                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
-            ],
-        }
-        for zone in zones
-        for kind, share in (capacity_types or {"on-demand": 1.0}).items()
-    ]
-    resources = {
-        "cpu": str(cpu),
-        "memory": memory,
-        "pods": "110",
-        "ephemeral-storage": "20Gi",
-        **(extra or {}),
-    }
-    return {
-        "name": name,
-        "architecture": "amd64",
-        "operatingSystems": ["linux"],
-        "resources": resources,
-        "offerings": offerings,
-    }
 
 
 @contextlib.contextmanager
@@ -141,13 +99,15 @@ def karpenter(
     return program
 
 
-def node_pool(name: str = "general", **spec: Any) -> dict[str, Any]:
-    """A NodePool over everything the provider sells, with Karpenter's own consolidation off."""
+def node_pool(name: str = "general", types: Sequence[str] = GENERAL, **spec: Any) -> dict[str, Any]:
+    """A NodePool over some of what the provider sells, with Karpenter's own consolidation off."""
     template = {
         "spec": {
             "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
             "requirements": [
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"]}
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": list(ZONES)},
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(types)},
             ],
             "expireAfter": "Never",
         }

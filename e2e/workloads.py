@@ -23,6 +23,8 @@ def deployment(name: str, namespace: str, replicas: int, cpu: str = "500m", **po
     }
 
 
+# Workloads are placed, and nothing of them reaches a member.
+HELD_BACK = {"suspension": {"dispatching": True}}
 DYNAMIC = {
     "replicaSchedulingType": "Divided",
     "replicaDivisionPreference": "Weighted",
@@ -37,6 +39,7 @@ def policy(
     clusters: Sequence[str],
     scheduling: dict[str, Any] | None = None,
     scheduler: str = "default-scheduler",
+    **spec: Any,
 ) -> dict[str, Any]:
     """A policy for the Deployments of a namespace; the id is what Karmada's webhook would write."""
     return {
@@ -54,6 +57,7 @@ def policy(
                 "clusterAffinity": {"clusterNames": list(clusters)},
                 **({"replicaScheduling": scheduling} if scheduling else {}),
             },
+            **spec,
         },
     }
 

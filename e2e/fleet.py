@@ -1,0 +1,108 @@
+"""The real fleet of the scenarios: etcd, Karmada, a member with Karpenter, a member with fixed machines.
+
+It takes a while to start, so it may also be left standing between runs:
+
+    python -m e2e.fleet FOLDER &            # until it is interrupted
+    KARPOOL_E2E_FLEET=FOLDER pytest e2e     # uses it instead of starting one
+"""
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.control_plane import ApiServer, etcd
+from e2e.karmada import Karmada, karmada
+from e2e.kubectl import Kubectl
+from e2e.market import SOLD
+from e2e.member import Member, member
+from e2e.peers import Built, build_all
+from e2e.workloads import node
+
+# A token each and no rights: what they may do is what a scenario binds to them.
+COMPONENTS = (
+    "estimator",
+    "scheduler-ours",
+    "descheduler-ours",
+    "gpu-scaler",
+    "consolidator",
+    "planner",
+    "plain",
+)
+_STATE = "fleet.json"
+
+
+@dataclass
+class Fleet:
+    elastic: Member
+    static: Member
+    control: Karmada
+    etcd_url: str
+
+
+@contextlib.contextmanager
+def fleet(peers: Mapping[str, Built], place: Path) -> Iterator[Fleet]:
+    """Started and ended here."""
+    with (
+        etcd(peers["etcd"], place) as url,
+        member(peers, place, url, "elastic", COMPONENTS, instance_types=SOLD) as elastic,
+        member(peers, place, url, "static", COMPONENTS) as static,
+        karmada(peers, place, url, COMPONENTS) as control,
+    ):
+        static.kubectl.apply(*(node(f"static-{i}", "4") for i in range(3)))
+        for one in (elastic, static):
+            control.join(one)
+        yield Fleet(elastic, static, control, url)
+
+
+def standing(peers: Mapping[str, Built], place: Path) -> Fleet:
+    """One that runs already."""
+    state = json.loads((place / _STATE).read_text())
+    kubectl = peers["kubernetes"].program("kubectl")
+
+    def server(name: str) -> ApiServer:
+        said = state["servers"][name]
+        home = Path(said["folder"])
+        return ApiServer(name, said["url"], home, home / "ca.crt", said["tokens"])
+
+    servers = {name: server(name) for name in ("elastic", "static", "karmada")}
+    clients = {name: Kubectl(kubectl, one.kubeconfig()) for name, one in servers.items()}
+    return Fleet(
+        Member(servers["elastic"], clients["elastic"]),
+        Member(servers["static"], clients["static"]),
+        Karmada(servers["karmada"], clients["karmada"]),
+        state["etcd"],
+    )
+
+
+def _described(running: Fleet) -> dict[str, Any]:
+    servers = (running.elastic.server, running.static.server, running.control.server)
+    return {
+        "etcd": running.etcd_url,
+        "servers": {
+            one.name: {"url": one.url, "folder": str(one.folder), "tokens": one.tokens} for one in servers
+        },
+    }
+
+
+def main(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with fleet(build_all(), place) as running:
+        state = place / _STATE
+        state.write_text(json.dumps(_described(running)))
+        state.chmod(0o600)
+        print("standing", flush=True)
+        stop.wait()
+        state.unlink()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

@@ -1,0 +1,132 @@
+"""What a scenario starts on the fleet: schedulers, deschedulers and estimators, of either make."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from e2e.components import EstimatorPki, descheduler, estimator, karpool_command, scheduler
+from e2e.karmada import Karmada
+from e2e.kubectl import Object, wait_for
+from e2e.member import Member
+from e2e.peers import Built
+from e2e.processes import Program, answers, free_port
+from e2e.workloads import deployment, policy
+
+Make = Literal["go", "karpool"]
+OVERCOMMIT = "--feature-gates=SchedulingOvercommitProtection=true"
+
+
+@dataclass
+class Scene:
+    """Ends what it started when `running` closes; logs go to a folder of its own."""
+
+    control: Karmada
+    members: dict[str, Member]
+    peers: dict[str, Built]
+    pki: EstimatorPki
+    logs: Path
+    running: contextlib.ExitStack
+    namespace: Callable[[], str]
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def estimators(
+        self, make: Make, names: Sequence[str], flags: Sequence[str] = (), user: str = "admin"
+    ) -> dict[str, Program]:
+        """One per named member, known to the schedulers."""
+        started = {}
+        for name in names:
+            one = estimator(
+                self._go(make),
+                self.members[name].server,
+                self.pki,
+                self._log(f"estimator-{name}"),
+                flags,
+                user,
+            )
+            self.running.callback(one.program.stop)
+            self.control.estimator_at(name, one.port)
+            started[name] = one.program
+        return started
+
+    def scheduler(
+        self, make: Make, flags: Sequence[str] = (), user: str = "admin", *, asking: bool = True
+    ) -> Program:
+        started = scheduler(
+            self._go(make),
+            self.control.server,
+            self.pki if asking else None,
+            self._log("scheduler"),
+            flags,
+            user=user,
+        )
+        self.running.callback(started.stop)
+        return started
+
+    def descheduler(self, make: Make, flags: Sequence[str] = (), user: str = "admin") -> Program:
+        started = descheduler(
+            self._go(make), self.control.server, self.pki, self._log("descheduler"), flags, user
+        )
+        self.running.callback(started.stop)
+        return started
+
+    def karpool(self, command: str, server_of: Member, *flags: str, user: str = "admin") -> Program:
+        """Another long-running command of ours, next to a member."""
+        health = free_port()
+        program = Program(
+            f"karpool {command}",
+            karpool_command(
+                command,
+                f"--kubeconfig={server_of.server.kubeconfig(user)}",
+                "--metrics-bind-address=0",
+                f"--health-probe-bind-address=127.0.0.1:{health}",
+                *flags,
+            ),
+            self._log(command),
+        )
+        self.running.callback(program.stop)
+        program.wait_until(answers(f"http://127.0.0.1:{health}/readyz"))
+        return program
+
+    def place(
+        self,
+        namespace: str,
+        workloads: Sequence[Object],
+        clusters: Sequence[str],
+        scheduling: Object,
+        scheduler_name: str,
+    ) -> dict[str, dict[str, int]]:
+        """Workloads sent one after the other, each when the one before was placed."""
+        self.control.kubectl.apply(policy("all", namespace, clusters, scheduling, scheduler_name))
+        for number, workload in enumerate(workloads, 1):
+            self.control.kubectl.apply(workload)
+            wait_for(
+                f"{workload['metadata']['name']} placed",
+                lambda wanted=number: len(self.control.placements(namespace)) == wanted,  # type: ignore[misc]
+            )
+        return self.control.placements(namespace)
+
+    def take_away(self, namespace: str) -> None:
+        clear(self.control, self.members.values(), namespace)
+
+    def _go(self, make: Make) -> Built | None:
+        return self.peers["karmada"] if make == "go" else None
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{next(self._numbers)}-{name}.log"
+
+
+def clear(control: Karmada, members: Iterable[Member], namespace: str) -> None:
+    """Take away what a namespace holds, everywhere, and wait until no pod of it is left."""
+    control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=30s")
+    for one in members:
+        wait_for(
+            f"no pod of {namespace} in {one.server.name}",
+            lambda kubectl=one.kubectl: not kubectl.items("pods", "-n", namespace),  # type: ignore[misc]
+        )
+
+
+def series(namespace: str, sizes: Sequence[int], cpu: str = "300m") -> list[Object]:
+    return [deployment(f"w{number}", namespace, size, cpu) for number, size in enumerate(sizes)]
