@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,8 @@ def workload(number: int, replicas: int, cpu: str, strategy: str) -> Object:
 
 
 @contextmanager
-def process(*arguments: str, pattern: str) -> Iterator[int]:
-    """Run a command of ours until it says a line; its process id is given along."""
+def process(*arguments: str, pattern: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command of ours until it says a line."""
     command = [sys.executable, "-m", "karpool.cli.main", *arguments]
     with subprocess.Popen(command, text=True, stderr=subprocess.PIPE) as child:
         try:
@@ -118,7 +118,7 @@ def process(*arguments: str, pattern: str) -> Iterator[int]:
                     break
             else:
                 raise RuntimeError(f"{arguments} ended early")
-            yield child.pid
+            yield child
         finally:
             child.send_signal(signal.SIGTERM)
             assert child.stderr is not None
@@ -135,11 +135,11 @@ def control_plane() -> Iterator[Path]:
 
 
 @contextmanager
-def scheduler(path: Path) -> Iterator[int]:
+def scheduler(path: Path) -> Iterator[subprocess.Popen[str]]:
     flags = [f"--kubeconfig={path}", "--kube-api-qps=0", "--metrics-bind-address=0"]
-    flags += ["--health-probe-bind-address=0"]
-    with process("scheduler", *flags, pattern="scheduling for") as pid:
-        yield pid
+    flags += ["--health-probe-bind-address=0", "--leader-elect=false"]
+    with process("scheduler", *flags, pattern="scheduling for") as child:
+        yield child
 
 
 @asynccontextmanager
@@ -200,12 +200,15 @@ async def run_through(
         await prepare(client, members)
         watching = Watching(client, len(bindings))
         task = asyncio.create_task(watching.run())
-        with scheduler(path):
-            await asyncio.sleep(2)  # until it leads and has seen the clusters; not part of what is timed
+        with scheduler(path) as child:
+            await asyncio.sleep(2)  # until it has seen the clusters; not part of what is timed
             start = time.perf_counter()
             await create(client, bindings)
-            async with asyncio.timeout(300):
-                await watching.done.wait()
+            while not watching.done.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(watching.done.wait(), 5)
+                if child.poll() is not None or time.perf_counter() - start > 300:
+                    raise RuntimeError(f"{len(watching.outcomes)} of {len(bindings)} were looked at")
             took = time.perf_counter() - start
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
