@@ -1,5 +1,6 @@
 """Fleets to look at: a small one with something of everything, and one that is large."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -13,7 +14,7 @@ from karpool.gpu.demand import DemandKey
 from karpool.gpu.record import Record, State, Unit
 from karpool.gpu.scale_up_object import definition, to_object, to_status
 from karpool.kube.clock import Clock, RealClock, rfc3339
-from karpool.model.karmada.words import RESOURCE_BINDING
+from karpool.model.karmada.words import APPLIED_PLACEMENT, RESOURCE_BINDING
 from karpool.provisioning.ask import Candidate
 from karpool.provisioning.attempts import Setback, Tried
 from karpool.scheduler.promise_record import PROMISES, Recorded, write
@@ -117,7 +118,10 @@ def placed(
         cluster: Recorded((((amount,), 60.0 + 40.0 * index),))
         for index, (cluster, amount) in enumerate(on_their_way.items())
     }
-    found["metadata"]["annotations"] = {PROMISES: write(recorded, desired, now)}
+    found["metadata"]["annotations"] = {
+        PROMISES: write(recorded, desired, now),
+        APPLIED_PLACEMENT: json.dumps(found["spec"]["placement"]),
+    }
     found["status"] = {
         "schedulerObservedGeneration": 1,
         "lastScheduledTime": rfc3339(now - 90),
@@ -164,6 +168,13 @@ A10 = Candidate(pools=("general",), instance_types=("g5.xlarge",))
 
 def scale_ups(now: float) -> Iterator[Object]:
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karpool-smart-pods"}}
+    node, claim = cluster_objects.node("gpu-l4", "m5.xlarge")
+    claim["metadata"]["creationTimestamp"] = rfc3339(now - 555)
+    reached = zip(claim["status"]["conditions"], (520, 455, 410, 300, 300), strict=True)
+    for condition, seconds in reached:
+        condition["lastTransitionTime"] = rfc3339(now - seconds)
+    yield node
+    yield claim
     common = {"gpus": 1, "cpu_milli": 4000, "memory_bytes": 2**34}
     waiting = Unit(
         0, **common, candidate=L4.key, stage=State.LAUNCHING, since=now - 30, started=now - 70, about=str(L4)
@@ -185,8 +196,8 @@ def scale_ups(now: float) -> Iterator[Object]:
         stage=State.COMPLETED,
         since=now - 400,
         started=now - 560,
-        claim="claim-ip-10-0-0-0",
-        node="ip-10-0-0-0",
+        claim="claim-gpu-l4",
+        node="gpu-l4",
         about=str(L4),
         devices=1,
     )

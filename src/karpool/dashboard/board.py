@@ -8,20 +8,23 @@ Pure.
 import math
 from collections.abc import Mapping, Sequence
 
-from karpool.consolidation.plan import Move, Plan, PoolState
+from karpool.consolidation.plan import Move, MovedPod, Plan, PoolState
 from karpool.consolidation.policy import Policy
 from karpool.consolidation.scoring import PoolVerdict, Score
 from karpool.dashboard.move_words import NAMES_MAX, new_node, reasons, scores
-from karpool.dashboard.views import Board, HeldRow, MovePoint, PoolBoard
+from karpool.dashboard.views import Board, Fate, HeldRow, MoveDetail, MovePoint, PoolBoard
 
 POINTS_MAX = 1000
+FATES_MAX = 500
 HELD_MAX = 500
 
 
 def board(cluster: str, plan: Plan) -> Board:
     pools = {each.name: each for each in plan.pools}
-    points = [_point(move, pools, approved=True) for move in plan.moves]
-    points += [_point(each.move, pools, approved=False, why=reasons(each.why)) for each in plan.rejected]
+    # Many approved moves must not push the refused ones, whose reasons people look for, off the board.
+    refused = plan.rejected[: max(POINTS_MAX // 2, POINTS_MAX - len(plan.moves))]
+    points = [_point(move, pools, approved=True) for move in plan.moves[: POINTS_MAX - len(refused)]]
+    points += [_point(each.move, pools, approved=False, why=reasons(each.why)) for each in refused]
     held = [
         HeldRow(node=each.node, pool=each.pool, price_per_hour=each.price_per_hour, why=reasons(each.why))
         for each in plan.held[:HELD_MAX]
@@ -29,8 +32,10 @@ def board(cluster: str, plan: Plan) -> Board:
     return Board(
         cluster=cluster,
         made_at=plan.made_at,
-        points=points[:POINTS_MAX],
-        points_left_out=max(0, len(points) - POINTS_MAX),
+        points=points,
+        points_left_out=len(plan.moves) + len(plan.rejected) - len(points),
+        approved=len(plan.moves),
+        refused=len(plan.rejected),
         held=held,
         held_left_out=max(0, len(plan.held) - HELD_MAX),
         pools=[_pool(each, _policies(plan)) for each in plan.pools],
@@ -42,6 +47,36 @@ def board(cluster: str, plan: Plan) -> Board:
         stopped=plan.stopped.message if plan.stopped is not None else "",
         notes=_notes(plan),
     )
+
+
+def move_detail(cluster: str, plan: Plan, id_: str) -> MoveDetail | None:
+    """None when the plan has no such move (any more)."""
+    pools = {each.name: each for each in plan.pools}
+    for move in plan.moves:
+        if move.id == id_:
+            return _detail(cluster, move, _point(move, pools, approved=True))
+    for each in plan.rejected:
+        if each.move.id == id_:
+            point = _point(each.move, pools, approved=False, why=reasons(each.why))
+            return _detail(cluster, each.move, point)
+    return None
+
+
+def _detail(cluster: str, move: Move, point: MovePoint) -> MoveDetail:
+    fates = [
+        Fate(pod=pod.pod, source=pod.source, to=_destination(pod, move), cost=pod.cost)
+        for pod in move.pods[:FATES_MAX]
+    ]
+    left = max(0, len(move.pods) - FATES_MAX)
+    return MoveDetail(cluster=cluster, move=point, pods=fates, pods_left_out=left)
+
+
+def _destination(pod: MovedPod, move: Move) -> str:
+    if pod.node:
+        return pod.node
+    if pod.new_node is None:
+        return "waits for a place"
+    return f"new node {pod.new_node + 1}: {new_node(move.new_nodes[pod.new_node])}"
 
 
 def _point(

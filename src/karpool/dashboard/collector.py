@@ -16,7 +16,7 @@ from karpool.consolidation.planning import make_plan
 from karpool.consolidation.settings import PlanSettings
 from karpool.dashboard import fleet_map, happenings, placements, promises, timelines, views
 from karpool.dashboard.bell import Area, Bell
-from karpool.dashboard.board import board
+from karpool.dashboard.board import board, move_detail
 from karpool.dashboard.cluster_watch import ClusterWatch
 from karpool.dashboard.node_detail import node_detail
 from karpool.kube.client import Client
@@ -191,6 +191,11 @@ class Collector:
             elif plan.before.nodes or plan.pools:
                 boards.append(board(watch.name, plan))
         return views.Consolidation(at=self.clock.now(), boards=boards, pending=pending)
+
+    def move(self, cluster: str, id_: str) -> views.MoveDetail | None:
+        watch = self._watches.get(cluster)
+        plan = self._plan(watch) if watch is not None else None
+        return None if plan is None else move_detail(cluster, plan, id_)
 
     def events(self) -> views.Happenings:
         return happenings.happenings(

@@ -106,6 +106,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Area.CONSOLIDATION,),
     ),
     Endpoint(
+        f"{PREFIX}/clusters/{{cluster}}/moves/{{move}}",
+        "One move of the latest plan: its numbers, and where every pod would go.",
+        views.MoveDetail,
+        lambda fleet, given: fleet.move(given["cluster"], given["move"]),
+        (Area.CONSOLIDATION,),
+        (_CLUSTER, Parameter("move", "Its id.")),
+    ),
+    Endpoint(
         f"{PREFIX}/events",
         "The newest events of all clusters.",
         views.Happenings,

@@ -13,10 +13,10 @@ def move_line(move: Move) -> str:
     names = [*move.names[:NAMES_MAX]]
     if left := len(move.names) - len(names):
         names.append(f"and {left} more")
+    pods = "1 pod" if move.disturbed == 1 else f"{move.disturbed} pods"
     into = f", and buys {', '.join(map(new_node, move.new_nodes))}" if move.new_nodes else ""
     return (
-        f"{move.kind} {', '.join(names)}: saves ${move.savings_per_hour:.3f} per hour, "
-        f"disturbs {move.disturbed} pods{into}"
+        f"{move.kind} {', '.join(names)}: saves ${move.savings_per_hour:.3f} per hour, disturbs {pods}{into}"
     )
 
 

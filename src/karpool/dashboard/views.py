@@ -283,6 +283,24 @@ class MovePoint(View, frozen=True):
     why: list[str]
 
 
+class Fate(View, frozen=True):
+    """Where a pod of a move would go."""
+
+    pod: str
+    source: str
+    to: str
+    cost: float
+
+
+class MoveDetail(View, frozen=True):
+    """One move, and what becomes of every pod on its nodes."""
+
+    cluster: str
+    move: MovePoint
+    pods: list[Fate]
+    pods_left_out: int
+
+
 class HeldRow(View, frozen=True):
     node: str
     pool: str
@@ -307,6 +325,8 @@ class Board(View, frozen=True):
     made_at: Moment
     points: list[MovePoint]
     points_left_out: int
+    approved: int
+    refused: int
     held: list[HeldRow]
     held_left_out: int
     pools: list[PoolBoard]

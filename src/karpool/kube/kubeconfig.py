@@ -105,6 +105,16 @@ def load(
     )
 
 
+def contexts(
+    path: Path | str | None = None, *, env: Mapping[str, str] = os.environ, home: Path | None = None
+) -> list[str]:
+    """The names of all contexts there are; none without a kubeconfig."""
+    present = [each for each in _files(path, env, home or Path.home()) if each.is_file()]
+    if path is not None and not present:
+        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+    return list(merge([read_file(each, "") for each in present]).contexts)
+
+
 def _files(path: Path | str | None, env: Mapping[str, str], home: Path) -> list[Path]:
     if path is not None:
         return [Path(path)]

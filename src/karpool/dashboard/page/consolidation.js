@@ -39,13 +39,13 @@ function make(first) {
   const heldPages = paged(20);
   const pools = table("Pools", [{ name: "Pool" }, { name: "Policy" }, { name: "Nodes", number: true }, { name: "Per hour", number: true }, { name: "May still be disturbed" }, { name: "Why" }]);
   const element = h("section", { class: "card", "aria-labelledby": id },
-    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.cluster), made), stopped, facts, picture, notes,
+    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.cluster), made), stopped, h("div", { class: "side" }, picture, facts), notes,
     h("h3", { class: "gap" }, "Moves"), moves.whole, movePages.button,
     h("h3", { class: "gap" }, "Nodes that stay, by what holds them"), held.whole, heldPages.button,
     h("h3", { class: "gap" }, "Pools"), pools.whole);
   let latest = first;
   const lists = () => {
-    rows(moves, movePages.cut(latest.points), (each) => each.id, moveCells);
+    rows(moves, movePages.cut(latest.points), (each) => each.id, (each) => moveCells(latest.cluster, each));
     mark(moves.whole, "hidden", !latest.points.length);
     rows(held, heldPages.cut(byReason(latest.held)), (each) => each.reason, heldCells);
     rows(pools, latest.pools, (each) => each.name, poolCells);
@@ -61,7 +61,7 @@ function make(first) {
     const drawn = JSON.stringify(each.points);
     if (picture.drawn !== drawn) {
       picture.drawn = drawn;
-      picture.replaceChildren(...scatter(each, (point) => explain(heading(point), moveWhy(point))));
+      picture.replaceChildren(...scatter(each, (point) => explain(heading(point), moveWhy(each.cluster, point))));
     }
     const cut = [each.pointsLeftOut && `${plural(each.pointsLeftOut, "move")} more`, each.heldLeftOut && `${plural(each.heldLeftOut, "node")} more that stay`].filter(Boolean);
     say(notes, [...each.notes, ...(cut.length ? [`not listed: ${cut.join(", ")}`] : [])].join(" · "));
@@ -72,19 +72,21 @@ function make(first) {
 
 function factsOf(each) {
   const saved = each.priceBefore - each.priceAfter;
-  const approved = each.points.filter((point) => point.approved).length;
   return [
     ["would be saved per hour", money(saved)],
     ["of the cost", percent(each.priceBefore ? saved / each.priceBefore : 0)],
     ["nodes, before and after", `${count(each.nodesBefore)} → ${count(each.nodesAfter)}`],
     ["pods disturbed", count(each.podsDisturbed)],
-    ["moves approved and refused", `${count(approved)} / ${count(each.points.length - approved)}`],
+    ["moves approved and refused", `${count(each.approved)} / ${count(each.refused)}`],
   ];
 }
 
 const heading = (each) => `${each.approved ? "Approved" : "Refused"}: ${each.kind} ${each.nodes.join(", ")}`;
 
-function moveWhy(each) {
+async function moveWhy(cluster, each) {
+  const found = await get(`clusters/${encodeURIComponent(cluster)}/moves/${encodeURIComponent(each.id)}`);
+  const fates = table("Pods that would move", [{ name: "Pod" }, { name: "From" }, { name: "To" }, { name: "Cost", number: true }]);
+  rows(fates, found.pods, (pod) => pod.pod, (pod) => [pod.pod, pod.source, pod.to, pod.cost.toFixed(2)]);
   return [
     reasons(each.why),
     part("Numbers", pairs([
@@ -95,16 +97,17 @@ function moveWhy(each) {
       ["Pools", each.pools.join(", ")],
       ["Buys", each.into.join(", ") || "nothing"],
     ])),
+    part(`What becomes of its pods (${count(found.pods.length + found.podsLeftOut)})`, found.pods.length ? fates.whole : h("p", { class: "soft" }, "no pods move")),
   ];
 }
 
-function moveCells(each) {
+function moveCells(cluster, each) {
   const needs = each.score === null ? "–" : `${each.score.toFixed(2)} ${each.approved || each.score >= each.threshold ? "≥" : "<"} ${each.threshold.toFixed(2)}`;
   return [
     h("span", { class: `badge ${each.approved ? "good" : "warn"}` }, each.approved ? "approved" : "refused"),
     h("span", {}, h("b", {}, each.kind), ` ${each.nodes.join(", ")}${each.nodesLeftOut ? ` and ${each.nodesLeftOut} more` : ""}`, each.into.length ? h("span", { class: "soft" }, ` → ${each.into.join(", ")}`) : ""),
     money(each.savingsPerHour), count(each.pods), percent(each.savingsFraction), percent(each.disruptionFraction), needs,
-    whyButton(heading(each), () => moveWhy(each)),
+    whyButton(heading(each), () => moveWhy(cluster, each)),
   ];
 }
 

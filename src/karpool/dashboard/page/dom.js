@@ -56,20 +56,23 @@ export function table(caption, columns, { stacks = true } = {}) {
   return { whole: h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, whole), body, columns };
 }
 
-// Rows of a table from `table`; `cells(item)` gives text or elements, one for each column.
+// Rows of a table from `table`; `cells(item)` gives text or elements, one for each column. Cells that say
+// the same as before stay, and with them the focus; handlers hold their item, so a new item is a new cell.
 export function rows(shown, items, key, cells) {
   keep(shown.body, items, key, () => h("tr"), (row, item) => {
-    const found = cells(item);
-    // Handlers hold the item they were made for, so a row is made again whenever its item changed.
-    const text = JSON.stringify([item, found.map((each) => (each instanceof Node ? each.textContent : each))]);
-    if (row.shown === text) return;
-    const focused = [...row.querySelectorAll("button")].indexOf(document.activeElement);
-    row.shown = text;
-    row.replaceChildren(...found.map((each, index) => {
+    const whole = JSON.stringify(item);
+    cells(item).forEach((each, index) => {
+      const text = `${each instanceof Node ? each.textContent : each}\0${whole}`;
+      const old = row.children[index];
+      if (old?.shown === text) return;
       const column = shown.columns[index];
-      return h("td", { class: column.number && "number", "data-name": column.name }, h("span", {}, each));
-    }));
-    if (focused >= 0) row.querySelectorAll("button")[focused]?.focus();
+      const cell = h("td", { class: column.number && "number", "data-name": column.name }, h("span", {}, each));
+      cell.shown = text;
+      const focused = old?.contains(document.activeElement);
+      if (old) old.replaceWith(cell);
+      else row.append(cell);
+      if (focused) cell.querySelector("button")?.focus();
+    });
   });
 }
 

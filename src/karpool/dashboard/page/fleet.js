@@ -54,25 +54,22 @@ function makeCluster(first) {
   const id = `cluster-${first.name}`;
   const badges = h("span", { class: "row" });
   const facts = h("p", { class: "soft small" });
-  const problem = h("p", { class: "badge warn" });
   const whole = bar();
   const pools = h("div", { class: "pools" });
   let cluster = first;
   const why = whyButton(`cluster ${first.name}`, () => clusterWhy(cluster));
   const element = h("section", { class: "card cluster", "aria-labelledby": id },
-    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.name), badges, h("span", { class: "end" }, why)), facts, problem, whole, pools);
+    h("div", { class: "head" }, h("div", { class: "row" }, h("h2", { id, class: "break" }, first.name), badges), why), facts, whole, pools);
   element.show = (each, nodes) => {
     cluster = each;
     badges.replaceChildren(...badgesOf(each));
     say(facts, each.watched
-      ? `${plural(each.nodes, "node")} · ${plural(each.pods, "pod")}${each.pending ? ` · ${count(each.pending)} waiting` : ""}${each.nodes ? ` · ${money(each.pricePerHour)} per hour` : ""}`
+      ? `${plural(each.nodes, "node")} · ${plural(each.pods, "pod")}${each.nodes ? ` · ${money(each.pricePerHour)} per hour` : ""}`
       : "known through Karmada's summary only");
-    const problems = each.problems.length + each.problemsLeftOut;
-    problem.hidden = !problems;
-    say(problem, `${plural(problems, "object")} left out`);
     whole.hidden = !each.amounts.cpu || (each.isControlPlane && !each.nodes);
     whole.show(resource, each.amounts[resource]);
     const byPool = Map.groupBy ? Map.groupBy(nodes?.items ?? [], (node) => node.pool) : grouped(nodes?.items ?? []);
+    pools.hidden = !each.pools.length;
     keep(pools, each.pools, (pool) => pool.name, (pool) => makePool(each.name, pool), (shown, pool) => shown.show(pool, byPool.get(pool.name) ?? []));
   };
   return element;
@@ -91,7 +88,8 @@ function badgesOf(each) {
     each.ready === false && h("span", { class: "badge bad" }, "not ready"),
     each.heardSecondsAgo !== null && h("span", { class: "badge bad" }, `silent for ${each.heardSecondsAgo} s`),
     each.promisedReplicas > 0 && h("span", { class: "badge warn" }, `${count(each.promisedReplicas)} promised`),
-    each.pending > 0 && h("span", { class: "badge warn" }, `${count(each.pending)} pods waiting`),
+    each.pending > 0 && h("span", { class: "badge warn" }, `${plural(each.pending, "pod")} waiting`),
+    each.problems.length > 0 && h("span", { class: "badge warn" }, `${plural(each.problems.length + each.problemsLeftOut, "object")} left out`),
   ].filter(Boolean);
 }
 
@@ -113,7 +111,7 @@ function makePool(cluster, first) {
   roving(cells);
   let pool = first;
   const element = h("div", { class: "pool" },
-    h("div", { class: "row" }, h("h3", { class: "break" }, name), closed, facts, h("span", { class: "end" }, whyButton(`pool ${name} of ${cluster}`, () => poolWhy(pool)))),
+    h("div", { class: "head" }, h("div", { class: "row" }, h("h3", { class: "break" }, name), closed, facts), whyButton(`pool ${name} of ${cluster}`, () => poolWhy(pool))),
     whole, cells);
   element.show = (each, nodes) => {
     pool = each;

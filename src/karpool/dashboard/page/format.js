@@ -39,4 +39,4 @@ export function lasting(seconds) {
 }
 
 export const ago = (at) => (at ? `${lasting(now() - at)} ago` : "–");
-export const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }) : "–");
+export const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }) : "–");

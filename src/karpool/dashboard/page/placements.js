@@ -43,7 +43,7 @@ export function show(data) {
     count(each.replicas),
     each.shares.length ? h("span", { class: "row" }, each.shares.map(chip)) : h("span", { class: "soft" }, "none"),
     h("span", { class: "small" }, h("b", {}, each.reason), each.reason ? " " : "", h("span", { class: "soft" }, each.message)),
-    each.since ? ago(each.since) : "–",
+    h("span", { class: "line" }, each.since ? ago(each.since) : "–"),
     whyButton(each.namespace ? `${each.namespace}/${each.name}` : each.name, () => placementWhy(each)),
   ]);
 }

@@ -40,7 +40,7 @@ function make(first) {
   const units = h("div", { class: "units" });
   let latestOne = first;
   const element = h("section", { class: "card", "aria-labelledby": id },
-    h("div", { class: "row" }, h("h2", { id, class: "break" }, `${first.model} in ${first.pool || "any pool"}`), state, h("span", { class: "end" }, whyButton(`scale-up ${first.name}`, () => whyOf(latestOne)))), facts, means, units);
+    h("div", { class: "head" }, h("div", { class: "row" }, h("h2", { id, class: "break" }, `${first.model} in ${first.pool || "any pool"}`), state), whyButton(`scale-up ${first.name}`, () => whyOf(latestOne))), facts, means, units);
   element.show = (each) => {
     latestOne = each;
     say(state, each.state);
@@ -58,13 +58,13 @@ function showUnit(element, unit, record) {
   element.shown = text;
   const steps = unit.steps.map((step, index) => {
     const before = unit.steps.slice(0, index).findLast((each) => each.at);
-    const took = step.at && before ? `+${lasting(step.at - before.at)}` : "";
+    const took = step.at && before && step.at >= before.at ? `+${lasting(step.at - before.at)}` : "";
     const words = { done: "done", now: "under way", waiting: "not yet", failed: `failed${unit.ended ? `: ${unit.ended}` : ""}` }[step.state];
     const since = step.state === "now" && before ? `for ${lasting(now() - before.at)}` : "";
     return h("li", { class: `stop ${step.state}`, "aria-current": step.state === "now" && "step" },
       h("span", { class: "pin", "aria-hidden": "true" }, { done: "✓", failed: "✕" }[step.state] ?? ""),
       h("b", {}, step.name), h("span", { class: "unseen" }, `, ${words}`),
-      h("span", { class: "soft small" }, step.at ? `${clock(step.at)} ${took}` : step.state === "waiting" ? "" : since || words));
+      h("span", { class: "soft small" }, step.at ? h("span", {}, clock(step.at), " ", took && h("span", { class: "took" }, took)) : step.state === "waiting" ? "" : since || words));
   });
   element.replaceChildren(h("p", { class: "soft small break" }, `Node ${unit.index + 1}: ${unit.candidate}${unit.ended ? ` — ended: ${unit.ended}` : ""}`), h("ol", { class: "timeline", "aria-label": `Timeline of node ${unit.index + 1} of ${record.name}` }, steps));
 }

@@ -45,7 +45,10 @@ function line(k, across, up) {
   const x = Math.min(across.top, up.top * k);
   const [x2, y2] = [across.at(x), up.at(x / k)];
   const area = `M${LEFT} ${up.at(0)} L${x2} ${y2} ${x < across.top ? "" : `V${TOP}`} H${LEFT} Z`;
-  return [s("path", { class: "worth", d: area }), s("line", { class: "limit", x1: LEFT, y1: up.at(0), x2, y2 }), s("text", { class: "limit-name", x: x2 - 6, y: y2 + 18, "text-anchor": "end" }, `1/k, k = ${k}`)];
+  // Beside the line where it leaves through the top, above it where it leaves to the right.
+  const beside = x < across.top;
+  const name = s("text", { class: "limit-name", x: beside ? x2 + 10 : x2 - 8, y: beside ? TOP + 14 : y2 - 12, "text-anchor": beside ? "start" : "end" }, `1/k, k = ${k}`);
+  return [s("path", { class: "worth", d: area }), s("line", { class: "limit", x1: LEFT, y1: up.at(0), x2, y2 }), name];
 }
 
 function point(each, across, up, onChoose) {
