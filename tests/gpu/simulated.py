@@ -484,10 +484,12 @@ class Cluster:
         waiting -= world.committed
         for record in plan.store:
             self._check_store(world.records.get(record.name), record)
+        removed = {record.name for record in plan.remove}
         if any(not unit_known(world, record) for record in plan.store):
             planned = [
                 unit
                 for record in [*plan.store, *(r for n, r in world.records.items() if not _in(plan, n))]
+                if record.name not in removed
                 for unit in record.active_units
                 if unit.stage.place < State.READY.place
             ]

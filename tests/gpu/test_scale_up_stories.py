@@ -278,3 +278,19 @@ def test_at_every_write_something_goes_wrong_and_it_ends_the_same(kind: str) -> 
         assert cluster.nodes_bought == 1, f"{kind} write {number}"
         assert not cluster.pods
         assert not cluster.records
+
+
+def test_a_record_that_was_deleted_by_hand_begins_anew_after_its_smart_pods() -> None:
+    cluster = Cluster()
+    uid = cluster.add_worker("small")
+    run(cluster, 30)
+    assert cluster.pods
+    cluster.records.clear()
+    cluster.control()
+    cluster.check()
+    assert not cluster.records, "its smart pod is still there"
+
+    run(cluster, 600)
+
+    assert served(cluster, uid)
+    assert not cluster.pods

@@ -6,6 +6,7 @@
 import os
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -146,3 +147,4 @@ Histories.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestHistories = Histories.TestCase
+TestHistories.pytestmark = [pytest.mark.timeout(max(240, HISTORIES))]  # a night has many, and may be slow

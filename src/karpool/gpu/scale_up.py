@@ -141,13 +141,13 @@ def _create(deciding: Deciding, name: str) -> None:
 
 
 def _new_records(deciding: Deciding) -> None:
+    # Smart pods of a record that is gone go with it, or as orphans; a new one begins after them.
+    left_over = {pod.request for pod in deciding.world.placeholders if pod.deleting_since is None}
     for name, demand in deciding.world.demand.items():
-        if name in deciding.records or not any(
-            item.uid in deciding.items and deciding.is_whole(item) for item in demand.items
-        ):
+        waiting = deciding.waiting(name)
+        if name in deciding.records or name in left_over or not waiting:
             continue
         pods = (pod.epoch for pod in deciding.world.placeholders if pod.request == name)
-        waiting = deciding.waiting(name)
         deciding.records[name] = Record(
             key=demand.key,
             state=State.BUFFERED,
