@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from karpool.gpu.metrics import ScaleUpMetrics
@@ -194,5 +195,23 @@ def test_pods_stay_away_from_nodes_that_they_do_not_tolerate_or_want() -> None:
         assert said is not None
         assert "does not tolerate its taint nvidia.com/gpu" in (said.message or "")
         assert await told_reason(told, "elsewhere") == "NeverFits"
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_jumps_ends_nothing_early_and_keeps_nothing(seconds: float) -> None:
+    async def story(told: Story) -> None:
+        await told.add(worker("infer"))
+
+        async def asked() -> bool:
+            return bool(await told.smart_pods())
+
+        assert await until(asked, within=60)
+        told.cluster.embedded.jump(seconds)
+
+        assert await until(lambda: told.bound("infer"), within=600)
+        assert await until(told.clean, within=60)
+        assert len(await claims(told.cluster)) == 1
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))
