@@ -43,6 +43,7 @@ _COMMANDS: Table = {
     ),
     "plan": ("karpool.cli.plan", "plan", "Show which nodes could go, what that saves, and why others stay."),
     "scheduler": ("karpool.cli.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
+    "simulate": ("karpool.cli.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
     "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),

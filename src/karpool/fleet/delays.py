@@ -1,7 +1,8 @@
 """How long things take in an embedded cluster: distributions that can be written in a fleet file.
 
-`3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)` (median and spread). Drawn from the
-random numbers of whoever waits, so that a run repeats.
+`3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)` (median and spread), `exponential(30s)` (mean;
+the gaps between arrivals that know nothing of each other). Drawn from the random numbers
+of whoever waits, so that a run repeats.
 """
 
 import math
@@ -15,7 +16,7 @@ from karpool.model.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """`kind` is constant, uniform or lognormal; `a` and `b` are its parameters, in seconds."""
+    """`kind` is constant, uniform, lognormal or exponential; `a` and `b` are its parameters, in seconds."""
 
     kind: str = "constant"
     a: float = 0.0
@@ -27,6 +28,8 @@ class Delay:
                 return random.uniform(self.a, self.b)
             case "lognormal":
                 return self.a * math.exp(random.gauss(0.0, self.b))
+            case "exponential":
+                return random.expovariate(1.0 / self.a) if self.a else 0.0
         return self.a
 
 
@@ -43,11 +46,18 @@ def lognormal(median: float, spread: float) -> Delay:
     return Delay("lognormal", median, spread)
 
 
+def exponential(mean: float) -> Delay:
+    return Delay("exponential", mean)
+
+
+_ONE = re.compile(r"exponential\(\s*([^,()\s]+)\s*\)\Z")
 _CALL = re.compile(r"(uniform|lognormal)\(\s*([^,()\s]+)\s*,\s*([^,()\s]+)\s*\)\Z")
 
 
 def parse_delay(text: str) -> Delay:
     """Raises Invalid."""
+    if (alone := _ONE.match(text.strip())) is not None:
+        return exponential(_seconds(alone[1]))
     match = _CALL.match(text.strip())
     if match is None:
         return constant(_seconds(text.strip()))

@@ -1,0 +1,213 @@
+"""`karpool simulate`: a scenario played to its end in seconds, and what came of it."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from karpool.cli import simulate_html
+from karpool.cli.exits import Failed
+from karpool.cli.output import columns, machine, note
+from karpool.fleet.simulation.engine import simulate as run
+from karpool.fleet.simulation.figures import FIGURES, Result, document, shown, titled
+from karpool.fleet.simulation.scenario_file import Expectation, Named, Trace, read_scenario
+from karpool.kube.clock import RealClock
+
+KIND = "SimulationReport"
+# What a person looks at first; -o wide has all.
+MAIN = (
+    "cost",
+    "nodesMean",
+    "nodesMost",
+    "pods",
+    "pendingP50",
+    "pendingP95",
+    "pendingEnd",
+    "stuckMost",
+    "stuckHours",
+    "evictions",
+    "lost",
+    "cpuUse",
+    "gpuUse",
+    "placed",
+    "moves",
+    "scaleUps",
+)
+SHOW_AFTER_SECONDS = 2.0
+
+
+@click.command(
+    epilog="Examples: karpool simulate scenarios/consolidation-policies.yaml;  "
+    "karpool simulate scenarios/trace.yaml --trace pods.csv.gz -o html > report.html"
+)
+@click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "html"]),
+    default="table",
+    show_default=True,
+    help="Form of the report.",
+)
+@click.option("--variant", "variants", multiple=True, help="Only these variants.")
+@click.option("--seed", type=int, help="Instead of the scenario's.")
+@click.option("--duration", help="Instead of the scenario's, like 6h.")
+@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
+@click.option(
+    "--decisions",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the decision log here: JSON lines, the same bytes for the same seed.",
+)
+@click.option("--check", is_flag=True, help="Only say whether the file is right.")
+def simulate(
+    scenario: Path,
+    output: str,
+    variants: tuple[str, ...],
+    seed: int | None,
+    duration: str | None,
+    trace: Path | None,
+    decisions: Path | None,
+    check: bool,
+) -> None:
+    """Play a scenario: clusters, autoscalers and all controllers, days in seconds.
+
+    Every variant of the scenario is run and shown beside the others. Exits with 1 when something that the
+    scenario expects did not come true.
+    """
+    found = [_changed(each, seed, duration, trace) for each in _chosen(read_scenario(scenario), variants)]
+    if check:
+        note(f"{scenario}: {', '.join(each.name for each in found)}: all right")
+        return
+    results = [_played(each, scenario.parent, keep_log=decisions is not None) for each in found]
+    if decisions is not None:
+        _write(decisions, results)
+    first = found[0].scenario
+    broken = [line for result in results for line in unmet(first.expect, result)]
+    click.echo(_rendered(first.title or scenario.stem, first.description, results, broken, output))
+    if broken:
+        raise Failed("not as expected: " + "; ".join(broken))
+
+
+def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
+    known = [each.name for each in found]
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"--variant: {name!r} is not in the scenario; there are {', '.join(known)}"
+            )
+    return [each for each in found if not names or each.name in names]
+
+
+def _changed(named: Named, seed: int | None, duration: str | None, trace: Path | None) -> Named:
+    import msgspec
+
+    from karpool.fleet.simulation.scenario_file import check_scenario
+    from karpool.model.errors import Invalid
+
+    scenario = named.scenario
+    if seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=seed)
+    if duration is not None:
+        scenario = msgspec.structs.replace(scenario, duration=duration)
+    if trace is not None:
+        path = str(trace.resolve())
+        rest = scenario.traces
+        first = msgspec.structs.replace(rest[0], file=path) if rest else Trace(file=path)
+        scenario = msgspec.structs.replace(scenario, traces=[first, *rest[1:]])
+    try:
+        check_scenario(scenario)
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
+    return Named(named.name, scenario)
+
+
+def _played(named: Named, folder: Path, *, keep_log: bool) -> Result:
+    clock = RealClock()
+    start = clock.monotonic()
+    bar = _Bar(named.name)
+    result = run(named, folder=folder, progress=bar.show, keep_log=keep_log)
+    bar.end()
+    took = clock.monotonic() - start
+    note(f"{named.name}: {named.scenario.duration} in {took:.1f} s, {result.seconds / took:,.0f} x real time")
+    return result
+
+
+class _Bar:
+    """Drawn in a terminal, and only when it takes long enough to be worth looking at."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._clock = RealClock()
+        self._start = self._clock.monotonic()
+        self._drawn = -1
+
+    def show(self, share: float) -> None:
+        percent = int(share * 100)
+        waited = self._clock.monotonic() - self._start
+        if percent == self._drawn or waited < SHOW_AFTER_SECONDS or not sys.stderr.isatty():
+            return
+        self._drawn = percent
+        filled = "#" * (percent // 4)
+        click.echo(f"\r{self._label} [{filled:<25}] {percent:3d} %", err=True, nl=False)
+
+    def end(self) -> None:
+        if self._drawn >= 0:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def unmet(expected: Sequence[Expectation], result: Result) -> list[str]:
+    """What was expected of this result and is not so, a line each."""
+    lines = []
+    for each in expected:
+        if each.variant and each.variant != result.variant:
+            continue
+        value = result.figures[each.figure]
+        low = each.least is not None and (value is None or value < each.least)
+        high = each.most is not None and (value is None or value > each.most)
+        if low or high:
+            limit = f"at least {each.least:g}" if low else f"at most {each.most:g}"
+            why = f" ({each.why})" if each.why else ""
+            given = shown(each.figure, value)
+            lines.append(f"{result.variant}: {titled(each.figure)} is {given}, not {limit}{why}")
+    return lines
+
+
+def _write(path: Path, results: Sequence[Result]) -> None:
+    with path.open("wb") as file:
+        for result in results:
+            if len(results) > 1:
+                file.write(b'{"variant":' + _quoted(result.variant) + b"}\n")
+            for line in result.log:
+                file.write(line + b"\n")
+
+
+def _quoted(text: str) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(text)
+
+
+def _rendered(
+    title: str, description: str, results: Sequence[Result], broken: Sequence[str], output: str
+) -> str:
+    if output == "html":
+        return simulate_html.report(title, description, results, broken)
+    if output in ("json", "yaml"):
+        items = [document(each) for each in results]
+        return machine(KIND, {"title": title, "items": items, "unmet": list(broken)}, output)
+    names = list(FIGURES) if output == "wide" else MAIN
+    return columns(*table(results, names))
+
+
+def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """A row for each figure that any of the results has, a column for each result."""
+    rows = []
+    for name in names:
+        values = [result.figures[name] for result in results]
+        if any(values) or any(value is not None and name in _ALWAYS for value in values):
+            rows.append([titled(name), *(shown(name, value) for value in values)])
+    return ["FIGURE", *(result.variant.upper() for result in results)], rows
+
+
+_ALWAYS = ("cost", "pods", "pendingP50", "pendingP95", "stuckMost", "evictions")
