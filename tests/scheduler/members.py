@@ -5,12 +5,17 @@ says of a workload, and what it says of itself, are as old as the last report.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.informer import Informer
 from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
+from karpool.model.karmada.cluster import MemberCluster
+from karpool.scheduler.estimator_client import Reply
+from karpool.wire.asking import Asked
+from karpool.wire.proto import estimator_pb2 as pb
 from tests.scheduler.acting import Stage, summary, targets
 
 Object = dict[str, Any]
@@ -130,6 +135,30 @@ class Members:
 
     def free(self) -> int:
         return sum(each.cores - sum(each.applied.values()) for each in self.members.values())
+
+
+class Estimators:
+    """What Go estimators with overcommit protection answer: free cores less what is promised to others.
+
+    With `fails` set, every so many-th call finds nobody.
+    """
+
+    def __init__(self, members: Members, fails: int = 0) -> None:
+        self._members = members.members
+        self._fails = fails
+        self._calls = 0
+
+    async def ask(
+        self, cluster: MemberCluster, asked: Asked, promises: Sequence[bytes] = (), about: str = ""
+    ) -> Reply:
+        self._calls += 1
+        await asyncio.sleep(0.01)
+        if self._fails and self._calls % self._fails == 0:
+            return Reply(None, "nobody is there", lost_since=asyncio.get_running_loop().time())
+        promised = [pb.AssumedWorkload.FromString(each) for each in promises]
+        taken = sum(part.replicas for each in promised for part in each.components)
+        member = self._members[cluster.name]
+        return Reply(max(0, member.cores - member.used - taken))
 
 
 def _item(member: Member, created: int, ready: int) -> Object:

@@ -11,7 +11,7 @@ from karpool.kube.resource import RESOURCEBINDINGS
 from karpool.scheduler.promise import Lifetime
 from karpool.scheduler.running import Scheduler, SchedulerOptions
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
-from tests.scheduler.members import Members
+from tests.scheduler.members import Estimators, Members
 
 NAMES = [f"app{number}" for number in range(6)]
 
@@ -28,16 +28,21 @@ _operation = st.one_of(
     st.tuples(st.just("repeat"), st.integers(1, 5)),
     st.tuples(st.just("late"), st.integers(1, 5), st.sampled_from([0.5, 4.0])),
 )
+# Nobody, estimators that answer, and estimators of which every third, or every second, call finds nobody.
+_estimators = st.sampled_from([None, 0, 3, 2])
 _lives = st.tuples(
-    st.lists(_operation, min_size=4, max_size=25), st.tuples(_delays, _delays, _delays, _delays)
+    st.lists(_operation, min_size=4, max_size=25),
+    st.tuples(_delays, _delays, _delays, _delays),
+    _estimators,
 )
 
 
 class Leader:
     """One scheduler at a time; a crash takes it away in the middle of whatever it does."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, asker):
         self._stage = stage
+        self._asker = asker
         self._faults = stage.control.faults
         self._faults.crash = lambda component: self.kill()
         self._task = None
@@ -59,7 +64,7 @@ class Leader:
         client = self._stage.control.client("scheduler")
         # Summaries come as late as every 7 seconds: nothing counts as settled by time alone.
         lifetime = Lifetime(seconds=300.0, settle_seconds=60.0)
-        self.scheduler = Scheduler(client, SchedulerOptions(workers=4, lifetime=lifetime))
+        self.scheduler = Scheduler(client, SchedulerOptions(workers=4, lifetime=lifetime), asker=self._asker)
         self._task = asyncio.create_task(self.scheduler.run(asyncio.Event()))
 
     async def keep(self):
@@ -114,7 +119,7 @@ async def _do(stage, leader, operation):
 @settings(max_examples=12)
 @given(_lives)
 def test_nobody_gets_more_than_there_is_and_everything_settles(life):
-    operations, delays = life
+    operations, delays, estimators = life
 
     async def story(stage):
         apply, bind, report, summarise = delays
@@ -127,7 +132,7 @@ def test_nobody_gets_more_than_there_is_and_everything_settles(life):
             summarise_every=summarise,
         )
         await members.join()
-        leader = Leader(stage)
+        leader = Leader(stage, None if estimators is None else Estimators(members, estimators))
         living = asyncio.gather(members.run(), leader.keep())
         for operation in operations:
             await _do(stage, leader, operation)
