@@ -66,9 +66,9 @@ class Play:
 
         await self.until(enough)
 
-    async def half_empty(self, nodes: int, **pool: Any) -> None:
+    async def half_empty(self, nodes: int, *, template: Any = None, **pool: Any) -> None:
         """So many nodes of 2 CPU, each with two pods of 0.4 CPU where there were four."""
-        await self.stage.pool("general", types=("small",), disruption=FREELY | pool)
+        await self.stage.pool("general", types=("small",), template=template, disruption=FREELY | pool)
         await self.deploy("web", 4 * nodes, cpu="400m", nodeSelector={NODEPOOL: "general"})
         await self.running(4 * nodes)
         found = [node for node in await self.stage.nodes() if node.labels[NODEPOOL] == "general"]

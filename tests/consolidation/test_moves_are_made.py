@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from karpool.consolidation.consolidator import Consolidator
 from karpool.consolidation.plan import MoveKind
 from karpool.consolidation.record import Phase
 from karpool.kube.resource import NODES
+from karpool.provisioning.market import Market
 from tests.consolidation.executing import QUICK, Play, play
+from tests.fleet.karpenter.acting import catalogue
 
 
 def test_half_empty_nodes_go_and_their_pods_move_to_others() -> None:
@@ -111,10 +114,6 @@ def test_two_that_run_at_once_do_what_one_does() -> None:
 def test_a_dry_run_writes_nothing() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
-        from karpool.consolidation.consolidator import Consolidator
-        from karpool.provisioning.market import Market
-        from tests.fleet.karpenter.acting import catalogue
-
         plans: list[object] = []
         stop = asyncio.Event()
         client = p.stage.cluster.client("dry")
@@ -133,10 +132,6 @@ def test_a_dry_run_writes_nothing() -> None:
 def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
-        from karpool.consolidation.consolidator import Consolidator
-        from karpool.provisioning.market import Market
-        from tests.fleet.karpenter.acting import catalogue
-
         client = p.stage.cluster.client("once")
         found = Consolidator(client, replace(QUICK, once=True), market=Market(catalogue()))
         await found.run(asyncio.Event())

@@ -24,6 +24,7 @@ from karpool.consolidation.metrics import ConsolidationMetrics
 from karpool.consolidation.move_ledger import (
     PodOwners,
     disturbances,
+    has_settled,
     measure,
     redisturbed,
     resting,
@@ -67,6 +68,7 @@ from karpool.state.cluster import ClusterState, Namespace
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 COMPONENT = "karpool-consolidator"
+_REST_AFTER_PLANNING = 4.0
 
 
 async def _here(work: Callable[[], T]) -> T:
@@ -131,6 +133,7 @@ class Consolidator:
         self._closed: dict[str, Why] = {}
         self._next_plan = float("-inf")
         self._view: ClusterView | None = None  # of this pass
+        self._last_view: ClusterView | None = None
         self._planned = False
 
     def not_ready(self) -> str | None:
@@ -194,15 +197,28 @@ class Consolidator:
         self._know(records)
         if records:
             seen = await self._seen(records, stop, now)
-            records = [await self.executor.advance(record, seen) for record in records]
+            for record in records:
+                await self._advance(record, seen)
         if plan_due and not self._is_stale():
-            self._next_plan = now + self.options.plan_seconds
+            began = self._clock.monotonic()
             await self._plan_and_begin(stop)
+            # A cluster that takes long to plan is planned less often: most of the time is for others.
+            spent = self._clock.monotonic() - began
+            self._next_plan = now + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)
             self._planned = True
             await self.executor.forget(self._to_forget())
         under_way = [record for record in self.ledger.values() if not record.phase.is_over]
         self.metrics.in_flight(under_way, stopped=stop is not None)
         return bool(under_way)
+
+    async def _advance(self, record: Record, seen: Seen) -> None:
+        """One that the server has trouble with does not hold up the others."""
+        try:
+            await self.executor.advance(record, seen)
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            log.warning("move not taken further", record=record.name, reason=str(error))
 
     async def _read_stop(self) -> Why | None:
         """From the server: the switch must work when watches do not."""
@@ -224,9 +240,17 @@ class Consolidator:
     async def _seen(self, records: Sequence[Record], stop: Why | None, now: float) -> Seen:
         if stop is not None or self._is_stale():
             return Seen(stop=stop, closed=self._closed)
-        quiet = self.options.execution.quiet_seconds
-        looked_at = frozenset(record.name for record in records if sight.is_looked_at(record, now, quiet))
-        settling = [record for record in records if record.phase is Phase.SETTLING]
+        execution = self.options.execution
+        looked_at = frozenset(
+            record.name
+            for record in records
+            if sight.is_looked_at(record, now, execution.quiet_seconds, self._observed.claim)
+        )
+        settling = [
+            record
+            for record in records
+            if record.phase is Phase.SETTLING and now >= record.since + execution.settle_seconds
+        ]
         if not looked_at and not settling:
             return Seen(closed=self._closed)
         view = self._view_now()
@@ -243,7 +267,11 @@ class Consolidator:
                 each.name for each in view.machines if each.node is not None and each.node.spec.unschedulable
             ),
             arrived_prices={r.name: sight.arrived_price(r, view) for r in records if r.arrived},
-            measured={record.name: measure(record, known, view, self._owners) for record in settling},
+            measured={
+                record.name: measure(record, known, view, self._owners)
+                for record in settling
+                if has_settled(record, view, self._owners, now)
+            },
         )
 
     async def _plan_and_begin(self, stop: Why | None) -> None:
@@ -298,7 +326,7 @@ class Consolidator:
             recent = disturbances(self.ledger.values())
             view = self._observed.view(self._state.snapshot(), recent=recent, problems=problems)
             self._monitor.pools_seen(view.pools)
-            self._view = self._stock.seen_in(view, now)
+            self._view = self._last_view = self._stock.seen_in(view, now)
         return self._view
 
     # Records
@@ -323,7 +351,7 @@ class Consolidator:
                 message=after.message,
             )
             self.metrics.moved(before, after)
-            self._announcer.moved(after, self._view)
+            self._announcer.moved(after, self._last_view)
 
     def _to_forget(self) -> list[Record]:
         old = to_forget(self.ledger.values(), self._clock.now())

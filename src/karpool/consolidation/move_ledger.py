@@ -87,6 +87,13 @@ def resting(records: Iterable[Record], now: float) -> dict[str, Resting]:
     return found
 
 
+def has_settled(record: Record, view: ClusterView, owners: PodOwners, now: float) -> bool:
+    """Whether what the move led to can be told: its pods have places again, or have had their time."""
+    if now - record.since >= AGAIN_SECONDS:
+        return True
+    return not any(owners.of(pod) in record.owners for pod in view.snapshot.pending)
+
+
 def measure(record: Record, records: Sequence[Record], view: ClusterView, owners: PodOwners) -> Measured:
     extra = tuple(_extra(record, records, view, owners))
     prices = [source.price_per_hour for source in record.move.nodes if source.name not in record.kept]

@@ -185,6 +185,9 @@ class Observed:
 
     # Reading
 
+    def claim(self, name: str) -> NodeClaim | None:
+        return self._claims.get(name)
+
     def view(
         self,
         snapshot: Snapshot,

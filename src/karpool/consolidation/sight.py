@@ -7,7 +7,7 @@ What a move wrote on its own nodes does not speak against it. Pure.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -20,10 +20,10 @@ from karpool.consolidation.pod_facts import moment
 from karpool.consolidation.record import Phase, Record, Wanted
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.validation import validate_all
-from karpool.consolidation.view import ClusterView, Machine
+from karpool.consolidation.view import EVICTABLE, ClusterView, Machine
 from karpool.kube.clock import rfc3339
 from karpool.kube.informer import Change, Sink
-from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT
+from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.resources import PODS, add
@@ -112,15 +112,20 @@ def closed_pools(view: ClusterView, settings: PlanSettings, now: float) -> dict[
     return found
 
 
-def is_looked_at(record: Record, now: float, quiet_seconds: float) -> bool:
+def is_looked_at(
+    record: Record, now: float, quiet_seconds: float, claim: Callable[[str], NodeClaim | None]
+) -> bool:
     """Whether the next step of a record depends on its move being looked at again."""
     match record.phase:
         case Phase.WAITING:
             return now >= record.since + quiet_seconds
         case Phase.ASKING:
             return bool(record.arrived)
-        case Phase.CORDONING | Phase.DELETING:
+        case Phase.CORDONING:
             return True
+        case Phase.DELETING:
+            found = [claim(source.claim) for source in record.move.nodes if source.name not in record.kept]
+            return any(each is not None and not each.is_deleting for each in found)
         case _:
             return False
 
@@ -150,8 +155,25 @@ def objections(
             why = results[move.id] if move.nodes else ()
             if len(move.nodes) < len(record.nodes):
                 why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
-            found[record.name] = why
+            found[record.name] = why or tuple(_overruled(move, seen))
     return found
+
+
+def _overruled(move: Move, view: ClusterView) -> Iterable[Why]:
+    """Pods that Karpenter would end against their disruption budget: it does when the node has a
+    terminationGracePeriod, and more of them go than the budget lets go at once."""
+    pods, going = view.pods, Counter[int]()
+    for source in move.nodes:
+        row = view.snapshot.find(source.name)
+        claim = view.machines[row].claim if row is not None else None
+        if row is not None and claim is not None and claim.spec.termination_grace_period is not None:
+            going.update(int(pods.budget[pod]) for pod in pods.on(row) if pods.flags[pod] & EVICTABLE)
+    for number, pods_of in going.items():
+        if number >= 0 and pods_of > view.budgets[number].disruptions_allowed:
+            budget = view.budgets[number]
+            about = f"poddisruptionbudget {budget.namespace}/{budget.name}"
+            message = f"{pods_of} pods of {about} would go, {budget.disruptions_allowed} may, and the "
+            yield Why("pdb_deadline", f"{message}terminationGracePeriod of the nodes does not wait", about)
 
 
 _FURTHEST = (Phase.WAITING, Phase.ASKING, Phase.CORDONING, Phase.DELETING)

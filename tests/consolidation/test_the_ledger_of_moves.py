@@ -1,0 +1,214 @@
+"""What moves saved and whom they disturbed; how it is shown, told and counted."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from karpool.cli.get_moves import render
+from karpool.consolidation.consolidator import Consolidator
+from karpool.consolidation.metrics import ConsolidationMetrics
+from karpool.consolidation.move_ledger import disturbances, redisturbed, resting, to_forget
+from karpool.consolidation.process import apply
+from karpool.consolidation.record import Phase
+from karpool.kube.resource import CONFIGMAPS
+from karpool.provisioning.market import Market
+from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
+from tests.consolidation.test_steps_of_a_move import record_of
+from tests.fleet.karpenter.acting import catalogue
+
+
+def done(at: float, **changes):
+    given = {"phase": Phase.DONE, "deleted_at": at, "ended": at + 60, "realised": 1.0, "disturbed": 2}
+    return record_of(1, 0, created=at, since=at, **{**given, **changes})
+
+
+def test_pods_are_redisturbed_when_their_controller_lost_pods_within_ten_minutes() -> None:
+    earlier = [done(0.0, owners={"web": 9}), done(500.0, owners={"web": 2, "db": 1})]
+    assert redisturbed({"web": 3}, earlier, 599.0) == 3
+    assert redisturbed({"web": 3}, earlier, 600.0) == 2, "the first is ten minutes ago"
+    assert redisturbed({"db": 1, "api": 5}, earlier, 600.0) == 1
+    assert redisturbed({"web": 3}, earlier, 1100.0) == 0
+
+
+def test_nodes_of_moves_that_failed_rest_longer_each_time() -> None:
+    failed = record_of(1, 0, phase=Phase.ROLLED_BACK, ended=100.0)
+    assert resting([failed], 100.0)["node-0"].until == 160.0
+    assert resting([failed], 160.0) == {}
+    assert resting([replace(failed, attempt=3)], 100.0)["node-0"].until == 340.0
+    assert resting([replace(failed, attempt=99)], 100.0)["node-0"].until == 3700.0
+    assert resting([done(100.0)], 101.0) == {}
+
+
+def test_only_nodes_that_went_count_for_limits_per_time() -> None:
+    records = [
+        done(5.0),
+        record_of(2, 0),
+        record_of(2, 0, phase=Phase.DONE, deleted_at=9.0, kept=("node-1",)),
+    ]
+    assert [(each.node, each.at) for each in disturbances(records)] == [("node-0", 5.0), ("node-0", 9.0)]
+
+
+def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
+    month = 30 * 86400.0
+    records = [done(0.0), done(month), record_of(phase=Phase.ASKING)]
+    assert to_forget(records, month + 61.0) == [records[0]]
+    assert to_forget(records, month + 59.0, keep=1) == [records[0]]
+    assert to_forget(records, 59.0, keep=0) == [records[1], records[0]]
+
+
+def test_moves_are_shown_as_a_table_and_for_machines() -> None:
+    records = [done(0.0), record_of(5, 1, phase=Phase.ASKING, created=50.0)]
+    text = render(records, 100.0, "wide")
+    assert "Done" in text and "Asking" in text and "1m40s" in text
+    assert "1 move done: $1.0000 of $1.0000 per hour came true" in text
+    assert render([], 0.0, "table") == "no moves"
+    (first, second) = json.loads(render(records, 100.0, "json"))["items"]
+    assert (first["realisedSavingsPerHour"], first["podsDisturbed"]) == (1.0, 2)
+    assert second["realisedSavingsPerHour"] is None and len(second["nodes"]) == 5
+
+
+def test_outcomes_are_counted() -> None:
+    registry = CollectorRegistry()
+    metrics = ConsolidationMetrics(registry)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    record = done(0.0)
+    metrics.approved(record.move)
+    metrics.moved(None, replace(record, phase=Phase.DELETING, disturbed=4, redisturbed=1))
+    metrics.moved(None, record)
+    metrics.moved(None, replace(record, realised=-0.5))
+    metrics.moved(None, replace(record, realised=None))
+    metrics.moved(None, record.to(Phase.ROLLED_BACK, 1.0, "stock_out"))
+    metrics.moved(None, record.to(Phase.REJECTED, 1.0, "budget"))
+    metrics.in_flight([record_of(phase=Phase.ASKING)], stopped=True)
+    prefix = "karpool_consolidation"
+    assert value(f"{prefix}_predicted_savings_dollars_per_hour_total") == pytest.approx(3.0)
+    assert value(f"{prefix}_realised_savings_dollars_per_hour_total") == 1.0
+    assert value(f"{prefix}_realised_losses_dollars_per_hour_total") == 0.5
+    assert value(f"{prefix}_unmeasured_moves_total") == 1
+    assert value(f"{prefix}_pods_disturbed_total") == 4 and value(f"{prefix}_pods_redisturbed_total") == 1
+    assert value(f"{prefix}_moves_in_flight", phase="Asking") == 1 and value(f"{prefix}_stopped") == 1
+    words = {"decision": "delete", "reason": "underutilized", "consolidation_type": "single"}
+    assert value("karpenter_voluntary_disruption_decisions_total", **words) == 1
+    assert value("karpenter_voluntary_disruption_queue_failures_total", **words) == 1
+    labels = {"consolidation_type": "single", "reason": "budget"}
+    assert value("karpenter_voluntary_disruption_failed_validations_total", **labels) == 1
+    scored = {"decision": "approved", "nodepool": "general", "policy": "Balanced"}
+    assert value("karpenter_consolidation_score_count", **scored) == 1
+    assert value("karpenter_consolidation_moves_total", **scored) == 1
+
+
+async def told(p: Play, reason: str) -> list[tuple[str, str]]:
+    return sorted((each["involvedObject"]["kind"], each["message"]) for each in await p.stage.events(reason))
+
+
+def test_a_move_of_one_node_is_told_on_node_and_claim_with_its_numbers() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large(consolidationPolicy="Balanced")
+        p.start()
+        await p.over()
+        await asyncio.sleep(1)
+        approved = await told(p, "ConsolidationApproved")
+        assert [kind for kind, _ in approved] == ["Node", "NodeClaim"]
+        assert approved[0][1] == ("score 0.75 >= threshold 0.50 (k: 2, savings 75.0%, disruption 100.0%)")
+        assert [kind for kind, _ in await told(p, "ConsolidationCandidate")] == ["Node", "NodeClaim"]
+        assert [kind for kind, _ in await told(p, "DisruptionTerminating")] == ["Node", "NodeClaim"]
+        ((kind, text),) = await told(p, "ConsolidationDone")
+        assert kind == "NodePool" and "saves $0.3000 per hour, $0.3000 were expected" in text
+
+    play(story)
+
+
+def test_a_rejected_move_is_told_once_however_often_it_is_planned() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2, budgets=[{"nodes": "0"}])
+        p.start()
+        await asyncio.sleep(300)
+        rejected = await p.stage.events("ConsolidationRejected")
+        assert rejected and all(each["count"] == 1 for each in rejected)
+        assert len({(each["involvedObject"]["name"], each["message"]) for each in rejected}) == len(rejected)
+        assert all("budget 0 of nodepool general" in each["message"] for each in rejected)
+        assert await p.records() == []
+
+    play(story)
+
+
+def test_a_node_that_had_to_be_bought_after_all_is_taken_off_the_saving() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2)
+        await p.stage.budget("web", maxUnavailable=1)
+        await asyncio.sleep(5)
+        p.start()
+        await p.reached(Phase.DELETING)
+        # Somebody takes the room that the pods were promised.
+        await p.deploy("greedy", 1, cpu="700m", nodeSelector={"karpenter.sh/nodepool": "general"})
+        (record,) = await p.over()
+        assert record.phase is Phase.DONE and len(record.extra_nodes) == 1
+        assert record.realised == pytest.approx(record.move.savings_per_hour - 0.10)
+
+    play(story)
+
+
+def test_an_applied_plan_is_carried_out_by_whoever_leads() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        client = p.stage.cluster.client("user")
+        looker = Consolidator(client, QUICK, market=Market(catalogue()), show=lambda plan: None)
+        stop = asyncio.Event()
+        looking = asyncio.ensure_future(looker.run(stop))
+        await asyncio.sleep(5)
+        stop.set()
+        await looking
+        assert looker.plan is not None and looker._last_view is not None
+        phases: list[Phase] = []
+        records = await apply(
+            client,
+            looker.plan.moves,
+            looker._last_view,
+            QUICK,
+            market=Market(catalogue()),
+            told=lambda record: phases.append(record.phase),
+        )
+        assert [record.phase for record in records] == [Phase.DONE]
+        assert phases[0] is Phase.WAITING and phases[-1] is Phase.DONE
+        assert await p.types() == ["small"] and await p.leaks() == []
+
+    play(story)
+
+
+def test_a_record_that_cannot_be_read_is_listed_and_stops_nobody() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2)
+        await p.switch(stop=False)
+        labels = {"consolidation.karpool.dev/record": "move", "consolidation.karpool.dev/active": "true"}
+        meta = {"name": "karpool-move-odd", "namespace": NAMESPACE, "labels": labels}
+        await p.stage.admin.create(CONFIGMAPS, {"metadata": meta, "data": {"record": "{"}})
+        p.start()
+
+        async def one_is_left() -> bool:
+            return len(await p.stage.nodes()) == 1
+
+        await p.until(one_is_left)
+        plan = p.made[0].plan
+        assert plan is not None and any("karpool-move-odd" in problem for problem in plan.problems)
+
+    play(story)
+
+
+def test_pods_with_a_budget_are_not_ended_by_a_grace_period() -> None:
+    async def story(p: Play) -> None:
+        await p.half_empty(2, template={"terminationGracePeriod": "30s"})
+        await p.stage.budget("web", maxUnavailable=1)
+        await asyncio.sleep(5)
+        p.start()
+        await asyncio.sleep(120)
+        assert {record.reason for record in await p.records()} <= {"pdb_deadline", ""}
+        assert "pdb_deadline" in [record.reason for record in await p.records()]
+        assert p.budgets.deletions == 0
+
+    play(story)
