@@ -8,6 +8,7 @@ done in `acting`; here they are only called in order.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,7 +29,7 @@ from karpool.kube.client import Client
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.events import EventRecorder
 from karpool.kube.informer import Change, Informer
-from karpool.kube.resource import CRDS
+from karpool.kube.resource import CRDS, Resource
 from karpool.kube.watched import Watched
 from karpool.kube.workqueue import Requeue, WorkQueue
 from karpool.provisioning.ask import Purpose
@@ -44,6 +45,7 @@ from karpool.provisioning.stages import Progress
 log = structlog.get_logger(__name__)
 
 STEP = "step"
+Matters = Callable[[Resource, Change[Any]], bool]
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
 
@@ -95,19 +97,21 @@ class GpuScaler:
             client, self.backend, self.desk, self.sight, namespace=namespace, settings=settings, check=check
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance)
-        self._informers = [self._informer(each) for each in self._watches()]
+        self._informers = [
+            *(self._informer(each, self.sight.concerns) for each in self.sight.watches),
+            *(self._informer(each, self.sight.concerns) for each in self.monitor.watches),
+            *(self._informer(each, _always) for each in self.backend.watches),
+        ]
         # Ages are counted on a clock that does not jump.
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
 
-    def _watches(self) -> Sequence[Watched[Any]]:
-        return (*self.monitor.watches, *self.backend.watches, *self.sight.watches)
-
-    def _informer(self, watched: Watched[Any]) -> tuple[Watched[Any], Informer[Any]]:
+    def _informer(self, watched: Watched[Any], matters: Matters) -> tuple[Watched[Any], Informer[Any]]:
         informer = Informer(
             self._client, watched.resource, into=watched.into, selection=watched.selection, keep=False
         )
+        # Asked first: what is gone must still be known.
+        informer.add_sink(_Waker(self._changed, partial(matters, watched.resource)))
         informer.add_sink(watched.sink)
-        informer.add_sink(_Waker(self._changed))
         return watched, informer
 
     def _changed(self) -> None:
@@ -231,9 +235,15 @@ def _is_ready(watched: Watched[Any], informer: Informer[Any]) -> bool:
     return informer.synced.is_set() or (watched.optional and informer.last_error is not None)
 
 
+def _always(resource: Resource, change: Change[Any]) -> bool:
+    return True
+
+
 class _Waker:
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], matters: Callable[[Change[Any]], bool]) -> None:
         self._wake = wake
+        self._matters = matters
 
     def apply(self, changes: Sequence[Change[Any]], /) -> None:
-        self._wake()
+        if any(self._matters(change) for change in changes):
+            self._wake()

@@ -17,6 +17,7 @@ from karpool.gpu.world import SMART_POD_USE
 from karpool.model.catalogue import InstanceType
 from karpool.model.karpenter import NODEPOOL
 from karpool.model.meta import Labels
+from karpool.model.node import Node
 from karpool.model.requirements import Requirements
 from karpool.model.resources import CPU, GPU, MEMORY, Resources
 
@@ -64,6 +65,14 @@ def model_name(text: str) -> str:
 
 def pool_of_node(labels: Labels) -> str:
     return labels.get(POOL_LABEL) or labels.get(NODEPOOL, "")
+
+
+def has_gpus(node: Node) -> bool:
+    """Whether it has devices, will have, or belongs to a GPU pool. What cannot be told is yes."""
+    labels = node.labels
+    if POOL_LABEL in labels or _PRODUCT in labels or _labelled(labels, _NAME):
+        return True
+    return any(resource in (node.status.allocatable or {}) for resource in RESOURCES)
 
 
 def node_devices(

@@ -23,6 +23,7 @@ from karpool.gpu.quota_object import QUOTAS, GpuResourceQuota, closed, quota_of
 from karpool.gpu.record import Record
 from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.world import SMART_POD_USE, Explanation, Tell
+from karpool.kube.informer import Change
 from karpool.kube.resource import NODEPOOLS, NODES, PODS, Key, Resource, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.errors import Invalid
@@ -80,6 +81,7 @@ class Sight:
         self._records: dict[str, Record] = {}
         self._removed: set[str] = set()  # uids
         self._nodes: dict[str, Node] = {}
+        self._gpu_nodes: set[str] = set()
         self._gpus: dict[str, Device] = {}
         self._use: dict[str, dict[Key, Resources]] = {}  # node -> pods that are not workers
         self._node_of: dict[Key, str] = {}
@@ -158,8 +160,21 @@ class Sight:
         created = moment(pod.metadata.creation_timestamp) or 0.0
         return Item(request, created, digest(repr(where)), shape.tolerations)
 
+    def concerns(self, resource: Resource, change: Change[Any]) -> bool:
+        """Whether a change may matter here: most pods and nodes of a cluster have nothing to do with GPUs."""
+        seen, key = change.object, change.key
+        if resource == NODES:
+            return key.name in self._gpu_nodes or (seen is not None and inventory.has_gpus(seen))
+        if resource != PODS:
+            return True
+        if key in self.workers or (seen is not None and seen.spec.scheduler_name == self._scheduler_name):
+            return True
+        return (self._node_of.get(key) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
+
     def put_node(self, key: Key, node: Node) -> None:
         self._nodes[node.name] = node
+        if inventory.has_gpus(node):
+            self._gpu_nodes.add(node.name)
         try:
             self.ladders.market.learn(node)
         except Invalid as error:
@@ -167,6 +182,7 @@ class Sight:
 
     def drop_node(self, key: Key) -> None:
         self._nodes.pop(key.name, None)
+        self._gpu_nodes.discard(key.name)
 
     def put_pool(self, key: Key, pool: NodePool) -> None:
         self.ladders.market.see_pool(pool)
@@ -278,6 +294,7 @@ class Sight:
             nodes=tuple(
                 self._facts(node, on_node.get(node.name, {}), own, described, busy)
                 for node in self._nodes.values()
+                if node.name in self._gpu_nodes or node.name in described or node.name in on_node
             ),
             resting=resting,
         )
