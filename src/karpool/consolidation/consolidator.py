@@ -9,7 +9,7 @@ too long is not acted on.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
@@ -19,51 +19,32 @@ from karpool.consolidation import sight
 from karpool.consolidation.announcing import Announcer
 from karpool.consolidation.execution import ExecutionSettings
 from karpool.consolidation.executor import Executor, Seen
-from karpool.consolidation.marks import marked_by
 from karpool.consolidation.metrics import ConsolidationMetrics
 from karpool.consolidation.move_ledger import (
-    PodOwners,
-    disturbances,
     has_settled,
     measure,
     redisturbed,
     resting,
     to_forget,
 )
-from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Observed, Settings
+from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Settings
 from karpool.consolidation.plan import Move, Plan, Why
 from karpool.consolidation.planning import make_plan
 from karpool.consolidation.record import Phase, Record
 from karpool.consolidation.settings import DEFAULTS, PlanSettings
-from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
+from karpool.consolidation.watching import Watching
 from karpool.kube.client import Client
 from karpool.kube.errors import KubeError, LeadershipLost, NotFound
 from karpool.kube.events import EventRecorder
-from karpool.kube.following import Following
 from karpool.kube.resource import (
     CONFIGMAPS,
-    EVENTS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PVCS,
-    PVS,
-    STORAGECLASSES,
     Key,
 )
-from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.errors import Invalid
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from karpool.provisioning.ask import Purpose
-from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.groundwork import prepare
 from karpool.provisioning.market import Market
 from karpool.provisioning.smart_pod import SmartPodSettings
-from karpool.provisioning.smart_pod_manager import SmartPods
-from karpool.state.cluster import ClusterState, Namespace
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -110,26 +91,21 @@ class Consolidator:
         self.ledger: dict[str, Record] = {}  # every record that is known, by name
         self.plan: Plan | None = None  # the last one
         self._client, self._clock = client, client.clock
-        self._show, self._off_loop, self._check = show, off_loop, check
-        self._observed = Observed(market, stop_switch=self.options.stop_switch)
-        self._monitor = ClaimMonitor(self._clock)
-        self._stock = Stock(self._monitor.failures)
-        self._owners = PodOwners()
-        self._marked: dict[str, Node] = {}
-        self._state = ClusterState()
-        smart_pods = SmartPods(client, self.options.smart_pods, self._monitor, Purpose.REPLACEMENT)
+        self._show, self._off_loop = show, off_loop
+        self._watching = Watching(
+            client, self.options.smart_pods, market=market, stop_switch=self.options.stop_switch
+        )
         self._recorder = EventRecorder(events or client, COMPONENT)
         self._announcer = Announcer(self._recorder, self._clock)
         self.executor = Executor(
             client,
-            smart_pods,
+            self._watching.smart_pods,
             self.options.execution,
             namespace=self.options.namespace,
             check=check,
             changed=self._changed,
             redisturbed=lambda owners: redisturbed(owners, self.ledger.values(), self._clock.now()),
         )
-        self._following = Following(client, self._watches(smart_pods))
         self._closed: dict[str, Why] = {}
         self._next_plan = float("-inf")
         self._view: ClusterView | None = None  # of this pass
@@ -137,12 +113,12 @@ class Consolidator:
         self._planned = False
 
     def not_ready(self) -> str | None:
-        return self._following.not_ready()
+        return self._watching.not_ready()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, or with `once` until everything is done."""
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._following.run()), group.create_task(self._recorder.run())]
+            beside = [group.create_task(self._watching.run()), group.create_task(self._recorder.run())]
             try:
                 await self._passes(stop)
                 await self._recorder.flush()
@@ -192,7 +168,7 @@ class Consolidator:
             return False
         stop = await self._read_stop()
         if plan_due:
-            await self.executor.sweep(list(self._marked.values()))
+            await self.executor.sweep(list(self._watching.marked.values()))
         records = await self.executor.records(active=True)
         self._know(records)
         if records:
@@ -227,11 +203,11 @@ class Consolidator:
             found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=Settings)
         except NotFound:
             found = Settings()
-        self._observed.put_switch(Key(namespace, name), found)
-        return self._observed.stop_reason()
+        self._watching.observed.put_switch(Key(namespace, name), found)
+        return self._watching.observed.stop_reason()
 
     def _is_stale(self) -> bool:
-        staleness = self._following.staleness()
+        staleness = self._watching.staleness()
         if staleness <= self.options.stale_seconds:
             return False
         log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
@@ -244,7 +220,7 @@ class Consolidator:
         looked_at = frozenset(
             record.name
             for record in records
-            if sight.is_looked_at(record, now, execution.quiet_seconds, self._observed.claim)
+            if sight.is_looked_at(record, now, execution.quiet_seconds, self._watching.observed.claim)
         )
         settling = [
             record
@@ -268,9 +244,9 @@ class Consolidator:
             ),
             arrived_prices={r.name: sight.arrived_price(r, view) for r in records if r.arrived},
             measured={
-                record.name: measure(record, known, view, self._owners)
+                record.name: measure(record, known, view, self._watching.owners)
                 for record in settling
-                if has_settled(record, view, self._owners, now)
+                if has_settled(record, view, self._watching.owners, now)
             },
         )
 
@@ -321,12 +297,9 @@ class Consolidator:
 
     def _view_now(self) -> ClusterView:
         if self._view is None:
-            now = self._clock.now()
-            problems = [*map(str, self._state.problems), *map(str, self.executor.unreadable)]
-            recent = disturbances(self.ledger.values())
-            view = self._observed.view(self._state.snapshot(), recent=recent, problems=problems)
-            self._monitor.pools_seen(view.pools)
-            self._view = self._last_view = self._stock.seen_in(view, now)
+            problems = list(map(str, self.executor.unreadable))
+            view = self._watching.view(self.ledger.values(), problems, self._clock.now())
+            self._view = self._last_view = view
         return self._view
 
     # Records
@@ -358,41 +331,6 @@ class Consolidator:
         for record in old:
             del self.ledger[record.name]
         return old
-
-    # Watching
-
-    def _watches(self, smart_pods: SmartPods) -> list[Watched[Any]]:
-        state, namespace = self._state, self.options.smart_pods.namespace
-        wanted: list[Watched[Any]] = [
-            Watched(NAMESPACES, Namespace, state.sink("Namespace")),
-            Watched(PVCS, PersistentVolumeClaim, state.sink("PersistentVolumeClaim"), optional=True),
-            Watched(PVS, PersistentVolume, state.sink("PersistentVolume"), optional=True),
-            Watched(STORAGECLASSES, StorageClass, state.sink("StorageClass"), optional=True),
-            Watched(NODES, Node, state.sink("Node")),
-            Watched(NODES, Node, ObjectSink(self._put_node, self._drop_node)),
-            Watched(PODS, Pod, state.sink("Pod")),
-            Watched(PODS, Pod, ObjectSink(self._owners.put, self._owners.drop)),
-            *self._observed.watches,
-            *self._stock.watches,
-            *self._monitor.watches,
-            # Placeholders themselves are read when they matter.
-            *(each for each in smart_pods.watches if each.resource == EVENTS),
-        ]
-        return [
-            replace(each, sink=sight.WithoutPlaceholders(each.sink, namespace))
-            if each.resource == PODS
-            else each
-            for each in wanted
-        ]
-
-    def _put_node(self, key: Key, node: Node) -> None:
-        if marked_by(node):
-            self._marked[node.name] = node
-        else:
-            self._marked.pop(node.name, None)
-
-    def _drop_node(self, key: Key) -> None:
-        self._marked.pop(key.name, None)
 
 
 async def _sleep(sleeping: Awaitable[None], stop: asyncio.Event) -> None:

@@ -176,9 +176,6 @@ class Executor:
             except (NotFound, Conflict):
                 continue
 
-    async def pause(self, seconds: float) -> None:
-        await self._client.clock.sleep(seconds)
-
     # Moves
 
     async def advance(self, record: Record, seen: Seen) -> Record:

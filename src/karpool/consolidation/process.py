@@ -22,7 +22,7 @@ from karpool.consolidation.record import Phase, Record
 from karpool.consolidation.view import ClusterView
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
-from karpool.kube.clock import RealClock
+from karpool.kube.clock import Clock, RealClock
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.lease import Leadership, LeaseElector, lead
@@ -156,13 +156,15 @@ async def apply(
     async with asyncio.TaskGroup() as group:
         leading = group.create_task(lead(elector, led, stop))
         try:
-            return await _until_over(executor, {move.id for move in moves}, told)
+            return await _until_over(executor, clock, {move.id for move in moves}, told)
         finally:
             stop.set()
             await asyncio.wait((leading,))
 
 
-async def _until_over(executor: Executor, ids: set[str], told: Callable[[Record], None]) -> list[Record]:
+async def _until_over(
+    executor: Executor, clock: Clock, ids: set[str], told: Callable[[Record], None]
+) -> list[Record]:
     reached: dict[str, Phase] = {}
     while True:
         found = [record for record in await executor.records() if record.move.id in ids]
@@ -172,4 +174,4 @@ async def _until_over(executor: Executor, ids: set[str], told: Callable[[Record]
                 told(record)
         if all(record.phase.is_over for record in found):
             return found
-        await executor.pause(POLL_SECONDS)
+        await clock.sleep(POLL_SECONDS)

@@ -1,0 +1,93 @@
+"""Everything that a consolidator watches, and the view that comes of it.
+
+Placeholders of moves are not part of the view: they hold room for pods that are still
+somewhere else, and would be counted twice.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from karpool.consolidation.marks import marked_by
+from karpool.consolidation.move_ledger import PodOwners, disturbances
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.record import Record
+from karpool.consolidation.sight import WithoutPlaceholders
+from karpool.consolidation.stock import Stock
+from karpool.consolidation.view import ClusterView
+from karpool.kube.client import Client
+from karpool.kube.following import Following
+from karpool.kube.resource import EVENTS, NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES, Key
+from karpool.kube.watched import ObjectSink, Watched
+from karpool.model.node import Node
+from karpool.model.pod import Pod
+from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool.provisioning.ask import Purpose
+from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.provisioning.market import Market
+from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.state.cluster import ClusterState, Namespace
+
+
+class Watching:
+    def __init__(
+        self,
+        client: Client,
+        smart_pods: SmartPodSettings,
+        *,
+        market: Market | None,
+        stop_switch: tuple[str, str],
+    ) -> None:
+        self.observed = Observed(market, stop_switch=stop_switch)
+        self.owners = PodOwners()
+        self.marked: dict[str, Node] = {}  # nodes that a move has marked, as far as is known
+        self._monitor = ClaimMonitor(client.clock)
+        self.smart_pods = SmartPods(client, smart_pods, self._monitor, Purpose.REPLACEMENT)
+        self._stock = Stock(self._monitor.failures)
+        self._state = ClusterState()
+        self._following = Following(client, self._watches(smart_pods.namespace))
+        self.run = self._following.run
+        self.not_ready = self._following.not_ready
+        self.staleness = self._following.staleness
+
+    def view(self, records: Iterable[Record], problems: Iterable[str], now: float) -> ClusterView:
+        """As the cluster is; how moves under way change it is in `sight`."""
+        view = self.observed.view(
+            self._state.snapshot(),
+            recent=disturbances(records),
+            problems=[*map(str, self._state.problems), *problems],
+        )
+        self._monitor.pools_seen(view.pools)
+        return self._stock.seen_in(view, now)
+
+    def _watches(self, namespace: str) -> list[Watched[Any]]:
+        state = self._state
+        wanted: list[Watched[Any]] = [
+            Watched(NAMESPACES, Namespace, state.sink("Namespace")),
+            Watched(PVCS, PersistentVolumeClaim, state.sink("PersistentVolumeClaim"), optional=True),
+            Watched(PVS, PersistentVolume, state.sink("PersistentVolume"), optional=True),
+            Watched(STORAGECLASSES, StorageClass, state.sink("StorageClass"), optional=True),
+            Watched(NODES, Node, state.sink("Node")),
+            Watched(NODES, Node, ObjectSink(self._put_node, self._drop_node)),
+            Watched(PODS, Pod, state.sink("Pod")),
+            Watched(PODS, Pod, ObjectSink(self.owners.put, self.owners.drop)),
+            *self.observed.watches,
+            *self._stock.watches,
+            *self._monitor.watches,
+            # Placeholders themselves are read when they matter.
+            *(each for each in self.smart_pods.watches if each.resource == EVENTS),
+        ]
+        return [
+            replace(each, sink=WithoutPlaceholders(each.sink, namespace)) if each.resource == PODS else each
+            for each in wanted
+        ]
+
+    def _put_node(self, key: Key, node: Node) -> None:
+        if marked_by(node):
+            self.marked[node.name] = node
+        else:
+            self.marked.pop(node.name, None)
+
+    def _drop_node(self, key: Key) -> None:
+        self.marked.pop(key.name, None)
