@@ -167,7 +167,12 @@ class Sight:
             return key.name in self._gpu_nodes or (seen is not None and inventory.has_gpus(seen))
         if resource != PODS:
             return True
-        if key in self.workers or (seen is not None and seen.spec.scheduler_name == self._scheduler_name):
+        known = self.workers.get(key)
+        if known is not None:
+            # What we tell a pod changes it, and must not make us look again.
+            now = None if seen is None or change.type == "DELETED" else self._worker(key, seen)
+            return now is None or (now.worker, now.problem) != (known.worker, known.problem)
+        if seen is not None and seen.spec.scheduler_name == self._scheduler_name:
             return True
         return (self._node_of.get(key) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
 
