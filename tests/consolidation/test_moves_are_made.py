@@ -10,7 +10,7 @@ from karpool.consolidation.plan import MoveKind
 from karpool.consolidation.record import Phase
 from karpool.kube.resource import NODES
 from karpool.provisioning.market import Market
-from tests.consolidation.executing import QUICK, Play, play
+from tests.consolidation.executing import FREELY, QUICK, Play, play
 from tests.fleet.karpenter.acting import catalogue
 
 
@@ -45,6 +45,29 @@ def test_a_node_that_is_too_large_is_replaced_and_the_new_one_comes_first() -> N
         await p.running(1)
         assert await p.leaks() == []
         assert await p.steady()
+
+    play(story)
+
+
+def test_one_node_becomes_two_smaller_ones_of_a_tainted_pool() -> None:
+    async def story(p: Play) -> None:
+        taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+        bears = {"tolerations": [{"key": "team", "operator": "Exists"}]}
+        pool = {"template": {"taints": [taint]}, "disruption": FREELY}
+        await p.stage.pool("general", types=("small", "large"), **pool)
+        await p.deploy("big", 1, cpu="4", **bears)
+        await p.deploy("web", 2, cpu="1500m", **bears)
+        await p.running(3)
+        assert await p.types() == ["large"]
+        await p.scale("big", 0)
+        await p.running(2)
+        p.start()
+        (record,) = await p.over()
+        assert record.phase is Phase.DONE and len(set(record.arrived)) == 2
+        assert await p.types() == ["small", "small"]
+        assert record.realised == pytest.approx(0.20)
+        await p.running(2)
+        assert await p.leaks() == [] and await p.steady()
 
     play(story)
 

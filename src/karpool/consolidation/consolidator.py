@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from karpool.consolidation import sight
 from karpool.consolidation.announcing import Announcer
+from karpool.consolidation.budgeting import use_of
 from karpool.consolidation.execution import ExecutionSettings
 from karpool.consolidation.executor import Executor, Seen
 from karpool.consolidation.metrics import ConsolidationMetrics
@@ -293,6 +294,7 @@ class Consolidator:
         plan: Plan = await self._off_loop(work)
         self.plan = plan
         self.metrics.planned(plan, self._clock.monotonic() - start)
+        self.metrics.consuming(use_of(view.machines, view.in_flight))
         return plan
 
     def _view_now(self) -> ClusterView:

@@ -5,10 +5,11 @@ Karpenter mislabels one, ours is right. `karpool_...` follow a move from approva
 """
 
 from collections import Counter as Count
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from karpool.consolidation.budgeting import Use
 from karpool.consolidation.plan import Move, MoveKind, Plan, Why
 from karpool.consolidation.record import Phase, Record
 from karpool.consolidation.validation import failure_of
@@ -17,6 +18,8 @@ from karpool.kube.process_metrics import describe_process
 _SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _PREFIX = "karpenter_voluntary_disruption"
+_DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
+_GRACEFUL = "graceful"  # never otherwise
 _EXECUTING = (
     Phase.WAITING,
     Phase.ASKING,
@@ -83,12 +86,12 @@ class ConsolidationMetrics:
             "karpenter_nodepools_allowed_disruptions", "Nodes that may go now.", "nodepool", "reason"
         )
         self._cost = gauge("karpenter_nodepools_cost_total", "Price of all nodes per hour.", "nodepool")
-        self._claims = counter(
-            "karpenter_nodeclaims_disrupted",
-            "NodeClaims that were deleted.",
-            "reason",
-            "nodepool",
-            "capacity_type",
+        self._claims = counter("karpenter_nodeclaims_disrupted", "NodeClaims that were deleted.", *_DISRUPTED)
+        self._pods = counter(
+            "karpenter_pods_disruption_initiated", "Pods whose nodes were deleted under them.", *_DISRUPTED
+        )
+        self._consuming = gauge(
+            "karpenter_nodepools_nodes_consuming_budgets", "Nodes that are down or leave.", "nodepool"
         )
         self._closed = gauge(
             "karpool_consolidation_nodepool_closed", "Pools that nothing is taken from.", "nodepool"
@@ -140,6 +143,11 @@ class ConsolidationMetrics:
         for rejected in plan.rejected:
             self._scored(rejected.move, "rejected")
 
+    def consuming(self, uses: Mapping[str, Use]) -> None:
+        self._consuming.clear()
+        for pool, use in uses.items():
+            self._consuming.labels(pool).set(use.consuming)
+
     def approved(self, move: Move) -> None:
         """A move that is begun."""
         self._scored(move, "approved")
@@ -166,8 +174,7 @@ class ConsolidationMetrics:
             case Phase.DELETING:
                 self._disturbed.inc(after.disturbed)
                 self._again.inc(after.redisturbed)
-                for source in move.nodes:
-                    self._claims.labels(words[1], source.pool, source.capacity_type).inc()
+                self._disrupted(move)
             case Phase.ROLLED_BACK:
                 self._queue_failures.labels(*words).inc()
             case Phase.REJECTED:
@@ -178,6 +185,14 @@ class ConsolidationMetrics:
                 return
         if after.phase.is_over:
             self._outcomes.labels(str(after.phase), words[0], after.reason).inc()
+
+    def _disrupted(self, move: Move) -> None:
+        policies = {verdict.pool: str(verdict.policy.name) for verdict in move.verdict.pools}
+        pods = Count(pod.source for pod in move.pods if pod.cost > 0)
+        for source in move.nodes:
+            kind = source.pool, source.capacity_type, policies.get(source.pool, ""), _GRACEFUL
+            self._claims.labels(str(move.reason).lower(), *kind).inc()
+            self._pods.labels(str(move.reason).lower(), *kind).inc(pods[source.name])
 
     def _done(self, record: Record) -> None:
         self._predicted.inc(max(0.0, record.move.savings_per_hour))
