@@ -10,10 +10,11 @@ from karpool.consolidation.record import Phase, Record
 from karpool.fleet.tour.chapter import Chapter, Notes
 from karpool.fleet.tour.manifests import budget, deployment, namespace
 from karpool.fleet.tour.stage import Stage
-from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS
+from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS, PODS, Selection
 
 WHERE, POOL, SPACE = "ireland", "services", "services"
-CAMPAIGN, CATALOG, PAYMENTS = 7, 6, 3
+CAMPAIGN, CATALOG, PAYMENTS = 7, 6, 1
+BUSY = 3  # pods of payments during the campaign
 LEAST = 4  # pods of the catalog that its budget wants to run at every moment
 _COSTLY = {"controller.kubernetes.io/pod-deletion-cost": "2147483647"}
 _STOP = {
@@ -25,19 +26,22 @@ _STOP = {
 
 
 async def grow(stage: Stage) -> None:
-    """A node for each pod of the campaign, one for payments; then the campaign is over."""
+    """A node for each pod of the campaign, one for payments; then the campaign is over and both shrink."""
     client = stage.members[WHERE]
     await stage.write(client, namespace(STOP_NAMESPACE), _STOP, namespace(SPACE))
     await stage.write(
         client,
         deployment(SPACE, "campaign", CAMPAIGN, cpu="3", team=SPACE),
-        deployment(SPACE, "payments", PAYMENTS, cpu="1200m", team=SPACE, annotations=_COSTLY),
+        deployment(SPACE, "payments", BUSY, cpu="1200m", team=SPACE, annotations=_COSTLY),
         budget(SPACE, "catalog", LEAST),
     )
     await stage.until(lambda: _grown(stage), within=300)
     await client.scale(DEPLOYMENTS, "campaign", 0, namespace=SPACE)
+    await client.scale(DEPLOYMENTS, "payments", PAYMENTS, namespace=SPACE)
     await stage.until(lambda: _over(stage), within=120)
-    await stage.write(client, deployment(SPACE, "catalog", CATALOG, cpu="500m", team=SPACE))
+    await stage.write(
+        client, deployment(SPACE, "catalog", CATALOG, cpu="500m", team=SPACE, avoids="payments")
+    )
 
 
 async def play(stage: Stage, notes: Notes) -> None:
@@ -45,16 +49,17 @@ async def play(stage: Stage, notes: Notes) -> None:
     await stage.until(lambda: _all_run(stage), within=300)
     nodes, price = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
     notes.tell(f"{WHERE}: {nodes} nodes of {POOL} cost ${price:.2f} an hour for {CATALOG + PAYMENTS} pods")
-    at_least = CATALOG
+    at_least, refused = CATALOG, dict[str, RejectedMove]()
 
     async def finished() -> bool:
         nonlocal at_least
         at_least = min(at_least, await stage.ready(WHERE, SPACE, "catalog"))
+        refused.update((each.move.id, each) for each in _refused(stage))
         return await _is_balanced(stage)
 
     await client.delete(CONFIGMAPS, STOP_NAME, namespace=STOP_NAMESPACE)
     notes.tell("the stop switch is off; Balanced decides with k = 2: a move needs a score of 0.50")
-    balanced = await stage.until(finished, within=600)
+    balanced = await stage.until(finished, within=400)
     now, cost = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
     await stage.until(lambda: _all_run(stage), within=120)
     _tell_moves(stage, notes)
@@ -78,11 +83,10 @@ async def play(stage: Stage, notes: Notes) -> None:
         f"never fewer than {at_least} of {CATALOG} pods of the catalog ran (its budget: {LEAST});"
         f" {running} of {CATALOG + PAYMENTS} pods run",
     )
-    refused = _refused(stage)
     notes.promise(
         "moves that disturb more than they save are refused, with their score",
         bool(refused),
-        "; ".join(_words(each) for each in refused[:3]) or "nothing was refused",
+        "; ".join(_words(each) for each in list(refused.values())[:3]) or "nothing was refused",
     )
 
 
@@ -102,11 +106,9 @@ def _records(stage: Stage) -> list[Record]:
 def _refused(stage: Stage) -> list[RejectedMove]:
     """Moves that could be made and were judged not worth it."""
     plan = _plan(stage)
-    return [
-        each
-        for each in (plan.rejected if plan is not None else ())
-        if not each.move.verdict.approved and each.move.score is not None
-    ]
+    if plan is None or plan.stopped:
+        return []
+    return [each for each in plan.rejected if not each.move.verdict.approved and each.move.score is not None]
 
 
 def _words(refused: RejectedMove) -> str:
@@ -117,9 +119,10 @@ def _words(refused: RejectedMove) -> str:
 def _tell_moves(stage: Stage, notes: Notes) -> None:
     for record in _records(stage):
         move = record.move
+        score = "" if move.score is None else f", score {move.score:.2f}"
         notes.tell(
-            f"{move.kind} {', '.join(move.names)}: saves ${move.savings_per_hour:.3f} an hour, disturbs"
-            f" {move.disturbed} pods, score {move.score or 0:.2f}: {record.phase}"
+            f"{move.kind} {', '.join(move.names)}: saves ${move.savings_per_hour:.3f} an hour,"
+            f" moves {move.disturbed} pod{'' if move.disturbed == 1 else 's'}{score}: {record.phase}"
         )
 
 
@@ -127,7 +130,8 @@ def _tell_moves(stage: Stage, notes: Notes) -> None:
 
 
 async def _running(stage: Stage) -> int:
-    return sum([await stage.ready(WHERE, SPACE, name) for name in ("catalog", "payments")])
+    ready = await stage.all_ready(WHERE, SPACE)
+    return ready.get("catalog", 0) + ready.get("payments", 0)
 
 
 async def _all_run(stage: Stage) -> bool:
@@ -135,16 +139,18 @@ async def _all_run(stage: Stage) -> bool:
 
 
 async def _grown(stage: Stage) -> bool:
-    ready = [await stage.ready(WHERE, SPACE, name) for name in ("campaign", "payments")]
-    return ready == [CAMPAIGN, PAYMENTS]
+    ready = await stage.all_ready(WHERE, SPACE)
+    return (ready.get("campaign"), ready.get("payments")) == (CAMPAIGN, BUSY)
 
 
 async def _over(stage: Stage) -> bool:
-    return not await stage.pods(WHERE, SPACE, "campaign")
+    """Nobody of the campaign holds room any more, and payments are few."""
+    client, selected = stage.members[WHERE], Selection(namespace=SPACE)
+    return len((await client.list(PODS, selected)).items) == PAYMENTS
 
 
 async def _is_balanced(stage: Stage) -> bool:
-    """Something was moved, nothing is under way, and the last plan, made after that, has no move."""
+    """Something was moved, nothing is under way, and a plan made after that has no move."""
     plan, records = _plan(stage), _records(stage)
     ended = [each.ended or 0.0 for each in records if each.phase.is_over]
     if plan is None or plan.stopped or not ended or len(ended) < len(records):
@@ -155,6 +161,6 @@ async def _is_balanced(stage: Stage) -> bool:
 CHAPTER = Chapter(
     "balance",
     "A bloated cluster, balanced",
-    "Nodes go when the saving is worth the pods it disturbs. Every move has a score, and so has every refusal.",
+    "Nodes go when the saving is worth the pods it disturbs. Every move has a score, every refusal too.",
     play,
 )

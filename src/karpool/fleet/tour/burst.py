@@ -1,8 +1,10 @@
 """Many workloads at the same moment, and room for some of them."""
 
+from collections.abc import Mapping
+
 from karpool.fleet.tour.chapter import Chapter, Notes
 from karpool.fleet.tour.manifests import ALL_OR_NOTHING, deployment, namespace, policy
-from karpool.fleet.tour.stage import Stage
+from karpool.fleet.tour.stage import Object, Stage, placed_by, refusal_of
 from karpool.kube.resource import DEPLOYMENTS
 from karpool.model.node import Node, allocatable
 from karpool.model.pod import Pod, effective_requests
@@ -20,15 +22,16 @@ async def play(stage: Stage, notes: Notes) -> None:
     await stage.write(stage.karmada, namespace("burst"), policy("burst", JOBS, [WHERE], ALL_OR_NOTHING))
     await stage.write(stage.karmada, *(deployment("burst", name, EACH) for name in JOBS))
     await stage.until(lambda: _all_decided(stage), within=120)
-    placed = await _placed(stage)
+    placed = _placed(await stage.bindings("burst"))
     waiting = [name for name in JOBS if name not in placed]
     promised = EACH * len(placed)
     notes.tell(f"{len(placed)} workloads are placed ({promised} replicas), {len(waiting)} wait for room")
-    await stage.until(lambda: _run(stage, placed), within=120)
+    if placed:
+        await stage.until(lambda: _run(stage, placed), within=120)
     homeless, overfull = await _over_commitment(stage)
 
     notes.figure(f"replicas asked for, and given to {WHERE}", asked, promised)
-    notes.figure(f"room in {WHERE}", f"{room} replicas", f"{room - promised} replicas")
+    notes.figure(f"room for replicas in {WHERE}", room, room - promised)
     notes.promise(
         "a burst is given exactly the room there is",
         promised == room // EACH * EACH and asked > room,
@@ -44,40 +47,41 @@ async def play(stage: Stage, notes: Notes) -> None:
 
 async def _make_room(stage: Stage, notes: Notes, placed: list[str], waiting: list[str]) -> None:
     """One workload goes; one that waits takes its place."""
-    reason = await stage.refusal("burst", waiting[0]) if waiting else ""
     if not placed or not waiting:
-        notes.promise("who waits is told why, and gets the room that comes", False, "nobody had to wait")
+        seen = "nobody had to wait" if placed else "nobody was placed"
+        notes.promise("who waits is told why, and gets the room that comes", False, seen)
         return
+    reason = refusal_of((await stage.bindings("burst"))[waiting[0]])
     await stage.karmada.delete(DEPLOYMENTS, placed[0], namespace="burst")
     notes.tell(f"burst/{placed[0]} is deleted; somebody who waits should get its room")
     began = stage.clock.monotonic()
-    came = await stage.until(lambda: _count_placed(stage, len(placed)), within=240)
+    came = await stage.until(lambda: _count_running(stage, len(placed)), within=240)
     took = stage.clock.monotonic() - began
     notes.promise(
         "who waits is told why, and gets the room that comes",
         came and bool(reason),
-        f'told "{reason}"; placed {took:.0f} s after room came' if came else f'told "{reason}"; never placed',
+        f'told "{reason}"; runs {took:.0f} s after room came' if came else f'told "{reason}"; never runs',
     )
 
 
-async def _placed(stage: Stage) -> list[str]:
-    return [name for name in JOBS if await stage.placed("burst", name)]
-
-
-async def _count_placed(stage: Stage, wanted: int) -> bool:
-    """The one that was deleted is not among them any more."""
-    return len([name for name in await _placed(stage) if await stage.ready(WHERE, "burst", name)]) >= wanted
+def _placed(bindings: Mapping[str, Object]) -> list[str]:
+    return [name for name in JOBS if placed_by(bindings.get(name, {}))]
 
 
 async def _all_decided(stage: Stage) -> bool:
-    for name in JOBS:
-        if not await stage.placed("burst", name) and not await stage.refusal("burst", name):
-            return False
-    return True
+    bindings = await stage.bindings("burst")
+    return all(placed_by(bindings.get(name, {})) or refusal_of(bindings.get(name, {})) for name in JOBS)
+
+
+async def _count_running(stage: Stage, wanted: int) -> bool:
+    """The one that was deleted is not among them any more."""
+    ready = await stage.all_ready(WHERE, "burst")
+    return sum(ready.get(name) == EACH for name in _placed(await stage.bindings("burst"))) >= wanted
 
 
 async def _run(stage: Stage, names: list[str]) -> bool:
-    return all([await stage.ready(WHERE, "burst", name) == EACH for name in names])
+    ready = await stage.all_ready(WHERE, "burst")
+    return all(ready.get(name) == EACH for name in names)
 
 
 async def _over_commitment(stage: Stage) -> tuple[int, int]:

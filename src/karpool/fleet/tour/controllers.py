@@ -37,8 +37,8 @@ from karpool.scheduler.running import Scheduler
 
 # Shorter than the defaults (3, 10, 5 and 10 minutes), so that a failure and what follows from it fit a tour.
 FAILURE_THRESHOLD = "45s"
-RECOVERY_INTERVAL = "3m"
-DESCHEDULING = DeschedulerOptions(interval_seconds=15.0, threshold_seconds=60.0, cool_down_seconds=120.0)
+RECOVERY_INTERVAL = "4m"
+DESCHEDULING = DeschedulerOptions(interval_seconds=15.0, threshold_seconds=60.0, cool_down_seconds=60.0)
 CONSOLIDATING = ConsolidatorOptions(execution=ExecutionSettings(settle_seconds=20.0))
 
 Work = Callable[[Client], Awaitable[None]]

@@ -22,10 +22,10 @@ async def play(stage: Stage, notes: Notes) -> None:
         policy("shop", ["web"], [FIXED, ZERO], BY_AVAILABILITY),
         deployment("shop", "web", REPLICAS),
     )
-    await stage.until(lambda: _decided(stage), within=60)
-    given = await stage.placed("shop", "web")
-    notes.tell(f"{REPLICAS} replicas of shop/web are placed: {each_of(given)}")
-    await stage.until(lambda: _runs(stage), within=240)
+    if await stage.until(lambda: _decided(stage), within=60):
+        notes.tell(f"{REPLICAS} replicas of shop/web are placed: {each_of(await _given(stage))}")
+        await stage.until(lambda: _runs(stage), within=240)
+    given = await _given(stage)
     ready = {name: await stage.ready(name, "shop", "web") for name in (FIXED, ZERO)}
     now = len(await stage.nodes(ZERO))
 
@@ -50,8 +50,12 @@ async def _summary_cores(stage: Stage) -> str:
     return f"{quantity.value((summary.get('allocatable') or {}).get('cpu', '0'))} CPUs"
 
 
+async def _given(stage: Stage) -> dict[str, int]:
+    return await stage.placed("shop", "web")
+
+
 async def _decided(stage: Stage) -> bool:
-    return bool(await stage.placed("shop", "web"))
+    return bool(await _given(stage))
 
 
 async def _runs(stage: Stage) -> bool:

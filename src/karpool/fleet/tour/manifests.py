@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from karpool.gpu.seeing import SCHEDULER_NAME as GPU_SCHEDULER
+from karpool.model.node import HOSTNAME
 from karpool.scheduler.options import SCHEDULER_NAME
 
 Object = dict[str, Any]
@@ -29,8 +30,9 @@ def deployment(
     memory: str = "1Gi",
     annotations: Mapping[str, str] | None = None,
     team: str = "",
+    avoids: str = "",
 ) -> Object:
-    """Pods of a `team` run on its own nodes."""
+    """Pods of a `team` run on its own nodes; those that avoid an app never share a node with it."""
     labels = {"app": name}
     spec: Object = {
         "terminationGracePeriodSeconds": 5,
@@ -45,6 +47,9 @@ def deployment(
     if team:
         spec["nodeSelector"] = {"team": team}
         spec["tolerations"] = [{"key": "team", "operator": "Equal", "value": team, "effect": "NoSchedule"}]
+    if avoids:
+        term = {"labelSelector": {"matchLabels": {"app": avoids}}, "topologyKey": HOSTNAME}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

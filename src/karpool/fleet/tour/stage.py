@@ -9,7 +9,6 @@ from karpool.fleet.loading import load_objects
 from karpool.fleet.tour.controllers import Controllers
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
-from karpool.kube.errors import NotFound
 from karpool.kube.resource import CLUSTERS, DEPLOYMENTS, NODES, PODS, RESOURCEBINDINGS, Selection
 from karpool.model.karmada.cluster import read_cluster
 from karpool.model.karpenter import CAPACITY_TYPE
@@ -59,11 +58,15 @@ class Stage:
 
     async def ready(self, cluster: str, namespace: str, name: str) -> int:
         """Ready replicas of a Deployment; 0 where there is none."""
-        try:
-            found = await self.members[cluster].get(DEPLOYMENTS, name, namespace=namespace)
-        except NotFound:
-            return 0
-        return int((found.get("status") or {}).get("readyReplicas") or 0)
+        return (await self.all_ready(cluster, namespace)).get(name, 0)
+
+    async def all_ready(self, cluster: str, namespace: str) -> dict[str, int]:
+        """Ready replicas of every Deployment of a namespace."""
+        found = (await self.members[cluster].list(DEPLOYMENTS, Selection(namespace=namespace))).items
+        return {
+            str(each["metadata"]["name"]): int((each.get("status") or {}).get("readyReplicas") or 0)
+            for each in found
+        }
 
     async def price_per_hour(self, cluster: str, pool: str = "") -> float:
         """Of the nodes there are, at the prices of the catalogue."""
@@ -85,22 +88,25 @@ class Stage:
 
     async def placed(self, namespace: str, name: str) -> dict[str, int]:
         """What the scheduler gave to each cluster; empty as long as it gave nothing."""
-        targets = (await self._binding(namespace, name)).get("spec", {}).get("clusters") or ()
-        return {each["name"]: int(each.get("replicas") or 0) for each in targets}
+        return placed_by((await self.bindings(namespace)).get(name, {}))
 
-    async def refusal(self, namespace: str, name: str) -> str:
-        """Why the scheduler found no place; empty when it did, or has not looked yet."""
-        status = (await self._binding(namespace, name)).get("status") or {}
-        for each in status.get("conditions") or ():
-            if each["type"] == "Scheduled" and each["status"] == "False":
-                return str(each.get("message") or each.get("reason"))
-        return ""
+    async def bindings(self, namespace: str) -> dict[str, Object]:
+        """What became of the Deployments of a namespace, by their names."""
+        found = (await self.karmada.list(RESOURCEBINDINGS, Selection(namespace=namespace))).items
+        return {str(each["spec"]["resource"]["name"]): each for each in found}
 
-    async def _binding(self, namespace: str, name: str) -> Object:
-        try:
-            return await self.karmada.get(RESOURCEBINDINGS, f"{name}-deployment", namespace=namespace)
-        except NotFound:
-            return {}
+
+def placed_by(binding: Object) -> dict[str, int]:
+    targets = binding.get("spec", {}).get("clusters") or ()
+    return {each["name"]: int(each.get("replicas") or 0) for each in targets}
+
+
+def refusal_of(binding: Object) -> str:
+    """Why the scheduler found no place; empty when it did, or has not looked yet."""
+    for each in (binding.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Scheduled" and each["status"] == "False":
+            return str(each.get("message") or each.get("reason"))
+    return ""
 
 
 def each_of(counts: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@ from karpool.fleet.tour.chapter import Chapter, Notes
 from karpool.fleet.tour.manifests import BY_AVAILABILITY, deployment, namespace, policy
 from karpool.fleet.tour.stage import Stage, each_of
 from karpool.kube.resource import DEPLOYMENTS
+from karpool.scheduler.cool_down import cooling
 
 EMPTY, OTHER = "oregon", "ireland"
 FIRST, LATER = 24, 36
@@ -34,11 +35,11 @@ async def _move_away(stage: Stage, notes: Notes) -> None:
         policy("orders", ["api"], [EMPTY, OTHER], BY_AVAILABILITY),
         deployment("orders", "api", FIRST),
     )
-    await stage.until(lambda: _decided(stage), within=60)
+    began = stage.clock.monotonic()
+    decided = await stage.until(lambda: _decided(stage), within=60)
     first = await stage.placed("orders", "api")
     notes.tell(f"{FIRST} replicas of orders/api are placed: {each_of(first)}")
-    began = stage.clock.monotonic()
-    all_run = await stage.until(lambda: _runs(stage, FIRST), within=600)
+    all_run = decided and await stage.until(lambda: _runs(stage, FIRST), within=600)
     took = stage.clock.monotonic() - began
     now = await stage.placed("orders", "api")
     moved = first.get(EMPTY, 0) - now.get(EMPTY, 0)
@@ -55,11 +56,11 @@ async def _move_away(stage: Stage, notes: Notes) -> None:
 async def _recover(stage: Stage, notes: Notes) -> None:
     notes.tell(f"machines are sold in {EMPTY} again")
     began = stage.clock.monotonic()
-    counts = await stage.until(lambda: _has_room(stage, LATER - FIRST), within=600)
+    counts = await stage.until(lambda: _is_trusted(stage, LATER - FIRST), within=600)
     took = stage.clock.monotonic() - began
     held = (await stage.placed("orders", "api")).get(EMPTY, 0)
     await stage.karmada.scale(DEPLOYMENTS, "api", LATER, namespace="orders")
-    all_run = await stage.until(lambda: _runs(stage, LATER), within=300)
+    all_run = counts and await stage.until(lambda: _runs(stage, LATER), within=300)
     now = await stage.placed("orders", "api")
     notes.figure(f"replicas of orders/api in {EMPTY}", held, now.get(EMPTY, 0))
     notes.promise(
@@ -73,8 +74,11 @@ async def _decided(stage: Stage) -> bool:
     return bool(await stage.placed("orders", "api"))
 
 
-async def _has_room(stage: Stage, least: int) -> bool:
-    return await stage.room(EMPTY, cpu="1", memory="1Gi") >= least
+async def _is_trusted(stage: Stage, least: int) -> bool:
+    """There is room again, and what was taken from there may go back."""
+    binding = (await stage.bindings("orders")).get("api", {})
+    noted = binding.get("metadata", {}).get("annotations") or {}
+    return not cooling(noted, stage.clock.now()) and await stage.room(EMPTY, cpu="1", memory="1Gi") >= least
 
 
 async def _runs(stage: Stage, wanted: int) -> bool:

@@ -1,39 +1,21 @@
-"""`karpool up` shows a fleet and leaves nothing behind; `karpool apiserver` serves until told to stop."""
+"""`karpool apiserver` serves until told to stop."""
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.example import example_fleet
 from karpool.fleet.loading import load_objects
 from karpool.kube.client import Client
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import load
 from karpool.kube.resource import CONFIGMAPS
 from karpool.model.catalogue_files import load_shipped
+from tests.cli.example_fleet import example_fleet
 
 KARPOOL = [sys.executable, "-m", "karpool.cli.main"]
-
-
-def test_up_without_a_terminal_shows_the_fleet_and_ends(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [*KARPOOL, "up"],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=50,
-        check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-
-    assert result.returncode == 0, result.stderr
-    assert "7 nodes, 1 pod pending" in result.stdout
-    assert list(tmp_path.iterdir()) == []
 
 
 async def start_apiserver(folder: Path, *more: str) -> asyncio.subprocess.Process:

@@ -1,0 +1,210 @@
+"""The guided tour in a terminal or a log: the fleet is started, shown, played, and put away again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from karpool.cli import tour_text
+from karpool.cli.exits import Failed
+from karpool.cli.output import columns
+from karpool.cli.serving import run_until_stopped
+from karpool.dashboard.serving import dashboard
+from karpool.fleet.clock import LoopClock, ScaledLoop
+from karpool.fleet.fleet import Fleet
+from karpool.fleet.serving import served
+from karpool.fleet.tour.chapter import Chapter, Outcome
+from karpool.fleet.tour.controllers import connect
+from karpool.fleet.tour.stage import Stage
+from karpool.fleet.tour.tour import CHAPTERS, play, staged, tour_fleet
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+
+CALM = 5.0  # how many times as fast as real time a fleet lives that is only looked at
+_ABOUT = {
+    "virginia": "six nodes that were bought once; nothing grows",
+    "oregon": "Karpenter, and no node at all",
+    "ireland": "Karpenter; grows for a campaign that ends",
+    "tokyo": "Karpenter with GPU machines, none bought yet",
+}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    stays: bool
+    port: int
+    speed: float
+    chapters: Sequence[Chapter]
+    output: str
+
+
+def chapters_named(names: Sequence[str]) -> list[Chapter]:
+    """In their order, all of them when none is named."""
+    known = [chapter.name for chapter in CHAPTERS]
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint="--chapter")
+    return [chapter for chapter in CHAPTERS if not names or chapter.name in names]
+
+
+def run(kubeconfig: Path, wishes: Wishes) -> None:
+    """Raises Failed when a promise was not kept, click.Abort when somebody ended it before its end."""
+    run_until_stopped(lambda stop: _up(stop, kubeconfig, wishes), speed=wishes.speed)
+
+
+async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: Wishes) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    began = time.monotonic()
+    try:
+        async with _ended_by(stop) as stays_now, _running(kubeconfig, wishes, console) as (stage, page):
+            guide = _Guide(console, wishes.chapters)
+            with guide.progress:
+                outcomes = await play(
+                    stage, wishes.chapters, begins=guide.begins, tell=guide.tell, ended=guide.ended
+                )
+            took = time.monotonic() - began
+            click.echo(_result(outcomes, took, wishes.output))
+            if wishes.stays:
+                stays_now()
+                _say_how_to_go_on(console, kubeconfig, page)
+                _calm_down()
+                await stop.wait()
+    except asyncio.CancelledError:
+        if stop.is_set():
+            raise click.Abort from None
+        raise
+    if broken := tour_text.broken(outcomes):
+        raise Failed(f"not every promise of the tour was kept: {broken}")
+
+
+@asynccontextmanager
+async def _ended_by(stop: asyncio.Event) -> AsyncIterator[Callable[[], None]]:
+    """Cancel this task when `stop` is set, unless what is yielded was called before."""
+    main, waiting = asyncio.current_task(), asyncio.create_task(stop.wait())
+    assert main is not None
+
+    def end(_: object) -> None:
+        main.cancel()
+
+    def stays() -> None:
+        waiting.remove_done_callback(end)
+
+    waiting.add_done_callback(end)
+    try:
+        yield stays
+    finally:
+        waiting.remove_done_callback(end)
+        waiting.cancel()
+
+
+@asynccontextmanager
+async def _running(kubeconfig: Path, wishes: Wishes, console: Console) -> AsyncIterator[tuple[Stage, str]]:
+    """The fleet, its controllers and the page, whose address is yielded too."""
+    # Wall time goes on from now, at the speed of the loop.
+    clock = LoopClock(RealClock().now() - asyncio.get_running_loop().time())
+    async with AsyncExitStack() as stack:
+        fleet = await stack.enter_async_context(Fleet(tour_fleet(), clock))
+        addresses = await stack.enter_async_context(served(fleet, kubeconfig))
+        clients = {
+            name: await stack.enter_async_context(connect(kubeconfig, name, clock, "karpool-dashboard"))
+            for name in addresses
+        }
+        page = await stack.enter_async_context(_dashboard(clients, wishes.port))
+        console.print(_clusters(fleet, addresses), markup=False)
+        console.print(f"\nkubeconfig  {kubeconfig}   (a context for each cluster)", markup=False)
+        console.print(f"dashboard   {page}", markup=False)
+        yield await stack.enter_async_context(staged(fleet, kubeconfig)), page
+
+
+@asynccontextmanager
+async def _dashboard(clients: Mapping[str, Client], port: int) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        try:
+            page = await stack.enter_async_context(dashboard(clients, port=port))
+        except OSError as error:
+            reason = (error.strerror or str(error)).rpartition(": ")[2].lower()
+            raise Failed(
+                f"cannot serve the dashboard on port {port}: {reason}; choose another --port"
+            ) from error
+        yield page.link
+
+
+def _clusters(fleet: Fleet, addresses: Mapping[str, str]) -> str:
+    rows = [
+        (
+            name,
+            address,
+            fleet.clusters[name].spec.region if name in fleet.clusters else "",
+            _ABOUT.get(name, "the control plane: workloads are created here"),
+        )
+        for name, address in addresses.items()
+    ]
+    return columns(("CLUSTER", "ADDRESS", "REGION", "WHAT IT HAS"), rows)
+
+
+class _Guide:
+    """Says what happens, and how far it has come."""
+
+    def __init__(self, console: Console, chapters: Sequence[Chapter]) -> None:
+        self._console = console
+        self._total, self._number = len(chapters), 0
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.progress.add_task("the tour", total=self._total)
+
+    def begins(self, chapter: Chapter) -> None:
+        self._number += 1
+        self.progress.update(self._task, description=chapter.title)
+        self._say(tour_text.heading(self._number, self._total, chapter), "bold")
+
+    def tell(self, line: str) -> None:
+        self._say(tour_text.told(line))
+
+    def ended(self, outcome: Outcome) -> None:
+        self._say(tour_text.verdicts(outcome), "green" if outcome.kept else "red")
+        self.progress.advance(self._task)
+
+    def _say(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False)
+
+
+def _result(outcomes: Sequence[Outcome], real_seconds: float, form: str) -> str:
+    if form == "table":
+        return "\n" + tour_text.summary(outcomes, real_seconds)
+    return tour_text.document(outcomes, real_seconds, form)
+
+
+def _calm_down() -> None:
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, ScaledLoop):
+        loop.speed = min(loop.speed, CALM)
+
+
+def _say_how_to_go_on(console: Console, kubeconfig: Path, page: str) -> None:
+    console.print(
+        f"""
+The fleet stays. Open {page}
+or in another terminal:
+  export KUBECONFIG={kubeconfig}
+  kubectl --context karmada get resourcebindings -A
+  kubectl --context oregon get nodeclaims,nodes
+  kubectl --context karmada -n shop scale deployment web --replicas=60
+  karpool explain binding web-deployment -n shop --context karmada
+  karpool plan --context ireland
+Ctrl-C ends it.""",
+        markup=False,
+    )

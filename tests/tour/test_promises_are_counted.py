@@ -1,0 +1,100 @@
+"""A tour is kept when every promise is: whatever a chapter does, it cannot be taken for kept."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from karpool.cli import tour_text
+from karpool.fleet.clock import LoopClock, run_manual
+from karpool.fleet.tour.chapter import Chapter, Notes, Outcome
+from karpool.fleet.tour.tour import CHAPTER_SECONDS, CHAPTERS, play
+from karpool.kube.errors import Unreachable
+
+
+async def keeps(_: Any, notes: Notes) -> None:
+    notes.tell("a node came")
+    notes.figure("nodes", 0, 1)
+    notes.promise("a node comes", True, "1 node")
+
+
+async def breaks(_: Any, notes: Notes) -> None:
+    notes.promise("a node comes", True, "1 node")
+    notes.promise("a second one, too", False, "\x1b[31mnone")
+
+
+async def says_nothing(_: Any, notes: Notes) -> None:
+    notes.figure("nodes", 0, 0)
+
+
+async def fails(_: Any, notes: Notes) -> None:
+    notes.promise("a node comes", True, "1 node")
+    raise Unreachable("GET /api/v1/nodes: refused")
+
+
+async def hangs(_: Any, notes: Notes) -> None:
+    notes.promise("a node comes", True, "1 node")
+    await asyncio.Event().wait()
+
+
+def chapter(what: Any) -> Chapter:
+    return Chapter(what.__name__, what.__name__.replace("_", " "), "shows", what)
+
+
+def played(*what: Any, **listeners: Any) -> list[Outcome]:
+    stage: Any = SimpleNamespace(clock=LoopClock())
+    return run_manual(play(stage, [chapter(each) for each in what], **listeners))
+
+
+def test_what_was_kept_is_kept_with_its_numbers() -> None:
+    lines: list[str] = []
+
+    (outcome,) = played(keeps, tell=lines.append)
+
+    assert outcome.kept
+    assert tour_text.broken([outcome]) == ""
+    assert lines == ["a node came"]
+    assert tour_text.summary([outcome], 3.0).splitlines() == [
+        "CHAPTER   NUMBER   BEFORE   AFTER",
+        "keeps     nodes    0        1",
+        "",
+        "1 of 1 promise kept in 1 chapter: 0 minutes of the fleet in 3 seconds",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        pytest.param(breaks, "breaks: a second one, too (?[31mnone)", id="a broken promise"),
+        pytest.param(says_nothing, "says nothing: nothing was promised", id="no promise at all"),
+        pytest.param(fails, "fails: GET /api/v1/nodes: refused", id="an error"),
+        pytest.param(hangs, f"hangs: did not end within {CHAPTER_SECONDS:.0f} s of the fleet", id="no end"),
+    ],
+)
+def test_what_was_not_kept_is_named_and_the_tour_goes_on(what: Any, said: str) -> None:
+    outcomes = played(what, keeps)
+
+    assert [each.kept for each in outcomes] == [False, True]
+    assert tour_text.broken(outcomes) == said
+    assert json.loads(tour_text.document(outcomes, 1.0, "json"))["kept"] is False
+
+
+def test_verdicts_are_shown_as_they_fall() -> None:
+    begun, ended = list[str](), list[str]()
+
+    played(
+        breaks,
+        fails,
+        begins=lambda each: begun.append(each.name),
+        ended=lambda outcome: ended.append(tour_text.verdicts(outcome)),
+    )
+
+    assert begun == ["breaks", "fails"]
+    assert "✗ a second one, too\n       ?[31mnone" in ended[0]
+    assert ended[1].endswith("✗ the chapter could not be played: GET /api/v1/nodes: refused")
+
+
+def test_chapters_have_names_of_their_own() -> None:
+    assert len({each.name for each in CHAPTERS}) == len(CHAPTERS) == 5

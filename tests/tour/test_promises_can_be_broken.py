@@ -1,0 +1,35 @@
+"""Without the controller that keeps a promise the tour says so: what it looks at is not there by itself."""
+
+from pathlib import Path
+
+from karpool.fleet.tour.chapter import Outcome
+from karpool.fleet.tour.stage import Stage
+from karpool.fleet.tour.tour import CHAPTERS, play
+from tests.tour.fleets import on_stage
+
+DEAF = {
+    "karmada": ("karpool-scheduler", "karpool-descheduler"),
+    "oregon": ("karpool-gpu-scaler", "karpool-consolidator"),
+    "ireland": ("karpool-gpu-scaler", "karpool-consolidator"),
+    "tokyo": ("karpool-gpu-scaler", "karpool-consolidator"),
+}
+
+
+def test_nothing_is_kept_by_a_fleet_without_controllers(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> list[Outcome]:
+        servers = stage.fleet.api_servers
+        for cluster, names in DEAF.items():
+            for name in names:
+                await servers[cluster].components.crash(name)
+        try:
+            return await play(stage)
+        finally:
+            for cluster, names in DEAF.items():
+                for name in names:
+                    servers[cluster].components.start(name)
+
+    outcomes = on_stage(tmp_path, story)
+
+    assert len(outcomes) == len(CHAPTERS)
+    assert [outcome.chapter.name for outcome in outcomes if outcome.kept] == []
+    assert [outcome.chapter.name for outcome in outcomes if outcome.error] == []
