@@ -170,8 +170,10 @@ async def browser() -> AsyncIterator[Browser]:
                 reading = asyncio.create_task(found.read())
                 try:
                     yield found
-                    with suppress(ConnectionError):
-                        await socket.send_json({"id": 0, "method": "Browser.close"})
+                    await found.call("Browser.close")
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(10):
+                            await process.wait()
                 finally:
                     reading.cancel()
                     await asyncio.gather(reading, return_exceptions=True)

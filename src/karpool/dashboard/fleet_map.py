@@ -9,6 +9,7 @@ and says why.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from karpool.consolidation.policy import policy_of
 from karpool.consolidation.view import ClusterView, Machine
@@ -85,7 +86,7 @@ def watched(facts: ClusterFacts, member: MemberCluster | None, promised: Promise
     for name, units in promised.amounts.items():
         if name in amounts:
             amounts[name] = _with(amounts[name], promised=units)
-    quiet = facts.heard_seconds_ago > QUIET_SECONDS
+    quiet = QUIET_SECONDS < facts.heard_seconds_ago < inf  # infinite: never, which `not_ready` explains
     return ClusterRow(
         name=facts.name,
         watched=True,
@@ -101,6 +102,7 @@ def watched(facts: ClusterFacts, member: MemberCluster | None, promised: Promise
         unpriced=sum(pool.unpriced for pool in pools),
         promised_replicas=promised.replicas,
         heard_seconds_ago=round(facts.heard_seconds_ago) if quiet else None,
+        not_ready=facts.not_ready or "",
         pools=pools,
         why=_why_of(facts, member, promised),
         problems=list(facts.problems[:PROBLEMS_MAX]),
@@ -258,7 +260,7 @@ def _why_of(facts: ClusterFacts, member: MemberCluster | None, promised: Promise
     why = []
     if facts.not_ready is not None:
         why.append(f"not everything has been read yet: {facts.not_ready}")
-    if facts.heard_seconds_ago > QUIET_SECONDS:
+    if QUIET_SECONDS < facts.heard_seconds_ago < inf:
         why.append(f"its API server was last heard of {facts.heard_seconds_ago:.0f} s ago; figures are old")
     if facts.view.stop is not None:
         why.append(facts.view.stop.message)

@@ -64,7 +64,10 @@ class ClusterRow(View, frozen=True):
     region: str = ""
     provider: str = ""
     promised_replicas: int = 0
-    heard_seconds_ago: float | None = None
+    heard_seconds_ago: Annotated[
+        float | None, msgspec.Meta(description="null while it is heard of regularly")
+    ] = None
+    not_ready: Annotated[str, msgspec.Meta(description="what has not been read yet, and why")] = ""
     pools: list[PoolRow] = []
     why: list[str] = []
     problems: list[str] = []

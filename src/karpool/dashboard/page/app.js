@@ -45,19 +45,21 @@ function open(name, focus) {
 
 const stamp = (view) => JSON.stringify(view.areas.map((area) => versions[area] ?? 0));
 
+const isOld = () => shown && shown.seen !== stamp(shown.view);
+
 async function refresh() {
-  if (asking || !shown) return;
+  if (asking) return;
   asking = true;
-  const { name, view } = shown;
-  const seen = stamp(view);
+  const mine = shown;
+  const seen = stamp(mine.view);
   try {
-    if (shown.seen !== seen) {
-      const data = await view.load();
-      if (shown.name === name) {
+    if (mine.seen !== seen) {
+      const data = await mine.view.load();
+      if (shown === mine) {
         serverTime(data.at ?? data.fleet.at);
-        view.show(data);
-        shown.seen = seen;
-        main.dataset.shown = name;
+        mine.view.show(data);
+        mine.seen = seen;
+        main.dataset.shown = mine.name;
       }
     }
     await glance();
@@ -67,11 +69,18 @@ async function refresh() {
     trouble.hidden = false;
     say(trouble, `The figures could not be read: ${error.message}. What is shown may be old; it is tried again.`);
   } finally {
-    setTimeout(() => {
-      asking = false;
-      if (shown && (shown.seen !== stamp(shown.view) || shown.name !== name)) refresh();
-    }, PACE);
+    asking = false;
+    // Another view was chosen meanwhile: at once. The same one changed again: not more often than the pace.
+    if (shown !== mine) refresh();
+    else if (isOld()) later();
   }
+}
+
+let timer = 0;
+let last = 0;
+
+function later() {
+  timer ||= setTimeout(() => { timer = 0; last = Date.now(); refresh(); }, Math.max(0, last + PACE - Date.now()));
 }
 
 // The fleet at a glance
@@ -99,7 +108,7 @@ async function glance() {
 
 function onVersions(found) {
   versions = found;
-  refresh();
+  later();
 }
 
 function onState(state, why, status) {

@@ -86,6 +86,7 @@ function badgesOf(each) {
     each.region && h("span", { class: "badge" }, each.region),
     each.isControlPlane && h("span", { class: "badge accent" }, "control plane"),
     each.ready === false && h("span", { class: "badge bad" }, "not ready"),
+    each.notReady && h("span", { class: "badge bad" }, "still reading"),
     each.heardSecondsAgo !== null && h("span", { class: "badge bad" }, `silent for ${each.heardSecondsAgo} s`),
     each.promisedReplicas > 0 && h("span", { class: "badge warn" }, `${count(each.promisedReplicas)} promised`),
     each.pending > 0 && h("span", { class: "badge warn" }, `${plural(each.pending, "pod")} waiting`),

@@ -1,0 +1,282 @@
+"""The page in a real browser: everything shows, nothing hostile runs, keyboard and phone are enough.
+
+Needs Chromium (Debian: `apt-get install chromium`); without it these say that they did not run. With
+KARPOOL_SCREENSHOTS=DIR every view is kept there as a picture.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from karpool.dashboard.serving import Page, dashboard
+from karpool.kube.clock import RealClock
+from karpool.kube.resource import EVENTS, NODES
+from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
+from tests.dashboard.fleets import HOSTILE, clusters_of, event, large, something_of_everything
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(executable() is None, reason="did not run: there is no chromium to run it in"),
+]
+HERE = Path(__file__).parent
+ACCESSIBILITY = (HERE / "accessibility.js").read_text(encoding="utf-8")
+PICTURES = os.environ.get("KARPOOL_SCREENSHOTS", "")
+VIEWS = ("fleet", "placements", "promises", "scale-ups", "consolidation", "events")
+SCREENS = {"light": (DESK, False), "dark": (DESK, True), "phone": (PHONE, False)}
+
+
+class Shown:
+    """A fleet, its dashboard, and how to look at it."""
+
+    def __init__(self, page: Page, clusters, chromium: Browser) -> None:
+        self.page, self.clusters, self.chromium = page, clusters, chromium
+
+    async def tab(self, view: str = "fleet", screen: str = "light") -> Tab:
+        tab = await self.chromium.tab()
+        size, dark = SCREENS[screen]
+        await tab.screen(size, dark=dark)
+        await tab.open(f"{self.page.url}#/{view}")
+        await shows(tab, view)
+        return tab
+
+
+async def shows(tab: Tab, view: str) -> None:
+    await tab.until(f"document.getElementById('main').dataset.shown === '{view}' && {LIVE}")
+
+
+FAULTS = """(() => {
+  const add = (tag, text, look = {}) => {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    Object.assign(made.style, look);
+    document.getElementById("main").append(made);
+    return made;
+  };
+  add("button", ""); add("img", ""); add("h4", "deep");
+  add("p", "").id = "glance";
+  add("p", "pale", { color: "rgb(200, 205, 210)" });
+  add("button", "x", { width: "9px", height: "9px", minHeight: "0" });
+  add("div", "wide", { width: "3000px" });
+})()"""
+REFUSED = "[...document.querySelectorAll('#why-body > p.badge.bad')].map((each) => each.innerText).join()"
+LIVE = "document.getElementById('live').dataset.state === 'live' && document.querySelector('#glance .fact')"
+OPENED = "document.querySelector('#why[open]') && document.getElementById('why-body').innerText !== 'Asking…'"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def small(chromium: Browser) -> AsyncIterator[Shown]:
+    async with clusters_of(something_of_everything(RealClock().now())) as clusters:
+        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
+        async with dashboard(clients) as page:
+            yield Shown(page, clusters, chromium)
+
+
+async def keep_picture(tab: Tab, name: str) -> None:
+    if PICTURES:
+        content = await tab.screenshot()
+        folder = Path(PICTURES)
+        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
+        (folder / f"{name}.png").write_bytes(content)
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_every_view_is_accessible_and_complains_of_nothing(small: Shown, screen: str) -> None:
+    tab = await small.tab(screen=screen)
+    for view in VIEWS:
+        await tab.evaluate(f"location.hash = '#/{view}'")
+        await shows(tab, view)
+        await keep_picture(tab, f"{screen}-{view}")
+
+        assert await tab.evaluate(ACCESSIBILITY) == [], view
+
+    assert tab.messages == []
+
+
+async def test_nothing_is_loaded_from_elsewhere(small: Shown) -> None:
+    tab = await small.tab("consolidation")
+
+    assert tab.requested
+    assert {url for url in tab.requested if not url.startswith((small.page.url, "about:"))} == set()
+
+
+async def test_hostile_texts_are_shown_and_not_obeyed(small: Shown) -> None:
+    tab = await small.tab("events")
+    await tab.until(f"document.getElementById('main').innerText.includes({HOSTILE!r})")
+    await tab.evaluate("location.hash = '#/fleet'")
+    await shows(tab, "fleet")
+    await tab.evaluate("document.querySelector('[aria-label=\"Why: cluster east\"]').click()")
+    await tab.until(f"{OPENED} && document.getElementById('why-body').innerText.includes({HOSTILE!r})")
+    await keep_picture(tab, "hostile-label")
+    await tab.evaluate("document.getElementById('why-close').click()")
+    await tab.evaluate("location.hash = '#/scale-ups'")
+    await shows(tab, "scale-ups")
+    await tab.evaluate("document.querySelectorAll('main button.why').forEach((each) => each.click())")
+    await tab.until(OPENED)
+
+    assert await tab.evaluate("window.hacked === undefined")
+    assert await tab.evaluate("document.querySelectorAll('body script, main img').length") == 0
+    assert tab.messages == []
+
+
+async def test_the_policy_stops_markup_and_inline_script(small: Shown) -> None:
+    tab = await small.tab()
+
+    with pytest.raises(Failed, match="TrustedHTML"):
+        await tab.evaluate("document.getElementById('main').innerHTML = '<b>x</b>'")
+    with pytest.raises(Failed, match="TrustedScript"):
+        await tab.evaluate("document.createElement('script').text = 'window.hacked = 1'")
+
+
+async def test_keyboard_alone_is_enough(small: Shown) -> None:
+    tab = await small.tab()
+    await tab.press("Tab")
+    assert await tab.evaluate("document.activeElement.className") == "skip"
+
+    await tab.evaluate("document.querySelector('.cells button[tabindex=\"0\"]').focus()")
+    first = await tab.evaluate("document.activeElement.getAttribute('aria-label')")
+    await tab.press("ArrowRight")
+    second = await tab.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert first != second
+    assert (
+        await tab.evaluate(
+            "document.querySelectorAll('.cells')[0].querySelectorAll('[tabindex=\"0\"]').length"
+        )
+        == 1
+    )
+
+    await tab.press("Enter")
+    await tab.until(OPENED)
+    assert await tab.evaluate("document.getElementById('why').contains(document.activeElement)")
+    assert await tab.evaluate(ACCESSIBILITY) == []
+    await keep_picture(tab, "why-node")
+
+    await tab.press("Escape")
+    await tab.until("!document.querySelector('#why[open]')")
+    assert await tab.evaluate("document.activeElement.getAttribute('aria-label')") == second
+
+
+async def test_everything_says_why(small: Shown) -> None:
+    tab = await small.tab()
+    for view in VIEWS:
+        await tab.evaluate(f"location.hash = '#/{view}'")
+        await shows(tab, view)
+        buttons = await tab.until("document.querySelectorAll('main button.why').length")
+        for number in range(min(buttons, 4)):
+            await tab.evaluate(f"document.querySelectorAll('main button.why')[{number}].click()")
+            await tab.until(OPENED)
+            said = await tab.evaluate("document.getElementById('why-body').innerText")
+            assert len(said) > 20, (view, number)
+            assert not await tab.evaluate(REFUSED), (view, number)
+            await tab.evaluate("document.getElementById('why').close()")
+
+
+async def test_the_judge_of_accessibility_sees_what_is_wrong(small: Shown) -> None:
+    tab = await small.tab()
+    await tab.evaluate(FAULTS)
+    found = " ".join(await tab.evaluate(ACCESSIBILITY))
+
+    rules = ("no name", "no alt", "contrast", "skips a level", "id twice", "24 pixels", "wider than")
+    for rule in rules:
+        assert rule in found
+
+
+async def test_what_changes_shows_by_itself_and_only_that(small: Shown) -> None:
+    tab = await small.tab()
+    await tab.evaluate(
+        "window.touched = new Set(); new MutationObserver((all) => all.forEach((each) =>"
+        " each.attributeName === 'data-state' && touched.add(each.target.getAttribute('aria-label'))))"
+        ".observe(document.getElementById('main'), {subtree: true, attributes: true})"
+    )
+    admin = small.clusters["east"].client("admin")
+    await admin.patch(NODES, "ip-10-0-0-5", {"spec": {"unschedulable": True}})
+
+    await tab.until(
+        "document.querySelector('.cell[aria-label^=\"ip-10-0-0-5,\"]').dataset.state === 'cordoned'"
+    )
+    assert await tab.evaluate("[...touched].every((each) => each.startsWith('ip-10-0-0-5,'))")
+
+
+async def test_events_arrive_live_and_can_be_found(small: Shown) -> None:
+    tab = await small.tab("events")
+    new = event("fresh", "Warning", "InsufficientCapacityError", "no g6.xlarge in us-east-1a", 5000.0)
+    await small.clusters["east"].client("admin").create(EVENTS, new)
+
+    await tab.until("document.querySelector('main tbody tr').innerText.includes('no g6.xlarge')")
+    await tab.evaluate(
+        "(() => { const find = document.getElementById('event-text'); find.value = 'nobody would';"
+        " find.dispatchEvent(new Event('input')); })()"
+    )
+    assert await tab.evaluate("document.querySelectorAll('main tbody tr').length") == 1
+
+
+async def test_the_theme_can_be_chosen_and_is_remembered(small: Shown) -> None:
+    tab = await small.tab()
+    assert await tab.evaluate("document.documentElement.dataset.theme") == "light"
+
+    for _ in range(2):
+        await tab.evaluate("document.getElementById('theme').click()")
+    await tab.evaluate("location.reload()")
+
+    await tab.until("document.documentElement.dataset.theme === 'dark'")
+
+
+async def test_a_token_is_asked_for_and_does_not_stay_in_the_address(small: Shown) -> None:
+    clients = {name: cluster.client("again") for name, cluster in small.clusters.items()}
+    async with dashboard(clients, token="correct-horse-battery") as page:
+        tab = await small.chromium.tab()
+        await tab.open(page.url)
+        await tab.until("document.querySelector('#why[open] #token')")
+        assert not await tab.evaluate("document.getElementById('main').dataset.shown ?? ''")
+
+        await tab.open("about:blank")
+        await tab.open(page.link)
+        await shows(tab, "fleet")
+        assert "correct-horse" not in await tab.evaluate("location.href")
+
+
+async def test_a_server_that_goes_away_is_told(small: Shown) -> None:
+    clients = {"east": small.clusters["east"].client("short")}
+    tab = await small.chromium.tab()
+    async with dashboard(clients) as page:
+        await tab.open(page.url)
+        await shows(tab, "fleet")
+
+    await tab.until("document.getElementById('live-text').textContent === 'connection lost'")
+
+
+async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:
+    async with AsyncExitStack() as stack:
+        clusters = await stack.enter_async_context(clusters_of(large(2000)))
+        page = await stack.enter_async_context(dashboard({"east": clusters["east"].client("dashboard")}))
+        shown = Shown(page, clusters, chromium)
+        tab = await shown.tab()
+        await tab.until("document.querySelectorAll('.cell').length === 2000")
+        await keep_picture(tab, "two-thousand-nodes")
+        assert await tab.evaluate(ACCESSIBILITY) == []
+        # One element for each node, and one tab stop for each pool.
+        assert await tab.evaluate("document.querySelectorAll('main *').length") < 2200
+        assert await tab.evaluate("document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 2
+
+        await tab.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+        await tab.press("End")
+        assert await tab.evaluate("document.activeElement === document.activeElement.parentElement.lastChild")
+
+        await tab.evaluate(
+            "(() => { const find = document.getElementById('find'); find.value = 'ip-10-0-7-24';"
+            " find.dispatchEvent(new Event('input')); })()"
+        )
+        assert await tab.evaluate("document.querySelectorAll('.cell:not(.other)').length") == 11
+
+        await tab.screen(PHONE)
+        assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.messages == []

@@ -1,0 +1,290 @@
+"""From objects to answers: sums, what could be launched, timelines, the board, and limits on all of it."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.cli.cluster_source import tell_of_objects
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.plan import RejectedMove, Why
+from karpool.consolidation.planning import make_plan
+from karpool.consolidation.view import ClusterView
+from karpool.dashboard import board as boards
+from karpool.dashboard import happenings as happened
+from karpool.dashboard import timelines
+from karpool.dashboard.board import board, move_detail
+from karpool.dashboard.fleet_map import ClusterFacts, Promised, fleet, nodes
+from karpool.dashboard.happenings import RecentEvents, SeenEvent, happenings
+from karpool.dashboard.node_detail import node_detail
+from karpool.dashboard.placements import placements, steps
+from karpool.dashboard.promises import by_cluster, promises
+from karpool.dashboard.timelines import STEPS, Traces, timeline
+from karpool.gpu.demand import DemandKey
+from karpool.gpu.record import STAGES, Record, State, Unit
+from karpool.kube.informer import Change
+from karpool.kube.resource import Key
+from karpool.model.catalogue import Catalogue
+from karpool.model.catalogue_files import load_shipped
+from karpool.model.karmada.cluster import read_cluster
+from karpool.model.meta import ObjectMeta
+from karpool.provisioning.attempts import Setback
+from karpool.provisioning.market import Market
+from karpool.scheduler.known import read
+from karpool.scheduler.ledger import Ledger
+from karpool.state.cluster import ClusterState
+from tests.consolidation import cluster_objects
+from tests.dashboard.fleets import BALANCED, nodes_and_pods, placed
+
+NOW = 1_790_000_000.0
+
+
+@cache
+def catalogue() -> Catalogue:
+    """Read once for all examples; what nodes teach it is the same for all of them."""
+    return load_shipped("us-east-1")
+
+
+def seen(objects) -> ClusterView:
+    state, observed = ClusterState(), Observed(Market(catalogue()))
+    listed = list(objects)
+    state.load(listed)
+    assert tell_of_objects(observed.watches, listed) == []
+    return observed.view(state.snapshot())
+
+
+def one_pool(count=2, *, limits=None, **change):
+    pool = cluster_objects.pool(annotations=BALANCED, **change)
+    if limits is not None:
+        pool["spec"]["limits"] = limits
+    yield pool
+    for number in range(count):
+        yield from cluster_objects.node(f"n{number}")
+
+
+# Fleet
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 5))
+def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts, seed) -> None:
+    facts = [
+        ClusterFacts(f"c{number}", seen(nodes_and_pods(count, seed=seed + number)))
+        for number, count in enumerate(counts)
+    ]
+    found = fleet(facts, {}, {}, NOW)
+
+    assert found.nodes == sum(counts) == sum(row.nodes for row in found.clusters)
+    for whole, parts in [(found, found.clusters), *((row, row.pools) for row in found.clusters)]:
+        assert whole.nodes == sum(part.nodes for part in parts)
+        assert whole.price_per_hour == pytest.approx(sum(part.price_per_hour for part in parts))
+        for name, amount in whole.amounts.items():
+            assert amount.allocatable == sum(part.amounts[name].allocatable for part in parts)
+            assert amount.requested == sum(part.amounts[name].requested for part in parts)
+    for each in facts:
+        listed = nodes(each.name, each.view, NOW).items
+        row = next(row for row in found.clusters if row.name == each.name)
+        assert sum(node.requested["cpu"] for node in listed) == row.amounts["cpu"].requested
+        assert sum(node.price_per_hour for node in listed) == pytest.approx(row.price_per_hour)
+
+
+@pytest.mark.parametrize(
+    ("limits", "failure", "potential", "says"),
+    [
+        pytest.param(None, "", None, "no spec.limits", id="nothing limits it"),
+        pytest.param({"cpu": "10"}, "", 6000, "4 of 10 used", id="what the limit leaves"),
+        pytest.param({"cpu": "4"}, "", 0, "limit reached: cpu", id="the limit is reached"),
+        pytest.param({"memory": "16Gi"}, "", 0, "limit reached: memory", id="another limit closes it too"),
+        pytest.param({"cpu": "10"}, "out of stock", 0, "counts for nothing", id="it does not deliver"),
+    ],
+)
+def test_what_a_pool_could_still_launch(limits, failure, potential, says) -> None:
+    failures = {"general": failure} if failure else {}
+    facts = ClusterFacts("east", seen(one_pool(limits=limits)), failures=failures)
+    (pool,) = fleet([facts], {}, {}, NOW).clusters[0].pools
+
+    assert pool.amounts["cpu"].potential == potential
+    assert any(says in line for line in pool.why), pool.why
+
+
+def test_promises_show_in_the_bar_of_their_cluster() -> None:
+    facts = ClusterFacts("east", seen(one_pool()))
+    row = fleet([facts], {}, {"east": Promised(3, {"cpu": 1500})}, NOW).clusters[0]
+
+    assert row.promised_replicas == 3
+    assert row.amounts["cpu"].promised == 1500
+    assert any("3 replicas were placed here" in line for line in row.why)
+
+
+def test_a_cluster_that_only_karmada_knows_is_shown_by_its_summary() -> None:
+    raw = {
+        "metadata": {"name": "far"},
+        "spec": {"region": "mars", "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
+        "status": {"resourceSummary": {"allocatable": {"cpu": "9"}, "allocated": {"cpu": "2"}}},
+    }
+    (row,) = fleet([], {"far": read_cluster(raw)}, {}, NOW).clusters
+
+    assert (row.watched, row.region) == (False, "mars")
+    assert (row.amounts["cpu"].allocatable, row.amounts["cpu"].requested) == (9000, 2000)
+    assert any("taint k=v:NoSchedule" in line for line in row.why)
+
+
+# Consolidation
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_every_node_is_on_the_board_and_points_lie_on_the_right_side_of_the_line(seed) -> None:
+    view = seen(nodes_and_pods(12, seed=seed))
+    plan = make_plan(view, now=NOW)
+    found = board("east", plan)
+    names = {name for each in found.points for name in each.nodes} | {each.node for each in found.held}
+
+    assert names >= set(view.snapshot.names)
+    for point in found.points:
+        if point.threshold is not None and point.savings_fraction is not None:
+            above = point.savings_fraction >= point.disruption_fraction * point.threshold - 1e-9
+            assert above or not point.approved
+        assert point.why
+        detail = move_detail("east", plan, point.id)
+        assert detail is not None and detail.move == point
+        assert all(fate.to for fate in detail.pods)
+    for name in view.snapshot.names:
+        detail = node_detail("east", view, name, plan)
+        assert detail is not None and detail.why
+        assert detail.verdict in ("goes", "could go", "stays")
+
+
+def test_many_approved_moves_leave_room_for_refused_ones(monkeypatch) -> None:
+    plan = make_plan(seen(nodes_and_pods(20, seed=3)), now=NOW)
+    assert len(plan.moves) > 4
+    both = replace(plan, rejected=tuple(refused_for_their_budget(plan)))
+    monkeypatch.setattr(boards, "POINTS_MAX", 4)
+    found = board("east", both)
+
+    assert [each.approved for each in found.points] == [True, True, False, False]
+    assert found.points_left_out == len(both.moves) + len(both.rejected) - 4
+    assert (found.approved, found.refused) == (len(both.moves), len(both.rejected))
+
+
+def refused_for_their_budget(plan):
+    return [RejectedMove(move, (Why("budget", "the budget allows none"),)) for move in plan.moves[:3]]
+
+
+def test_without_a_plan_a_node_says_that_it_is_not_known_yet() -> None:
+    view = seen(one_pool())
+
+    assert node_detail("east", view, "n0", None).verdict == "not known yet"
+    assert node_detail("east", view, "nobody", None) is None
+
+
+# Scale-ups
+
+
+def unit(stage, **more) -> Unit:
+    return Unit(0, 1, 1000, 2**30, "candidate", stage, NOW - 10, NOW - 100, **more)
+
+
+def record(*units) -> Record:
+    return Record(DemandKey("p", "L4", 1, 8, 30), State.PENDING, NOW - 200, NOW - 10, units=units)
+
+
+def test_a_timeline_moves_forward_with_the_stage() -> None:
+    reached = []
+    for stage in STAGES:
+        states = [step.state for step in timeline(record(), unit(stage), Traces(), NOW).steps]
+        done = states.count("done")
+        assert states == ["done"] * done + ["now"] * (done < len(STEPS)) + ["waiting"] * (
+            len(STEPS) - done - 1
+        )
+        reached.append(done)
+
+    assert reached == sorted(reached)
+    assert (reached[0], reached[-1]) == (1, len(STEPS))
+
+
+def test_an_attempt_that_failed_says_where() -> None:
+    found = timeline(record(), unit(State.LAUNCHING, ended=Setback.STOCK_OUT), Traces(), NOW)
+
+    assert [step.name for step in found.steps if step.state == "failed"] == ["Machine"]
+    assert found.ended == "InsufficientCapacity"
+
+
+def test_units_that_are_under_way_come_first_and_the_list_is_bounded() -> None:
+    ended = [
+        replace(unit(State.PENDING, ended="Surplus"), index=index) for index in range(timelines.UNITS_MAX)
+    ]
+    going = replace(unit(State.PENDING), index=99)
+    found = timelines.scale_up("gpu", record(*ended, going), Traces(), NOW)
+
+    assert found.units[0].index == 99
+    assert (len(found.units), found.units_left_out) == (timelines.UNITS_MAX, 1)
+
+
+# Placements and promises
+
+
+def test_placements_say_who_is_on_the_way_and_promises_hold_what_they_ask_for() -> None:
+    raw = placed("web", 10, {"east": 6, "west": 4}, NOW, in_flight={"east": 2})
+    raw["metadata"]["uid"] = "u"
+    known, ledger = read(raw), Ledger()
+    ledger.see(known.binding, 1000.0, NOW)
+    (item,) = placements([known], ledger, NOW).items
+    (row,) = promises([ledger], 1000.0, NOW).items
+
+    assert item.state == "placed"
+    assert [(each.cluster, each.replicas, each.promised) for each in item.shares] == [
+        ("east", 6, 2),
+        ("west", 4, 0),
+    ]
+    assert (row.cluster, row.replicas, row.desired) == ("east", 2, 6)
+    assert row.requests["cpu"] == 2000
+    assert row.age_seconds + row.expires_in_seconds == pytest.approx(300)
+    assert by_cluster([ledger])["east"] == Promised(2, row.requests)
+
+
+def test_a_binding_that_cannot_be_read_is_listed_first_with_its_reason() -> None:
+    odd = placed("odd", 2, {}, NOW)
+    odd["spec"]["placement"] = {"clusterTolerations": [{"key": "a", "operator": "Lt", "value": "1"}]}
+    found = placements([read(placed("web", 1, {"east": 1}, NOW)), read(odd)], None, NOW).items
+
+    assert [each.state for each in found] == ["unreadable", "placed"]
+    assert "clusterTolerations" in found[0].message
+
+
+def test_an_explanation_is_cut_into_its_steps() -> None:
+    text = (
+        "ResourceBinding a\n\nfilter: 1 of 2\n  b: no (P)\nselect: a\ndivide: X\n  gives a 1\nSuccess: done"
+    )
+    found = steps(text)
+
+    assert [step.title for step in found] == ["filter", "select", "divide"]
+    assert found[0].lines == ["1 of 2", "  b: no (P)"]
+    assert found[-1].lines[-1] == "Success: done"
+
+
+# Events
+
+
+def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
+    held = RecentEvents(limit=10)
+    for number in range(100):
+        moment = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+        made = SeenEvent(metadata=ObjectMeta(name=f"e{number}"), reason=str(number), last_timestamp=moment)
+        held.apply([Change("ADDED", Key("d", f"e{number}"), made)])
+    monkeypatch.setattr(happened, "SHOWN_MAX", 5)
+    found = happenings([("east", held)], NOW)
+
+    assert [each.reason for each in found.items] == ["99", "98", "97", "96", "95"]
+    assert 5 <= found.left_out <= 15
+
+
+@given(st.lists(st.text(max_size=30), max_size=4))
+def test_times_that_are_none_do_not_stop_the_list(texts) -> None:
+    events = [SeenEvent(last_timestamp=text, message=text * 200) for text in texts]
+
+    found = happenings([("east", events)], NOW).items
+    assert len(found) == len(texts)
+    assert all(len(each.message) <= 1024 for each in found)
