@@ -1,0 +1,144 @@
+{{- /* A role and its binding. Takes root, component, name (of the account), role (its name), rules (YAML) and, for a
+Role, namespace. */ -}}
+{{- define "karpool.role" -}}
+{{- $kind := ternary "Role" "ClusterRole" (hasKey . "namespace") }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ .role }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "karpool.labels" . | nindent 4 }}
+rules: {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ .role }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "karpool.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ .role }}
+subjects: {{- include "karpool.subjects" . | nindent 2 }}
+{{- end }}
+
+{{- define "karpool.rules.events" -}}
+- {apiGroups: [""], resources: [events], verbs: [create, patch]}
+{{- end }}
+
+{{- /* Takes the lease's name. Creation cannot be restricted to a name. */ -}}
+{{- define "karpool.rules.lease" -}}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [{{ . }}], verbs: [get, update]}
+{{- end }}
+
+{{- define "karpool.rules.estimator" -}}
+- {apiGroups: [""], resources: [nodes, pods], verbs: [list, watch]}
+{{- if or (not .plugins) (has "*" .plugins) (has "ResourceQuotaEstimator" .plugins) }}
+- {apiGroups: [""], resources: [resourcequotas], verbs: [list, watch]}
+{{- end }}
+- {apiGroups: [apps], resources: [deployments, replicasets, statefulsets], verbs: [get, list, watch]}
+- {apiGroups: [batch], resources: [jobs], verbs: [get, list, watch]}
+{{- if .nodeCapacityProviders }}
+- {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
+{{- end }}
+{{- if has "karpenter" .nodeCapacityProviders }}
+- {apiGroups: [""], resources: [events], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{- end }}
+{{- with .workloadRules }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "karpool.rules.autoscalerStatus" -}}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [cluster-autoscaler-status], verbs: [list, watch]}
+{{- end }}
+
+{{- define "karpool.rules.estimatorServices" -}}
+- {apiGroups: [""], resources: [services], verbs: [get]}
+{{- end }}
+
+{{- define "karpool.rules.scheduler" -}}
+- {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
+- {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [get, list, patch, watch]}
+- {apiGroups: [work.karmada.io], resources: [clusterresourcebindings/status, resourcebindings/status], verbs: [patch]}
+{{- end }}
+
+{{- define "karpool.rules.descheduler" -}}
+- {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [get, list, patch, watch]}
+{{- end }}
+
+{{- define "karpool.rules.planning" -}}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
+- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{- end }}
+
+{{- define "karpool.rules.stopSwitch" -}}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [karpool-consolidation], verbs: [list, watch]}
+{{- end }}
+
+{{- /* Takes smart (the namespace of smart pods) and records (that of records). */ -}}
+{{- define "karpool.rules.consolidating" -}}
+- {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .records }}, {{ .smart }}], verbs: [get]}
+- {apiGroups: [""], resources: [nodes], verbs: [get, patch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims], verbs: [delete, get]}
+- {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
+{{- end }}
+
+{{- define "karpool.rules.moveRecords" -}}
+- {apiGroups: [""], resources: [configmaps], verbs: [create, delete, get, list, update]}
+{{- end }}
+
+{{- define "karpool.rules.gpuScaler" -}}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, patch, watch]}
+- {apiGroups: [""], resources: [pods/binding], verbs: [create]}
+- {apiGroups: [""], resources: [pods/status], verbs: [patch]}
+- {apiGroups: [""], resources: [events, nodes], verbs: [list, watch]}
+- {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .smart }}], verbs: [get]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
+- {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
+{{- end }}
+
+{{- define "karpool.rules.scaleUps" -}}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [create, delete, list, watch]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups/status], verbs: [update]}
+{{- end }}
+
+{{- define "karpool.rules.smartPods" -}}
+- {apiGroups: [""], resources: [pods], verbs: [create, delete, get]}
+{{- end }}
+
+{{- /* Placeholders of another kind. Takes its plural. */ -}}
+{{- define "karpool.rules.templated" -}}
+- {apiGroups: [""], resources: [podtemplates], verbs: [create, delete, get]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [{{ . }}], verbs: [create, delete, get, list, watch]}
+{{- end }}
+
+{{- define "karpool.rules.reader" -}}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, resourcequotas], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
+- {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
+- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
+- {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.kwok.sh], resources: [kwoknodeclasses], verbs: [list, watch]}
+- {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
+- {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
+- {apiGroups: [policy.karmada.io], resources: [clusterpropagationpolicies, propagationpolicies], verbs: [list, watch]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [get, list, watch]}
+{{- end }}
