@@ -18,6 +18,7 @@ NOT_READING = {
     "apply",  # acts on what it reads, so never on a file
     "cluster",
     "completion",
+    "dashboard",  # watches, which no file can be
     "descheduler",
     "estimator",
     "explain",  # its commands do, each for its own kind of object

@@ -28,6 +28,7 @@ _COMMANDS: Table = {
         "consolidator",
         "Take away nodes that cost more than they are worth.",
     ),
+    "dashboard": ("karpool.cli.dashboard", "dashboard", "Serve a web page of the fleet, read-only."),
     "descheduler": (
         "karpool.cli.descheduler",
         "descheduler",

@@ -1,0 +1,205 @@
+"""`karpool dashboard`: a web page of the fleet, for looking only."""
+
+import asyncio
+import secrets
+import ssl
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import click
+
+from karpool.cli.exits import Failed
+from karpool.cli.go_flags import parameter, values
+from karpool.cli.options import ClusterOptions, connection_options
+from karpool.cli.output import note
+from karpool.cli.serving import run_until_stopped
+from karpool.dashboard.collector import Wishes
+from karpool.dashboard.guard import is_loopback
+from karpool.dashboard.serving import dashboard as serving
+from karpool.kube import kubeconfig
+from karpool.kube.client import Client
+from karpool.kube.http import HttpTransport
+from karpool.kube.kubeconfig import ClusterConfig
+from karpool.scheduler.estimator_client import EstimatorClients
+from karpool.scheduler.options import SCHEDULER_FLAGS, defaults, validate
+from karpool.scheduler.process import estimator_clients, scheduler_options
+
+PORT = 8088
+# What a scheduler is told, and whoever explains its decisions has to be told as well.
+_SHARED = tuple(
+    flag
+    for flag in SCHEDULER_FLAGS
+    if "estimator" in flag.name
+    or flag.name
+    in ("plugins", "feature-gates", "availability", "partial-placement", "cost", "assumption-ttl")
+)
+
+
+@dataclass(frozen=True)
+class Listener:
+    host: str
+    port: int
+    token: str | None
+    tls: ssl.SSLContext | None
+    hosts: tuple[str, ...]
+
+
+@click.option(
+    "--cluster",
+    "named",
+    multiple=True,
+    metavar="[NAME=]CONTEXT",
+    help="A cluster to show; repeat for more. NAME is the one Karmada knows it by, if it differs.",
+)
+@click.option("--all-contexts", is_flag=True, help="Show every cluster of the kubeconfig.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Token to ask for. Outside loopback one is made and shown, if none is given.",
+)
+@click.option("--tls-cert-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="PEM.")
+@click.option(
+    "--tls-private-key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="PEM."
+)
+@click.option(
+    "--insecure-http", is_flag=True, help="No TLS outside loopback: only behind a proxy that ends TLS itself."
+)
+@click.option("--allowed-host", "hosts", multiple=True, help="A name it may be asked by, beside loopback's.")
+@click.option("--region", default="", help="Whose prices count, where a cluster does not say.")
+@connection_options
+def _dashboard(
+    cluster: ClusterOptions,
+    named: tuple[str, ...],
+    all_contexts: bool,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    tls_cert_file: Path | None,
+    tls_private_key_file: Path | None,
+    insecure_http: bool,
+    hosts: tuple[str, ...],
+    region: str,
+    **given: Any,
+) -> None:
+    chosen = defaults(SCHEDULER_FLAGS) | values(_SHARED, given)
+    if errors := validate(SCHEDULER_FLAGS, chosen):
+        raise click.UsageError("\n".join(errors))
+    if named and all_contexts:
+        raise click.UsageError("--cluster and --all-contexts exclude each other")
+    tls = _tls(tls_cert_file, tls_private_key_file)
+    if tls is None and not is_loopback(host) and not insecure_http:
+        raise click.UsageError(
+            f"--host {host} is not loopback: give --tls-cert-file and --tls-private-key-file, "
+            "or --insecure-http behind a proxy that ends TLS"
+        )
+    token = _token(token_file, host)
+    configs = _configs(cluster, named, all_contexts)
+    listener = Listener(host, port, token, tls, hosts)
+    timeout = inf if cluster.request_timeout_seconds == 0 else cluster.request_timeout_seconds
+    run_until_stopped(lambda stop: _serve(stop, configs, listener, chosen, region, timeout))
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise Failed(f"{certificate} and {key} cannot be used: {error}") from None
+    return context
+
+
+def _token(path: Path | None, host: str) -> str | None:
+    if path is not None:
+        return path.read_text(encoding="utf-8").strip()
+    return None if is_loopback(host) else secrets.token_urlsafe(32)
+
+
+def _configs(cluster: ClusterOptions, named: tuple[str, ...], all_contexts: bool) -> dict[str, ClusterConfig]:
+    """By the name the page shows. Raises ConfigError."""
+    if all_contexts:
+        named = tuple(kubeconfig.contexts(cluster.kubeconfig))
+    elif not named:
+        found = kubeconfig.load(cluster.kubeconfig, context=cluster.context or "")
+        return {found.name: found}
+    configs: dict[str, ClusterConfig] = {}
+    for text in named:
+        name, _, context = text.rpartition("=") if not all_contexts else ("", "", text)
+        found = kubeconfig.load(cluster.kubeconfig, context=context, cluster=name)
+        if found.name in configs:
+            raise click.UsageError(f"--cluster: two clusters are called {found.name}; name one NAME=CONTEXT")
+        configs[found.name] = found
+    return configs
+
+
+async def _serve(
+    stop: asyncio.Event,
+    configs: dict[str, ClusterConfig],
+    listener: Listener,
+    chosen: dict[str, Any],
+    region: str,
+    timeout: float | None,
+) -> None:
+    async with AsyncExitStack() as stack:
+        clients: dict[str, Client] = {}
+        for name, config in configs.items():
+            client = Client(HttpTransport(config), name=name, timeout=timeout)
+            clients[name] = await stack.enter_async_context(client)
+        asked: list[EstimatorClients] = []
+
+        def asker(client: Client) -> EstimatorClients | None:
+            found = estimator_clients(chosen, client)
+            asked.extend([found] if found is not None else [])
+            return found
+
+        use = scheduler_options(chosen)
+        wishes = Wishes(lifetime=use.lifetime, settings=use.settings, asker=asker, region=region)
+        try:
+            page = await stack.enter_async_context(
+                serving(
+                    clients,
+                    host=listener.host,
+                    port=listener.port,
+                    token=listener.token,
+                    tls=listener.tls,
+                    hosts=listener.hosts,
+                    wishes=wishes,
+                )
+            )
+        except OSError as error:
+            raise Failed(
+                f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}; "
+                "choose another --port, or 0 for a free one"
+            ) from None
+        note(f"{', '.join(clients)}: open {page.link}")
+        await stop.wait()
+        for each in asked:
+            await each.close()
+
+
+dashboard = click.Command(
+    "dashboard",
+    callback=_dashboard,
+    help="""Serve a web page of the fleet: nodes and prices, placements, promises, scale-ups, consolidation
+    and events.
+
+    Reads only, and needs nothing else: no database, no files from elsewhere. On loopback everybody may look;
+    elsewhere it asks for a token. The JSON API behind the page describes itself at /openapi.json.
+    """,
+    epilog="Example: karpool dashboard --kubeconfig fleet.yaml --all-contexts",
+)
+dashboard.params = [
+    *getattr(_dashboard, "__click_params__", [])[::-1],
+    *(parameter(flag) for flag in _SHARED),
+]

@@ -1,0 +1,119 @@
+"""`karpool dashboard` serves every cluster it is told of until it is told to stop, and says what is wrong."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from karpool.cli.main import run
+from karpool.fleet.apiserver.http import serve
+from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
+from karpool.fleet.embedded import EmbeddedCluster
+from karpool.kube.clock import RealClock
+
+
+def saved(path: Path, *names: str) -> str:
+    """A kubeconfig of clusters that do not answer."""
+    write_kubeconfig(path, [ClusterEntry(name, "http://127.0.0.1:9", "", b"") for name in names])
+    return str(path)
+
+
+@asynccontextmanager
+async def started(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The command as people start it, and the address it says."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "karpool.cli.main", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    said = []
+    try:
+        async for line in process.stderr:
+            said.append(line.decode())
+            if ": open http" in said[-1]:
+                yield process, said[-1].split()[-1]
+                return
+        raise AssertionError("".join(said))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_every_context_is_shown_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    async with (
+        EmbeddedCluster("east", clock=RealClock()) as east,
+        EmbeddedCluster("w", clock=RealClock()) as west,
+    ):
+        listening = [await serve(each.server) for each in (east, west)]
+        entries = [
+            ClusterEntry(name, each.url, "", b"")
+            for name, each in zip(("east", "west"), listening, strict=True)
+        ]
+        write_kubeconfig(tmp_path / "fleet.yaml", entries)
+        arguments = ("--kubeconfig", str(tmp_path / "fleet.yaml"), "--port", "0", "--all-contexts")
+        async with started(*arguments) as (process, url), aiohttp.ClientSession() as session:
+            fleet = await (await session.get(f"{url}api/v1/fleet")).json()
+            page = await session.get(url)
+            process.send_signal(signal.SIGTERM)
+            code = await process.wait()
+        for each in listening:
+            await each.close()
+
+    assert [each["name"] for each in fleet["clusters"]] == ["east", "west"]
+    assert "trusted-types 'none'" in page.headers["Content-Security-Policy"]
+    assert code == 0
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code = run(["dashboard", "--kubeconfig", saved(tmp_path / "k", "east"), "--port", port], "karpool")
+
+    assert code == 1
+    said = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in said and "choose another --port" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        pytest.param(["--host", "0.0.0.0"], 2, "--insecure-http behind a proxy", id="outside without TLS"),
+        pytest.param(["--tls-cert-file", os.devnull], 2, "belong together", id="half a certificate"),
+        pytest.param(
+            ["--tls-cert-file", __file__, "--tls-private-key-file", __file__],
+            1,
+            "cannot be used",
+            id="no PEM",
+        ),
+        pytest.param(["--cluster", "east", "--all-contexts"], 2, "exclude each other", id="both"),
+        pytest.param(["--cluster", "nobody"], 1, '"nobody"', id="no such context"),
+        pytest.param(["--cluster", "a=east", "--cluster", "a=west"], 2, "called a", id="one name twice"),
+        pytest.param(["--token-file", __file__ + ".none"], 2, "does not exist", id="no token file"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_served(
+    arguments: list[str], code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = saved(tmp_path / "kubeconfig", "east", "west")
+
+    assert run(["dashboard", "--kubeconfig", config, "--port", "0", *arguments], "karpool") == code
+    assert says in capsys.readouterr().err
+
+
+def test_a_short_token_is_refused_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text("hunter2\n")
+    config = saved(tmp_path / "kubeconfig", "east")
+    options = ["--kubeconfig", config, "--port", "0", "--token-file", str(tmp_path / "token")]
+
+    assert run(["dashboard", *options], "karpool") == 1
+    said = capsys.readouterr().err
+    assert "at least 16" in said and "hunter2" not in said
