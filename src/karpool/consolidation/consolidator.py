@@ -65,11 +65,35 @@ class ConsolidatorOptions:
     namespace: str = STOP_NAMESPACE  # of records
     stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
     plan_seconds: float = 10.0  # between two plans
+    idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
     pass_seconds: float = 2.0  # between two looks at moves under way
     most_in_flight: int = 20  # moves at once
     stale_seconds: float = 180.0  # a view that was not heard of for so long is not acted on
     plans: bool = True  # False: only carries out what others wrote down
     once: bool = False  # one plan, and what follows from it
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """How long a cluster that stands still, and where nothing is to be moved, is left alone.
+
+    What is decided also depends on time (ages, windows), so the wait grows from one interval, doubling,
+    and any change ends it.
+    """
+
+    until: float = float("-inf")
+    seconds: float = 0.0
+    changes: int = -1
+
+    def lasts(self, now: float, changes: int) -> bool:
+        return changes == self.changes and now < self.until
+
+    def after(self, fruitless: bool, changes: int, now: float, options: ConsolidatorOptions) -> "_Idle":
+        if not fruitless:
+            return _Idle()
+        doubled = 2 * self.seconds if changes == self.changes else options.plan_seconds
+        seconds = min(max(doubled, options.plan_seconds), max(options.idle_seconds, options.plan_seconds))
+        return _Idle(now + seconds, seconds, changes)
 
 
 class Consolidator:
@@ -109,6 +133,7 @@ class Consolidator:
         )
         self._closed: dict[str, Why] = {}
         self._next_plan = float("-inf")
+        self._idle = _Idle()
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
@@ -161,6 +186,7 @@ class Consolidator:
         self._view = None
         now = self._clock.now()
         plan_due = self.options.plans and now >= self._next_plan and not (self.options.once and self._planned)
+        plan_due = plan_due and not self._idle.lasts(now, self._watching.changes)
         if self._show is not None:
             if plan_due:
                 self._next_plan = now + self.options.plan_seconds
@@ -177,8 +203,10 @@ class Consolidator:
             for record in records:
                 await self._advance(record, seen)
         if plan_due and not self._is_stale():
-            began = self._clock.monotonic()
+            began, changes = self._clock.monotonic(), self._watching.changes
             await self._plan_and_begin(stop)
+            fruitless = self.plan is not None and not self.plan.moves and not records
+            self._idle = self._idle.after(fruitless, changes, now, self.options)
             # A cluster that takes long to plan is planned less often: most of the time is for others.
             spent = self._clock.monotonic() - began
             self._next_plan = now + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)

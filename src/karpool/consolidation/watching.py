@@ -4,7 +4,7 @@ Placeholders of moves are not part of the view: they hold room for pods that are
 somewhere else, and would be counted twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.kube.client import Client
 from karpool.kube.following import Following
+from karpool.kube.informer import Change
 from karpool.kube.resource import EVENTS, NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES, Key
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.node import Node
@@ -41,6 +42,7 @@ class Watching:
     ) -> None:
         self.observed = Observed(market, stop_switch=stop_switch)
         self.owners = PodOwners()
+        self.changes = 0  # of anything but events, counted: a cluster that stands still is known by it
         self.marked: dict[str, Node] = {}  # nodes that a move has marked, as far as is known
         self._monitor = ClaimMonitor(client.clock)
         self.smart_pods = SmartPods(client, smart_pods, self._monitor, Purpose.REPLACEMENT)
@@ -78,6 +80,11 @@ class Watching:
             # Placeholders themselves are read when they matter.
             *(each for each in self.smart_pods.watches if each.resource == EVENTS),
         ]
+        counter = _Counter(self)
+        wanted += [
+            replace(each, sink=counter)
+            for each in {(one.resource, one.into): one for one in wanted if one.resource != EVENTS}.values()
+        ]
         return [
             replace(each, sink=WithoutPlaceholders(each.sink, namespace)) if each.resource == PODS else each
             for each in wanted
@@ -91,3 +98,11 @@ class Watching:
 
     def _drop_node(self, key: Key) -> None:
         self.marked.pop(key.name, None)
+
+
+class _Counter:
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+
+    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+        self._watching.changes += len(changes)
