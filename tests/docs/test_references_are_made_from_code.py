@@ -1,0 +1,31 @@
+"""The pages about commands and metrics say what the code says."""
+
+import pytest
+from tools import build_reference
+
+
+@pytest.mark.parametrize("page", build_reference.PAGES)
+def test_a_page_is_what_the_code_makes_of_it_today(page: str) -> None:
+    shown = (build_reference.DOCS / page).read_text()
+
+    assert shown == build_reference.PAGES[page](), f"{page} is out of date: python tools/build_reference.py"
+
+
+def test_every_command_and_every_process_has_its_part() -> None:
+    commands, metrics = (build_reference.PAGES[page]() for page in ("cli.md", "metrics.md"))
+
+    for name in build_reference.commands.list_commands(
+        build_reference.click.Context(build_reference.commands)
+    ):
+        assert f"## karpool {name}\n" in commands
+    for process in build_reference.PROCESSES:
+        assert f"## {process}\n" in commands and f"## {process}\n" in metrics
+
+
+def test_metrics_are_named_as_prometheus_wants_them() -> None:
+    for make in build_reference.PROCESSES.values():
+        for name, kind, labels, text in build_reference._described(make):
+            assert name.replace("_", "").isalnum() and name == name.lower(), name
+            assert name.endswith("_total") or kind != "counter", name
+            assert text, name
+            assert not {"pod", "error", "message", "uid"} & set(labels), name

@@ -1,0 +1,239 @@
+"""Writes docs/cli.md and docs/metrics.md from the code: python tools/build_reference.py
+
+Commands and flags are read from the command line itself, metrics from what each process registers.
+A test regenerates both pages and compares.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import click
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from karpool.cli.main import commands
+from karpool.consolidation.metrics import ConsolidationMetrics
+from karpool.estimator.failure_reports import FailureGauges
+from karpool.estimator.metrics import Metrics
+from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.http import HttpTransport
+from karpool.kube.kubeconfig import ClusterConfig
+from karpool.kube.process_metrics import describe_process, follow_leadership
+from karpool.scheduler.descheduler import Descheduler
+from karpool.scheduler.ledger import Ledger
+from karpool.scheduler.metrics import SchedulerMetrics
+from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+_NO_EFFECT = "Accepted for compatibility; has no effect."
+
+# The command line
+
+_CLI_HEAD = """# Command line
+
+Made from the code by `python tools/build_reference.py`; `karpool COMMAND --help` says the same. `kubectl
+karpool COMMAND` is the same command. Flags of the commands that take the place of Go binaries (`estimator`,
+`scheduler`, `descheduler`) are read as Go reads them: `--flag`, `--flag=false`, `--flag value`, lists with
+commas or by repeating the flag.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a
+valid answer of "does not fit", 130 interrupted.
+"""
+
+
+def cli_page() -> str:
+    context = click.Context(commands, info_name="karpool")
+    parts = [_CLI_HEAD, "## karpool\n", _flags(commands, context)]
+    return "\n".join([*parts, *_subcommands(commands, context)]).rstrip() + "\n"
+
+
+def _subcommands(group: click.Group, parent: click.Context) -> Iterator[str]:
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=parent)
+        yield f"## {context.command_path}\n"
+        yield "```\n" + " ".join([context.command_path, *command.collect_usage_pieces(context)]) + "\n```\n"
+        yield _prose(command.help)
+        yield _flags(command, context)
+        yield _prose(command.epilog)
+        if isinstance(command, click.Group):
+            yield from _subcommands(command, context)
+
+
+def _prose(text: str | None) -> str:
+    """Help as people wrote it, each paragraph on one line. Angle brackets are not markup here."""
+    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text or "").replace("\b", ""))
+    return "\n\n".join(_plain(" ".join(each.split())) for each in paragraphs) + "\n" if text else ""
+
+
+def _flags(command: click.Command, context: click.Context) -> str:
+    rows, without_effect = [], []
+    for parameter in command.get_params(context):
+        if not isinstance(parameter, click.Option) or parameter.hidden or "--help" in parameter.opts:
+            continue
+        text = parameter.help or ""
+        if _NO_EFFECT in text:
+            without_effect.append(f"`--{(parameter.name or '').replace('_', '-')}`")
+            continue
+        names = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts))
+        rows.append(f"| {names} | {_kind(parameter, context)} | {_default(parameter)} | {_plain(text)} |")
+    table = "\n".join(("| Flag | Value | Default | |", "|---|---|---|---|", *rows, "")) if rows else ""
+    if without_effect:
+        table += f"\nAccepted without effect: {', '.join(without_effect)}.\n"
+    return table
+
+
+def _kind(option: click.Option, context: click.Context) -> str:
+    if option.is_flag:
+        return ""
+    if isinstance(option.type, click.Choice):
+        return _plain(" or ".join(f"`{each}`" for each in option.type.choices))
+    metavar = option.metavar or option.type.name.lower()
+    return _plain(metavar.replace(" range", "")) + (", repeatable" if option.multiple else "")
+
+
+def _default(option: click.Option) -> str:
+    value: Any = option.default
+    if not option.show_default or value is None or callable(value) or value in ("", (), []):
+        return ""
+    if option.secondary_opts:
+        return f"`{(option.opts if value else option.secondary_opts)[0]}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{','.join(map(str, value)) if isinstance(value, (tuple, list)) else value}`"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", r"\|").replace("<", "&lt;")
+
+
+# Metrics
+
+_METRICS_HEAD = """# Metrics
+
+Made from the code by `python tools/build_reference.py`. Every process serves them as text at `/metrics`
+(`--metrics-bind-address`).
+
+Names that other projects gave (`karmada_...`, `karpenter_...`, `scheduler_...`) are **stable**: they keep
+their names, labels and meaning. `karpool_...` are **beta**: a change is announced in the changelog one
+version ahead. Values of labels come from short, known lists or from objects of operators (clusters, pools);
+those that users' pods can name (GPU pools and models) are at most 200, then `other`. Names of pods and texts
+of errors are never labels. Counters begin at zero.
+"""
+
+
+class _Recording(CollectorRegistry):
+    def __init__(self) -> None:
+        super().__init__()
+        self.collectors: list[Collector] = []
+
+    def register(self, collector: Collector) -> None:
+        super().register(collector)
+        self.collectors.append(collector)
+
+
+def _estimator(registry: CollectorRegistry) -> None:
+    Metrics(registry)
+    FailureGauges(registry)
+
+
+def _scheduler(registry: CollectorRegistry) -> None:
+    SchedulerMetrics(registry, dict)
+    PromiseMetrics(registry).follow(Ledger(), float)
+    follow_estimators(registry, dict)
+
+
+def _descheduler(registry: CollectorRegistry) -> None:
+    clock = RealClock()
+    transport = HttpTransport(ClusterConfig("nowhere", "http://localhost"), clock)  # which is never asked
+    Descheduler(Client(transport, clock), cast(Any, None), metrics=registry)
+
+
+def _gpu(registry: CollectorRegistry) -> None:
+    ScaleUpMetrics(registry)
+    follow_leadership(registry, "karpool_gpu", bool)
+
+
+def _consolidator(registry: CollectorRegistry) -> None:
+    ConsolidationMetrics(registry)
+    follow_leadership(registry, "karpool_consolidation", bool)
+
+
+PROCESSES: dict[str, Callable[[CollectorRegistry], None]] = {
+    "karpool estimator": _estimator,
+    "karpool scheduler": _scheduler,
+    "karpool descheduler": _descheduler,
+    "karpool consolidator": _consolidator,
+    "karpool gpu-scaler": _gpu,
+}
+_LIBRARY = ("process_", "python_")  # which of them there are depends on the platform
+_LIBRARY_NOTE = "And what the Prometheus client tells of any process: `process_...` and `python_...`.\n"
+_GPU_NOTE = (
+    "With `--original-metric-names` every `karpool_gpu_...` of the scale-ups is there a second time as "
+    "`tensor_fusion_...`.\n"
+)
+
+
+def metrics_page() -> str:
+    everywhere = _described(describe_process)
+    ours = (row for row in everywhere if not row[0].startswith(_LIBRARY))
+    parts = [_METRICS_HEAD, "## Every process\n", _table(ours), _LIBRARY_NOTE]
+    for command, make in PROCESSES.items():
+        parts += [f"## {command}\n", _table(row for row in _described(make) if row not in everywhere)]
+        if make is _gpu:
+            parts.append(_GPU_NOTE)
+    return "\n".join(parts)
+
+
+Row = tuple[str, str, tuple[str, ...], str]  # name, kind, labels, text
+
+
+def _described(make: Callable[[CollectorRegistry], None]) -> list[Row]:
+    registry = _Recording()
+    make(registry)
+    return sorted(row for collector in registry.collectors for row in _rows(collector))
+
+
+def _rows(collector: Collector) -> Iterator[Row]:
+    if isinstance(collector, MetricWrapperBase):
+        labels: tuple[str, ...] = tuple(collector._labelnames)
+        yield from ((*_head(metric), labels, metric.documentation) for metric in collector.describe())
+        return
+    for metric in collector.collect():
+        yield (*_head(metric), tuple(getattr(metric, "_labelnames", None) or ()), metric.documentation)
+
+
+def _head(metric: Metric) -> tuple[str, str]:
+    return metric.name + ("_total" if metric.type == "counter" else ""), metric.type
+
+
+def _table(rows: Iterable[Row]) -> str:
+    lines = ["| Metric | Kind | Labels | Level | |", "|---|---|---|---|---|"]
+    for name, kind, labels, text in rows:
+        shown = ", ".join(f"`{each}`" for each in labels)
+        lines.append(f"| `{name}` | {kind} | {shown} | {_level(name)} | {_plain(text)} |")
+    return "\n".join([*lines, ""])
+
+
+def _level(name: str) -> str:
+    return "beta" if name.startswith("karpool_") else "stable"
+
+
+PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "metrics.md": metrics_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()
