@@ -1,4 +1,7 @@
-"""Where log lines go: stderr, as text in a terminal, as one JSON object a line otherwise."""
+"""Where log lines go: stderr, as text in a terminal, as one JSON object a line otherwise.
+
+Keys of a line: `ts`, `level`, `logger`, `msg`, `decision` (see kube/correlation), and what the line is about.
+"""
 
 import logging
 import sys
@@ -25,11 +28,20 @@ def configure(verbosity: int, *, as_json: bool | None = None) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", key="ts"),
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[min(verbosity, len(_LEVELS) - 1)]),
-        # Asked for each line: whoever redirects stderr later gets the lines as well.
-        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        # Made for each line: whoever redirects stderr later gets the lines as well.
+        logger_factory=_NamedLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _NamedLogger(structlog.WriteLogger):
+    """Knows the module that logs."""
+
+    def __init__(self, name: str = "karpool") -> None:
+        super().__init__(sys.stderr)
+        self.name = name

@@ -46,6 +46,7 @@ from karpool.consolidation.record import (
 )
 from karpool.consolidation.totals import pod_cost
 from karpool.kube.client import Client
+from karpool.kube.correlation import deciding
 from karpool.kube.decoding import BadObject
 from karpool.kube.errors import AlreadyExists, Conflict, Denied, KubeError, NotFound, Rejected
 from karpool.kube.resource import CONFIGMAPS, NAMESPACES, NODECLAIMS, NODES, PODS, Resource, Selection
@@ -180,6 +181,10 @@ class Executor:
 
     async def advance(self, record: Record, seen: Seen) -> Record:
         """As far as it goes now. An error of the server leaves it where it was, for the next time."""
+        with deciding(record.name):
+            return await self._advance(record, seen)
+
+    async def _advance(self, record: Record, seen: Seen) -> Record:
         try:
             for _ in range(_STEPS_MAX):
                 world = await self._look(record, seen)
@@ -287,11 +292,9 @@ class Executor:
 
     def _ask(self, record: Record) -> Ask:
         move = record.move
-        types = {choice.instance_type for node in move.new_nodes for choice in node.options}
         avoided: Requirements = {}
-        if types & {source.instance_type for source in move.nodes}:
-            # The nodes that go would do as well, and must not be what comes.
-            avoided = {HOSTNAME: ValueSet(frozenset(move.names), complement=True)}
+        if hosts := record.wanted[0].avoid:
+            avoided = {HOSTNAME: ValueSet(frozenset(hosts), complement=True)}
         return Ask(
             request=record.name,
             epoch=record.attempt,

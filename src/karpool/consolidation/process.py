@@ -26,6 +26,7 @@ from karpool.kube.clock import Clock, RealClock
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.lease import Leadership, LeaseElector, lead
+from karpool.kube.process_metrics import follow_leadership
 from karpool.provisioning.ask import Purpose
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import Market
@@ -101,7 +102,9 @@ async def run(
         if show is not None or not options.leader_elect:
             await led(None)
         else:
-            await lead(await elector_of(client, options.consolidator.namespace), led, stop)
+            elector = await elector_of(client, options.consolidator.namespace)
+            follow_leadership(registry, "karpool_consolidation", lambda: elector.leading)
+            await lead(elector, led, stop)
 
 
 async def elector_of(client: Client, namespace: str) -> LeaseElector:

@@ -20,6 +20,7 @@ from karpool.estimator.member import Member
 from karpool.estimator.metrics import Call, Metrics
 from karpool.estimator.unschedulable import Unsupported
 from karpool.kube.clock import Clock, RealClock
+from karpool.kube.correlation import HEADER, KEY
 from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import serving
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 SLOW_SECONDS = 0.1
 _DETAILS_MAX = 1000
+_NOTE_MAX = 200
 _REMEMBERED = 512  # decoded requests
 _REMEMBERED_BYTES = 4 * 1024  # of one request
 
@@ -136,7 +138,8 @@ class Service:
         seconds = perf_counter() - start
         self._metrics.answered(call, answer, seconds)
         if seconds > SLOW_SECONDS:
-            log.info("slow request", call=call, took_ms=round(seconds * 1000, 1), bytes=len(data))
+            took = round(seconds * 1000, 1)
+            log.info("slow request", call=call, took_ms=took, bytes=len(data), **_asked_by(context))
         return write(answer, arrived)
 
     async def _estimate(self, request: EstimateRequest) -> tuple[int, Sequence[Arrived]]:
@@ -191,9 +194,9 @@ class Service:
         status, _ = _status(error)
         message = str(error)
         if status is grpc.StatusCode.INTERNAL and not isinstance(error, Malformed):
-            log.error("request failed", call=call, exc_info=error)
+            log.error("request failed", call=call, exc_info=error, **_asked_by(context))
             message = f"{type(error).__name__}: see the estimator's log"
-        log.debug("request refused", call=call, reason=message, peer=context.peer())
+        log.debug("request refused", call=call, reason=message, peer=context.peer(), **_asked_by(context))
         return await _abort(context, status, message)
 
 
@@ -215,6 +218,16 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
         case KubeError():
             return grpc.StatusCode.UNAVAILABLE, ""
     return grpc.StatusCode.INTERNAL, ""
+
+
+def _asked_by(context: Context) -> dict[str, str]:
+    """What the caller said of its question: the object it is about, and the decision it is part of."""
+    names = {"object": "object", HEADER: KEY}
+    return {
+        names[name]: "".join(each for each in value[:_NOTE_MAX] if each.isprintable())
+        for name, value in context.invocation_metadata() or ()
+        if name in names and isinstance(value, str)
+    }
 
 
 async def _abort(context: Context, status: grpc.StatusCode, message: str) -> bytes:

@@ -26,6 +26,7 @@ from karpool.gpu.seeing import SCHEDULER_NAME, Sight
 from karpool.gpu.telling import PodCounts, say
 from karpool.gpu.world import Explanation, Plan, Settings, World
 from karpool.kube.client import Client
+from karpool.kube.correlation import deciding
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.events import EventRecorder
 from karpool.kube.informer import Change, Informer
@@ -153,6 +154,10 @@ class GpuScaler:
             await self._clock.sleep(TOGETHER_SECONDS)
 
     async def _reconcile(self, key: str) -> Requeue | None:
+        with deciding():
+            return await self._step()
+
+    async def _step(self) -> Requeue:
         view = self._view()
         self.desk.sync_quotas(self.sight.quotas)
         found, world = self.desk.look(view, self.ladders, self.ladders.why_none)

@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from karpool.gpu.controller import GpuScaler, ScalerOptions
-from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.gpu.metrics import PREFIX, ScaleUpMetrics
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
@@ -22,6 +22,7 @@ from karpool.kube.events import EventRecorder
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.lease import Leadership, LeaseElector
+from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.provisioning.choosing import backend
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.groundwork import prepare
@@ -72,6 +73,7 @@ async def run(
         events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
         for host, port in options.listen:
             await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+        describe_process(registry)
         metrics = ScaleUpMetrics(
             registry,
             original_names=options.original_metric_names,
@@ -100,6 +102,7 @@ async def run(
             return
         await prepare(client, options.scaler.smart_pods)  # the namespace of the lease
         elector = LeaseElector(client, COMPONENT, namespace=options.scaler.smart_pods.namespace)
+        follow_leadership(registry, PREFIX, lambda: elector.leading)
         await _until(stop, elector.run(led), finish=lambda: elector.leading)
 
 

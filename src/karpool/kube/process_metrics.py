@@ -1,6 +1,7 @@
 """What every process says of itself in its metrics: which version runs, and what it uses."""
 
 import platform
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
@@ -30,3 +31,9 @@ def describe_process(registry: CollectorRegistry) -> None:
     Gauge("karmada_build_info", text, tuple(labels), registry=registry).labels(**labels).set(1)
     ours = Gauge("karpool_build_info", "The version that runs.", ("version",), registry=registry)
     ours.labels(__version__).set(1)
+
+
+def follow_leadership(registry: CollectorRegistry, prefix: str, leads: Callable[[], bool]) -> None:
+    """Over all replicas the sum must be 1: none is an outage, two would be a fault."""
+    gauge = Gauge(f"{prefix}_leading", "Whether this process leads.", registry=registry)
+    gauge.set_function(lambda: float(leads()))

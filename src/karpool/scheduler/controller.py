@@ -15,6 +15,7 @@ import structlog
 
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
+from karpool.kube.correlation import deciding
 from karpool.kube.errors import LeadershipLost
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
@@ -172,7 +173,8 @@ class Controller:
             except ShutDown:
                 return
             try:
-                await self._pass(placer, key)
+                with deciding():
+                    await self._pass(placer, key)
             finally:
                 self._queue.done(key)
 

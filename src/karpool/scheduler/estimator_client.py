@@ -16,6 +16,7 @@ import structlog
 
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
+from karpool.kube.correlation import HEADER, current
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.resource import SERVICES
 from karpool.model.errors import Invalid, ModelError
@@ -284,7 +285,11 @@ class _Closing:
 
 
 async def _call(channel: grpc.aio.Channel, method: str, data: bytes, about: str) -> bytes:
-    metadata = (("object", about),) if about.isascii() and about.isprintable() and about else ()
+    metadata = tuple(
+        (name, value)
+        for name, value in (("object", about), (HEADER, current()))
+        if value and value.isascii() and value.isprintable()
+    )
     stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{ESTIMATOR}/{method}")
     try:
         return await stub(data, metadata=metadata)
