@@ -39,7 +39,7 @@
     const box = element.getBoundingClientRect();
     if (box.width < 23.9 || box.height < 23.9) fault("smaller than 24 pixels", element, `${box.width}x${box.height}`);
   }
-  if (document.documentElement.scrollWidth > innerWidth) faults.push(`wider than the screen: ${document.documentElement.scrollWidth} > ${innerWidth}`);
+  if (document.documentElement.scrollWidth > document.documentElement.clientWidth) faults.push(`wider than the screen: ${document.documentElement.scrollWidth} > ${document.documentElement.clientWidth}`);
 
   // Contrast
   const parse = (text) => { const found = text.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0, 0]; return text.startsWith("rgb") ? [found[0], found[1], found[2], found[3] ?? 1] : null; };

@@ -115,7 +115,7 @@ def test_promises_show_in_the_bar_of_their_cluster() -> None:
 
     assert row.promised_replicas == 3
     assert row.amounts["cpu"].promised == 1500
-    assert any("3 replicas were placed here" in line for line in row.why)
+    assert any("3 replicas placed here" in line for line in row.why)
 
 
 def test_a_cluster_that_only_karmada_knows_is_shown_by_its_summary() -> None:

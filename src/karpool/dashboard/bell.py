@@ -1,7 +1,9 @@
 """Who is told that something changed, and of what: one number for each view, which only grows.
 
 A listener gets the numbers as they are when it looks, never a queue of changes: one that
-is slow, or was away, has missed nothing that the next look does not show.
+is slow, or was away, has missed nothing that the next look does not show. Numbers grow at
+most once in a pace, whatever the fleet does: so often an answer is made anew, for however
+many who ask.
 """
 
 import asyncio
@@ -18,14 +20,34 @@ class Area(StrEnum):
     EVENTS = "events"
 
 
+# A busy cluster changes a hundred times a second; people do not read that fast.
+PACE_SECONDS = 0.5
+
+
 class Bell:
-    def __init__(self) -> None:
+    """Belongs to one event loop, which must run when it is rung."""
+
+    def __init__(self, pace_seconds: float = PACE_SECONDS) -> None:
+        self._pace = pace_seconds
         self._versions = dict.fromkeys(Area, 0)
         self._listeners: set[asyncio.Event] = set()
+        self._changed: set[Area] = set()
+        self._told_at = -pace_seconds
+        self._telling: asyncio.TimerHandle | None = None
 
     def ring(self, areas: Iterable[Area]) -> None:
-        for area in areas:
+        """Told at once when it has been quiet, otherwise with what else happens within the pace."""
+        self._changed.update(areas)
+        if self._telling is None:
+            loop = asyncio.get_running_loop()
+            wait = max(0.0, self._told_at + self._pace - loop.time())
+            self._telling = loop.call_later(wait, self._tell, loop)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._telling, self._told_at = None, loop.time()
+        for area in self._changed:
             self._versions[area] += 1
+        self._changed.clear()
         for listener in self._listeners:
             listener.set()
 

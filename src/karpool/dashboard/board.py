@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from karpool.consolidation.plan import Move, MovedPod, Plan, PoolState
 from karpool.consolidation.policy import Policy
 from karpool.consolidation.scoring import PoolVerdict, Score
-from karpool.dashboard.move_words import NAMES_MAX, new_node, reasons, scores
 from karpool.dashboard.views import Board, Fate, HeldRow, MoveDetail, MovePoint, PoolBoard
+from karpool.dashboard.words import NAMES_MAX, counted, new_node, reasons, scores
 
 POINTS_MAX = 1000
 FATES_MAX = 500
@@ -142,9 +142,12 @@ def _pool(state: PoolState, policies: dict[str, Policy]) -> PoolBoard:
 
 
 def _notes(plan: Plan) -> list[str]:
-    notes = [f"{len(each.nodes)} nodes were not looked at: {each.why}" for each in plan.not_looked_at]
+    notes = [
+        f"not looked at: {counted(len(each.nodes), 'node')}, because {each.why}"
+        for each in plan.not_looked_at
+    ]
     if plan.before.unpriced:
-        notes.append(f"{plan.before.unpriced} nodes have no known price, which counts as 0")
+        notes.append(f"without a known price, which counts as 0: {counted(plan.before.unpriced, 'node')}")
     if plan.problems:
-        notes.append(f"{len(plan.problems)} objects could not be understood and were left out")
+        notes.append(f"left out, because it cannot be understood: {counted(len(plan.problems), 'object')}")
     return notes

@@ -14,6 +14,7 @@ from math import inf
 from karpool.consolidation.policy import policy_of
 from karpool.consolidation.view import ClusterView, Machine
 from karpool.dashboard.views import Amount, Amounts, ClusterRow, Fleet, NodeRow, Nodes, PoolRow
+from karpool.dashboard.words import counted
 from karpool.model import resources
 from karpool.model.errors import Invalid
 from karpool.model.karmada.cluster import MemberCluster
@@ -268,14 +269,16 @@ def _why_of(facts: ClusterFacts, member: MemberCluster | None, promised: Promise
         why += _why_of_member(member)
     if promised.replicas:
         why.append(
-            f"{promised.replicas} replicas were placed here and are not known to have landed; "
-            "their room is given to nobody else"
+            f"{counted(promised.replicas, 'replica')} placed here, not known to have landed: "
+            "the room is given to nobody else"
         )
     if facts.is_control_plane:
         why.append("a Karmada control plane: it places workloads in its members and runs none itself")
     pending = len(facts.view.snapshot.pending)
     if pending:
-        why.append(f"{pending} pods wait for a node")
+        why.append(
+            f"waiting for a node: {counted(pending, 'pod')}; `karpool capacity` says what is in the way"
+        )
     return why
 
 

@@ -3,8 +3,8 @@
 from karpool.consolidation.plan import Move, Plan
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.fleet_map import node_row, resources_of
-from karpool.dashboard.move_words import move_line, reasons, scores
 from karpool.dashboard.views import NodeDetail, PodRow
+from karpool.dashboard.words import move_line, reasons, scores
 
 PODS_MAX = 300
 LABELS_MAX = 100

@@ -29,7 +29,6 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_MAX = 64  # at once
 STREAMS_MAX = 100
-PACE_SECONDS = 0.5  # a busy cluster changes a hundred times a second; people do not read that fast
 HEARTBEAT_SECONDS = 15.0
 WRITE_SECONDS = 30.0  # for a client to take a piece of a stream
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -152,7 +151,6 @@ class DashboardServer:
             while not self._closing.is_set():
                 data = msgspec.json.encode(bell.versions()).decode()
                 await _send(response, f"event: versions\ndata: {data}\n\n")
-                await asyncio.sleep(PACE_SECONDS)
                 while not await self._rung(listener.rung()):
                     if self._closing.is_set():
                         return

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from karpool.dashboard.views import ScaleUpRow, ScaleUps, TimelineStep, TriedRow, UnitTimeline
+from karpool.dashboard.words import counted
 from karpool.gpu.record import MEANS, Record, State, Unit
 from karpool.model.karpenter import NodeClaim
 from karpool.model.meta import condition
@@ -162,7 +163,7 @@ def _detail(name: str, unit: Unit, pod: Pod | None, progress: Progress | None) -
         case "Devices" if unit.devices:
             return f"{unit.devices} expected"
         case "Retry" if unit.held:
-            return f"reserved for {len(unit.held)} workers"
+            return f"reserved for {counted(len(unit.held), 'worker')}"
     return ""
 
 
@@ -177,6 +178,6 @@ def _why(record: Record) -> Iterable[str]:
     yield f"{record.state.value}: {MEANS[record.state]}"
     if record.reason or record.message:
         yield ": ".join(part for part in (record.reason, record.message) if part)
-    yield f"attempt {record.epoch}, round {record.round + 1}; {record.waiting} workers wait"
+    yield f"attempt {record.epoch}, round {record.round + 1}; {counted(record.waiting, 'worker')} waiting"
     if record.bad_nodes:
         yield f"nodes that never showed their devices: {', '.join(record.bad_nodes)}"

@@ -38,7 +38,7 @@ export function show(data) {
   }
   say(parts.left, data.leftOut ? `${plural(data.leftOut, "binding")} more are not listed` : "");
   rows(parts.list, parts.pages.cut(items), (each) => `${each.kind}/${each.namespace}/${each.name}`, (each) => [
-    h("span", {}, h("b", {}, each.namespace ? `${each.namespace}/${each.name}` : each.name), h("br"), h("span", { class: "soft small" }, [each.template, each.strategy].filter(Boolean).join(" · "))),
+    h("span", { class: "workload" }, h("b", {}, each.namespace ? `${each.namespace}/${each.name}` : each.name), h("br"), h("span", { class: "soft small" }, [each.template, each.strategy].filter(Boolean).join(" · "))),
     h("span", { class: `badge ${KINDS[each.state] ?? ""}` }, each.state),
     count(each.replicas),
     each.shares.length ? h("span", { class: "row" }, each.shares.map(chip)) : h("span", { class: "soft" }, "none"),

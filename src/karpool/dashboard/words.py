@@ -1,4 +1,4 @@
-"""A move of a consolidation plan in sentences; the words of events where there are any."""
+"""Moves of a consolidation plan in sentences, and counts; the words of events where there are any."""
 
 from collections.abc import Iterable
 
@@ -9,15 +9,17 @@ from karpool.consolidation.scoring import PoolVerdict, Verdict
 NAMES_MAX = 8
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def move_line(move: Move) -> str:
     names = [*move.names[:NAMES_MAX]]
     if left := len(move.names) - len(names):
         names.append(f"and {left} more")
-    pods = "1 pod" if move.disturbed == 1 else f"{move.disturbed} pods"
     into = f", and buys {', '.join(map(new_node, move.new_nodes))}" if move.new_nodes else ""
-    return (
-        f"{move.kind} {', '.join(names)}: saves ${move.savings_per_hour:.3f} per hour, disturbs {pods}{into}"
-    )
+    saved = f"saves ${move.savings_per_hour:.3f} per hour"
+    return f"{move.kind} {', '.join(names)}: {saved}, disturbs {counted(move.disturbed, 'pod')}{into}"
 
 
 def new_node(node: NewNode) -> str:
