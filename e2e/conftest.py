@@ -14,6 +14,7 @@ from e2e import peers as peers_module
 from e2e.components import EstimatorPki, estimator_pki
 from e2e.fleet import Fleet, fleet, standing
 from e2e.karmada import Karmada
+from e2e.kubectl import wait_for
 from e2e.member import Member
 from e2e.peers import Built, NoPeers
 from e2e.scene import Scene, clear
@@ -82,6 +83,11 @@ def namespace(control: Karmada, elastic: Member, static: Member) -> Iterator[Cal
         name = f"e2e-{uuid.uuid4().hex[:8]}"
         control.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         made.append(name)
+        for one in (elastic, static):  # a workload that overtakes its namespace is retried late
+            wait_for(
+                f"{name} in {one.server.name}",
+                lambda kubectl=one.kubectl: kubectl.run("get", "namespace", name).returncode == 0,
+            )
         return name
 
     yield make

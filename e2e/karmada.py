@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.control_plane import ApiServer, api_server, crds_of
-from e2e.kubectl import Kubectl, condition, wait_for
+from e2e.kubectl import Kubectl, Object, condition, wait_for
 from e2e.member import Member
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
@@ -85,6 +85,11 @@ class Karmada:
             if condition(binding, "Scheduled").get("status") == "True"
         }
 
+    def refusal(self, namespace: str, name: str) -> Object:
+        """The condition that says why a binding is not placed; empty while there is none."""
+        found = condition(self.kubectl.get("resourcebinding", name, "-n", namespace), "Scheduled")
+        return found if found.get("status") == "False" else {}
+
     def _is_ready(self, name: str) -> bool:
         status = self.kubectl.get("cluster", name).get("status", {})
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
@@ -108,6 +113,7 @@ def karmada(
         kubectl.apply(*crds_of(built.source / "charts" / "karmada" / "_crds" / "bases"))
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         running.callback(_aggregated(built, server, kubectl, etcd_url).stop)
+        running.callback(_webhook(built, server, kubectl).stop)
         controllers = _controllers(built, server)
         running.callback(controllers.stop)
         yield Karmada(server, kubectl, controllers)
@@ -161,6 +167,88 @@ def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str
         },
     )
     kubectl("wait", "--for=condition=Available", "apiservice/v1alpha1.cluster.karmada.io", "--timeout=60s")
+    return program
+
+
+# What upstream's webhook completes or checks, of the kinds that scenarios write.
+_MUTATED = {
+    "propagationpolicies": "policy.karmada.io",
+    "resourcebindings": "work.karmada.io",
+    "works": "work.karmada.io",
+}
+_VALIDATED = {"propagationpolicies": "policy.karmada.io", "resourcebindings": "work.karmada.io"}
+_SINGULAR = {
+    "propagationpolicies": "propagationpolicy",
+    "resourcebindings": "resourcebinding",
+    "works": "work",
+}
+
+
+def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
+    """Karmada's admission: it gives policies and bindings the ids that tie their works to them."""
+    assert server.authority is not None
+    pair = server.authority.issue("karmada-webhook", hosts=("localhost", "127.0.0.1"))
+    folder = server.folder / "webhook"
+    folder.mkdir(exist_ok=True)
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    port = free_port()
+    program = Program(
+        "karmada-webhook",
+        [
+            built.program("webhook"),
+            f"--kubeconfig={server.kubeconfig()}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={folder}",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+            "--feature-gates=AllAlpha=true,AllBeta=true",
+        ],
+        server.folder / "karmada-webhook.log",
+    )
+    program.wait_until(answers(f"https://127.0.0.1:{port}/readyz/", server.ca))
+    authority = base64.b64encode(server.authority.pem).decode()
+
+    def hooks(verb: str, kinds: Mapping[str, str]) -> list[Object]:
+        return [
+            {
+                "name": f"{_SINGULAR[kind]}.karmada.io",
+                "rules": [
+                    {
+                        "operations": ["CREATE", "UPDATE"],
+                        "apiGroups": [group],
+                        "apiVersions": ["*"],
+                        "resources": [kind],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "clientConfig": {
+                    "url": f"https://127.0.0.1:{port}/{verb}-{_SINGULAR[kind]}",
+                    "caBundle": authority,
+                },
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "timeoutSeconds": 10,
+            }
+            for kind, group in kinds.items()
+        ]
+
+    kubectl.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "karmada"},
+            "webhooks": hooks("mutate", _MUTATED),
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "karmada"},
+            "webhooks": hooks("validate", _VALIDATED),
+        },
+    )
     return program
 
 

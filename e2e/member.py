@@ -6,13 +6,14 @@ Node objects that kwok keeps alive. What it may buy is in `market.py`.
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from e2e.control_plane import ApiServer, api_server, crds_of
-from e2e.kubectl import Kubectl
+from e2e.kubectl import Kubectl, Object, condition, wait_for
 from e2e.market import GENERAL, ZONES
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
@@ -23,6 +24,45 @@ class Member:
     server: ApiServer
     kubectl: Kubectl
     karpenter: Program | None = None
+
+    def pods(self, namespace: str, phase: str = "") -> list[Object]:
+        """Those that are not going."""
+        return [
+            pod
+            for pod in self.kubectl.items("pods", "-n", namespace)
+            if "deletionTimestamp" not in pod["metadata"] and phase in ("", pod["status"].get("phase"))
+        ]
+
+    def wait_running(self, namespace: str, count: int, deadline: float = 90.0) -> None:
+        """Until so many pods run, no more and no fewer."""
+        try:
+            wait_for("pods run", lambda: len(self.pods(namespace, phase="Running")) == count, deadline)
+        except AssertionError as error:
+            seen = Counter(
+                (pod["status"].get("phase"), condition(pod, "PodScheduled").get("message", ""))
+                for pod in self.pods(namespace)
+            )
+            raise AssertionError(
+                f"{count} of {namespace} wanted in {self.server.name}: {dict(seen)}"
+            ) from error
+        assert len(self.pods(namespace)) == count
+
+
+@contextlib.contextmanager
+def without_nodes(member: Member) -> Iterator[None]:
+    """A member of Karpenter's that begins and ends without pools, claims and nodes."""
+    _clear(member)
+    try:
+        yield
+    finally:
+        _clear(member)
+
+
+def _clear(member: Member) -> None:
+    kubectl = member.kubectl
+    kubectl("delete", "nodepools", "--all", "--timeout=60s")
+    kubectl("delete", "nodeclaims", "--all", "--wait=false")
+    wait_for("no node left", lambda: not kubectl.items("nodes") and not kubectl.items("nodeclaims"), 90)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,14 @@ PEERS = (
     Peer(
         "karmada",
         "github.com/karmada-io/karmada",
-        ("aggregated-apiserver", "controller-manager", "descheduler", "scheduler", "scheduler-estimator"),
+        (
+            "aggregated-apiserver",
+            "controller-manager",
+            "descheduler",
+            "scheduler",
+            "scheduler-estimator",
+            "webhook",
+        ),
         tags="kubernetes_protomessage_one_more_release",  # as upstream: its wire format embeds them
     ),
 )

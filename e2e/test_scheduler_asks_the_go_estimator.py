@@ -1,6 +1,6 @@
 """`karpool scheduler` with Karmada's own estimators, beside Karmada's own scheduler."""
 
-from e2e.kubectl import condition, wait_for
+from e2e.kubectl import wait_for
 from e2e.scene import OVERCOMMIT, Scene, series
 from e2e.workloads import DYNAMIC, HELD_BACK, deployment, policy
 
@@ -36,14 +36,8 @@ def test_a_go_estimator_takes_our_promises_off(scene: Scene) -> None:
     kubectl.apply(deployment("first", namespace, 10, "1"))
     wait_for("first placed", lambda: "first-deployment" in scene.control.placements(namespace))
     kubectl.apply(deployment("second", namespace, 3, "1"))
-    refused = wait_for("second refused", lambda: _refusal(scene, namespace, "second-deployment"))
+    refused = wait_for("second refused", lambda: scene.control.refusal(namespace, "second-deployment"))
     assert "second-deployment" not in scene.control.placements(namespace)
     kubectl.apply(deployment("third", namespace, 2, "1"))
     wait_for("third placed", lambda: "third-deployment" in scene.control.placements(namespace))
     assert refused["reason"] in ("Unschedulable", "NoClusterFit", "SchedulerError")
-
-
-def _refusal(scene: Scene, namespace: str, name: str) -> dict[str, str]:
-    binding = scene.control.kubectl.get("resourcebinding", name, "-n", namespace)
-    found = condition(binding, "Scheduled")
-    return found if found.get("status") == "False" else {}

@@ -1,6 +1,5 @@
 """Manifests that the scenarios send."""
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,15 +40,11 @@ def policy(
     scheduler: str = "default-scheduler",
     **spec: Any,
 ) -> dict[str, Any]:
-    """A policy for the Deployments of a namespace; the id is what Karmada's webhook would write."""
+    """A policy for the Deployments of a namespace."""
     return {
         "apiVersion": "policy.karmada.io/v1alpha1",
         "kind": "PropagationPolicy",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"propagationpolicy.karmada.io/permanent-id": str(uuid.uuid4())},
-        },
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "schedulerName": scheduler,
             "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
