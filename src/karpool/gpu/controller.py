@@ -21,7 +21,7 @@ from karpool.gpu.hands import ApiHands, Check
 from karpool.gpu.ladders import Ladders
 from karpool.gpu.metrics import ScaleUpMetrics
 from karpool.gpu.scale_up import step
-from karpool.gpu.scale_up_object import definition
+from karpool.gpu.scale_up_object import SCALEUPS, definition
 from karpool.gpu.seeing import SCHEDULER_NAME, Sight
 from karpool.gpu.telling import PodCounts, say
 from karpool.gpu.world import Explanation, Plan, Settings, World
@@ -139,14 +139,23 @@ class GpuScaler:
         return f"waiting for {', '.join(sorted(set(waiting)))}" if waiting else None
 
     async def _prepare(self) -> None:
-        try:
-            await self._client.create(CRDS, definition())
-        except AlreadyExists:
-            pass
-        except KubeError as error:
-            log.warning("the ScaleUp kind cannot be installed; apply its definition", reason=str(error))
+        if not await self._is_installed():
+            try:
+                await self._client.create(CRDS, definition())
+            except AlreadyExists:
+                pass
+            except KubeError as error:
+                log.warning("the ScaleUp kind cannot be installed; apply its definition", reason=str(error))
         for problem in await prepare(self._client, self.options.smart_pods):
             log.warning("groundwork", reason=problem)
+
+    async def _is_installed(self) -> bool:
+        """By discovery, which everybody may read: installing kinds is a right that we are better without."""
+        try:
+            await self._client.get_path(f"/apis/{SCALEUPS.api_version}")
+        except KubeError:
+            return False
+        return True
 
     async def _synced(self) -> None:
         """Kinds that are optional may be unknown to the server: those are known once it said so."""

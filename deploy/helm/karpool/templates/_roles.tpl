@@ -39,12 +39,15 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 
 {{- define "karpool.rules.estimator" -}}
+{{- $gates := .settings.featureGates }}
+{{- $promises := or $gates.SchedulingOvercommitProtection $gates.AllAlpha }}
 - {apiGroups: [""], resources: [nodes, pods], verbs: [list, watch]}
-{{- if or (not .plugins) (has "*" .plugins) (has "ResourceQuotaEstimator" .plugins) }}
+{{- if or $gates.ResourceQuotaEstimate $gates.AllAlpha }}
 - {apiGroups: [""], resources: [resourcequotas], verbs: [list, watch]}
 {{- end }}
-- {apiGroups: [apps], resources: [deployments, replicasets, statefulsets], verbs: [get, list, watch]}
-- {apiGroups: [batch], resources: [jobs], verbs: [get, list, watch]}
+- {apiGroups: [apps], resources: [deployments, statefulsets], verbs: [get{{ if $promises }}, list, watch{{ end }}]}
+- {apiGroups: [apps], resources: [replicasets], verbs: [get, list{{ if $promises }}, watch{{ end }}]}
+- {apiGroups: [batch], resources: [jobs], verbs: [get{{ if $promises }}, list, watch{{ end }}]}
 {{- if .nodeCapacityProviders }}
 - {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
 {{- end }}
