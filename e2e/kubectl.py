@@ -41,6 +41,11 @@ class Kubectl:
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
 
+    def admits(self, obj: Mapping[str, Any]) -> bool:
+        """Whether the server would take it."""
+        text = json.dumps(obj)
+        return self.run("create", "--dry-run=server", "-f", "-", stdin=text).returncode == 0
+
     def get(self, *arguments: str) -> Object:
         found: Object = json.loads(self("get", *arguments, "-o", "json"))
         return found

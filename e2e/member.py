@@ -18,6 +18,12 @@ from e2e.market import GENERAL, ZONES
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
 
+NODE_CLASS = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+}
+
 
 @dataclass
 class Member:
@@ -112,9 +118,7 @@ def karpenter(
     ]
     kubectl.apply(*definitions)
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    kubectl.apply(
-        {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
-    )
+    kubectl.apply(NODE_CLASS)
     types = server.folder / "instance-types.json"
     types.write_text(json.dumps(list(instance_types)))
     health = free_port()
