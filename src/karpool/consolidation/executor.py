@@ -292,11 +292,9 @@ class Executor:
 
     def _ask(self, record: Record) -> Ask:
         move = record.move
-        types = {choice.instance_type for node in move.new_nodes for choice in node.options}
         avoided: Requirements = {}
-        if types & {source.instance_type for source in move.nodes}:
-            # The nodes that go would do as well, and must not be what comes.
-            avoided = {HOSTNAME: ValueSet(frozenset(move.names), complement=True)}
+        if hosts := record.wanted[0].avoid:
+            avoided = {HOSTNAME: ValueSet(frozenset(hosts), complement=True)}
         return Ask(
             request=record.name,
             epoch=record.attempt,
