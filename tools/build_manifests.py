@@ -94,7 +94,7 @@ def template(helm: str, *arguments: str, values: Object | None = None) -> list[O
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "found symbolic link" not in line]
         raise NoHelm("\n".join(said))
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
 
 
 def render(helm: str, folder: Folder) -> list[Object]:

@@ -17,21 +17,21 @@ def folders() -> list[str]:
 
 
 @cache
-def _text(path: Path) -> str:
-    return path.read_text()
+def _read(path: Path) -> list[Object]:
+    return [each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each]
 
 
 def objects(folder: str) -> list[Object]:
     """Everything that a kustomization lists, in order. Nothing but resources is understood."""
     place = (KUSTOMIZE / folder).resolve()
-    listed = yaml.safe_load(_text(place / "kustomization.yaml"))
+    (listed,) = _read(place / "kustomization.yaml")
     assert set(listed) == {"apiVersion", "kind", "resources"}, f"{folder}: {set(listed)}"
     found: list[Object] = []
     for name in listed["resources"]:
         if (place / name).is_dir():
             found += objects(str((place / name).resolve().relative_to(KUSTOMIZE)))
         else:
-            found += [each for each in yaml.safe_load_all(_text(place / name)) if each]
+            found += _read(place / name)
     return found
 
 

@@ -1,0 +1,232 @@
+"""The plain manifests are the chart's: by its digest always, and by rendering it where there is a Helm."""
+
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from tools import build_manifests
+from tools.build_manifests import FOLDERS, HOST, STAMP, NoHelm, find_helm, render, template
+
+from karpool import __version__
+from karpool.gpu.scale_up_object import definition
+from karpool.provisioning.groundwork import namespace, priority_class
+from karpool.provisioning.smart_pod import SmartPodSettings
+from tests.deploy.manifests import KUSTOMIZE, Object, folders, identity, objects, of_kind
+
+AGAIN = "the chart changed: run python tools/build_manifests.py (needs helm)"
+HELM = find_helm()
+rendered = pytest.mark.skipif(
+    HELM is None, reason="no helm on PATH or in KARPOOL_HELM: the chart was not rendered"
+)
+_ALL: Object = {name: {"enabled": True} for name in ("estimator", "scheduler", "descheduler", "gpuScaler")}
+
+
+def test_the_manifests_were_made_from_this_chart() -> None:
+    assert STAMP.read_text().strip() == build_manifests.stamp(), AGAIN
+
+
+def test_the_chart_carries_the_version_of_the_program() -> None:
+    chart = yaml.safe_load((build_manifests.CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == __version__
+    images = {
+        each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for folder in FOLDERS
+        for each in of_kind(folder, "Deployment")
+    }
+    assert images == {f"karpool:{__version__}"}
+
+
+def test_the_definition_of_scale_ups_is_the_programs_own() -> None:
+    (found,) = objects("crds")
+    ours = definition()
+    assert (found["spec"], found["metadata"]["name"]) == (ours["spec"], ours["metadata"]["name"])
+
+
+def test_what_smart_pods_need_is_what_the_program_would_make() -> None:
+    found = {each["kind"]: each for each in objects("smart-pods")}
+    settings = SmartPodSettings()
+    made = namespace(settings)["metadata"]
+    assert found["Namespace"]["metadata"]["name"] == made["name"]
+    security = "pod-security.kubernetes.io/enforce"
+    assert found["Namespace"]["metadata"]["labels"][security] == made["labels"][security]
+    theirs = {
+        key: value for key, value in found["PriorityClass"].items() if key not in ("apiVersion", "kind")
+    }
+    ours = priority_class(settings)
+    assert theirs.pop("metadata")["name"] == ours.pop("metadata")["name"]
+    assert theirs == ours
+
+
+@rendered
+@pytest.mark.parametrize("name", FOLDERS)
+def test_rendering_the_chart_gives_the_manifests(name: str) -> None:
+    assert HELM is not None
+    text = (KUSTOMIZE / name / "manifests.yaml").read_text()
+    assert build_manifests.text(render(HELM, FOLDERS[name])) == text, AGAIN
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_nothing_is_there_twice(folder: str) -> None:
+    names = [identity(each) for each in objects(folder)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.kubectl
+def test_kubectl_builds_the_same_from_every_folder() -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl on PATH: kustomizations were read by us alone")
+    for folder in ("member", "host"):
+        done = subprocess.run(
+            [kubectl, "kustomize", str(KUSTOMIZE / folder)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found = {identity(each): each for each in yaml.safe_load_all(done.stdout)}
+        assert found == {identity(each): each for each in objects(folder)}
+
+
+# What the chart makes of other values
+
+
+def rendering(values: Object, *arguments: str) -> list[Object]:
+    assert HELM is not None
+    return template(HELM, "-n", "elsewhere", *arguments, values=values)
+
+
+def refusal(values: Object) -> str:
+    with pytest.raises(NoHelm) as caught:
+        rendering(values)
+    return str(caught.value)
+
+
+@rendered
+def test_without_a_choice_nothing_runs() -> None:
+    kinds = {each["kind"] for each in rendering({})}
+    assert kinds == {"ClusterRole", "Role"}  # the reader's, bound to nobody
+
+
+@rendered
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"estimatr": {"enabled": True}}, "estimatr"),
+        ({"consolidator": {"policy": "Always"}}, "policy"),
+        ({"consolidator": {"threshold": 9}}, "threshold"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"estimator": {"clusters": [{"name": "Not A Name"}]}}, "clusters"),
+        ({"estimator": {"enabled": True}}, "estimator.tls.secretName is needed"),
+        ({"scheduler": {"enabled": True}}, "scheduler.kubeconfig.secretName is needed"),
+        (
+            {"scheduler": {"enabled": True, "kubeconfig": {"secretName": "k"}}},
+            "scheduler.estimators.tls.secretName is needed",
+        ),
+        (
+            {"estimator": {"enabled": True}, "certManager": {"enabled": True}},
+            "certManager.issuerRef is needed",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_that_cannot_work_are_refused(values: Object, said: str) -> None:
+    assert said in refusal(values)
+
+
+@rendered
+def test_certificates_follow_the_release_and_its_namespace() -> None:
+    values = {
+        **_ALL,
+        "certManager": {"enabled": True, "issuerRef": {"name": "ca", "kind": "Issuer"}},
+        "fullnameOverride": "capacity",
+        "estimator": {"enabled": True, "clusters": [{"name": "m1"}, {"name": "m2"}]},
+        "scheduler": {"enabled": True, "kubeconfig": {"secretName": "k"}},
+        "descheduler": {"enabled": True, "kubeconfig": {"secretName": "k"}},
+    }
+    found = rendering(values)
+    certificates = {each["metadata"]["name"]: each["spec"] for each in found if each["kind"] == "Certificate"}
+    services = {
+        f"{each['metadata']['name']}.elsewhere.svc"
+        for each in found
+        if each["kind"] == "Service" and any(port["name"] == "grpc" for port in each["spec"]["ports"])
+    }
+    assert set(certificates) == {"capacity-estimator", "capacity-estimator-client"}
+    assert len(services) == 2 and services <= set(certificates["capacity-estimator"]["dnsNames"])
+    made = {each["secretName"] for each in certificates.values()}
+    mounted = {name for each in found if each["kind"] == "Deployment" for name in secrets_of(each)}
+    assert mounted - {"k"} == made
+
+
+def secrets_of(deployment: Object) -> list[str]:
+    volumes: list[Any] = deployment["spec"]["template"]["spec"]["volumes"]
+    return [each["secret"]["secretName"] for each in volumes if "secret" in each]
+
+
+@rendered
+def test_access_alone_has_no_pods_and_may_be_given_to_somebody_else() -> None:
+    user = {"kind": "User", "name": "karpool", "apiGroup": "rbac.authorization.k8s.io"}
+    found = rendering({**_ALL, "render": "access", "rbac": {"subjects": [user]}})
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+    assert bindings and all(each["subjects"] == [user] for each in bindings)
+    assert not {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"} & {
+        each["kind"] for each in found
+    }
+
+
+@rendered
+def test_a_component_overrides_what_is_set_for_all() -> None:
+    values: Object = {
+        "replicas": 1,
+        "consolidator": {"enabled": True, "replicas": 3, "extraArgs": ["--no-replace"]},
+        "gpuScaler": {"enabled": True},
+        "image": {"repository": "r/karpool", "digest": "sha256:" + "0" * 64},
+        "prometheusRule": {"enabled": True},
+        "grafanaDashboards": {"enabled": True},
+    }
+    found = rendering(values)
+    specs = {each["metadata"]["name"]: each["spec"] for each in found if each["kind"] == "Deployment"}
+    assert {name: spec["replicas"] for name, spec in specs.items()} == {
+        "karpool-consolidator": 3,
+        "karpool-gpu-scaler": 1,
+    }
+    container = specs["karpool-consolidator"]["template"]["spec"]["containers"][0]
+    assert container["args"][-1] == "--no-replace" and container["image"].startswith("r/karpool@sha256:")
+    # One replica and a budget of one would only look safe.
+    budgets = [each["metadata"]["name"] for each in found if each["kind"] == "PodDisruptionBudget"]
+    assert budgets == ["karpool-consolidator"]
+    assert [each["kind"] for each in found].count("PrometheusRule") == 2
+    boards = [each for each in found if each["kind"] == "ConfigMap"]
+    assert len(boards) == 2 and all(yaml.safe_load(text) for each in boards for text in each["data"].values())
+
+
+@rendered
+def test_other_backends_and_autoscalers_bring_their_own_rights() -> None:
+    found = rendering(
+        {
+            "gpuScaler": {"enabled": True, "backend": "capacity-buffer"},
+            "estimator": {
+                "enabled": True,
+                "clusters": [{"name": "m"}],
+                "tls": {"insecure": True},
+                "nodeCapacityProviders": ["cluster-autoscaler"],
+                "settings": {
+                    "featureGates": {"SchedulingOvercommitProtection": False, "ResourceQuotaEstimate": True}
+                },
+            },
+        }
+    )
+    rights = {
+        (each["metadata"].get("namespace"), resource)
+        for each in found
+        if each["kind"] in ("Role", "ClusterRole") and "reader" not in each["metadata"]["name"]
+        for rule in each["rules"]
+        for resource in rule["resources"]
+    }
+    assert {("karpool-smart-pods", "capacitybuffers"), ("karpool-smart-pods", "podtemplates")} <= rights
+    assert {("kube-system", "configmaps"), (None, "resourcequotas")} <= rights
+    assert (None, "ec2nodeclasses") not in rights
+
+
+def test_host_components_live_where_karmada_does() -> None:
+    for folder in ("estimator", "scheduler", "descheduler"):
+        assert {each["metadata"]["namespace"] for each in objects(folder)} == {HOST}
