@@ -1,0 +1,168 @@
+"""Alerts and dashboards ask only for metrics and labels that the program has."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import build_dashboards
+
+from karpool.consolidation.record import Phase
+from karpool.estimator.metrics import RESULTS as ESTIMATES
+from karpool.scheduler.ledger import Ended
+from karpool.scheduler.metrics import RESULTS as ATTEMPTS
+from karpool.scheduler.queue import POOLS
+from tests.deploy.manifests import DEPLOY, ROOT, Object
+
+RULES = sorted((DEPLOY / "alerts").glob("*.yaml"))
+BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+_NAME = re.compile(r"\b(?:karpool|karmada|karpenter|scheduler)_[a-z0-9_]+\b")
+_SELECTED = re.compile(r"([a-z_:]+)\{([^}]*)\}")
+_BY = re.compile(r"\bby \(([^)]*)\)")
+
+
+def known() -> dict[str, set[str]]:
+    """Every series with its labels, from the reference that is made from the code."""
+    found: dict[str, set[str]] = {}
+    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
+        if match := re.match(r"\| `([a-z0-9_]+)` \| (\w+) \| ([^|]*) \|", line):
+            name, kind, labels = match[1], match[2], set(re.findall(r"`(\w+)`", match[3]))
+            if kind == "histogram":
+                found |= {f"{name}_bucket": labels | {"le"}, f"{name}_sum": labels, f"{name}_count": labels}
+            else:
+                found[name] = labels
+    return found
+
+
+KNOWN = known()
+
+
+def check(expression: str) -> None:
+    names = set(_NAME.findall(expression))
+    assert names, expression
+    assert names <= set(KNOWN), names - set(KNOWN)
+    for name, selectors in _SELECTED.findall(expression):
+        labels = set(re.findall(r"(\w+)\s*[!=]~?=?", selectors))
+        assert labels <= KNOWN[name], (name, labels)
+    labels = {each.strip() for group in _BY.findall(expression) for each in group.split(",")}
+    assert labels <= set.union(*(KNOWN[name] for name in names)), (labels, expression)
+
+
+def test_the_reference_is_read() -> None:
+    assert len(KNOWN) > 60
+    assert KNOWN["karpool_gpu_scaling_results_total"] == {"pool", "model", "result", "reason"}
+    with pytest.raises(AssertionError):
+        check("sum(karpool_estimator_no_such_thing)")
+    with pytest.raises(AssertionError):
+        check("sum by (pod) (karpool_estimator_cluster_nodes)")
+    with pytest.raises(AssertionError):
+        check('karpool_estimator_cluster_nodes{pod="x"}')
+
+
+def rules(path: Path) -> list[Object]:
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_alerts_ask_for_what_exists_and_say_what_to_do(path: Path) -> None:
+    for rule in rules(path):
+        check(rule["expr"])
+        if "alert" in rule:
+            assert rule["alert"].startswith("Karpool")
+            assert rule["labels"]["severity"] in ("info", "warning", "critical")
+            assert len(rule["annotations"]["description"]) > 60, "a person is woken: say what to look at"
+
+
+def test_values_that_alerts_look_for_are_ones_that_there_are() -> None:
+    values: dict[str, set[str]] = {}
+    for path in RULES:
+        if path.stem == "gpu":  # has a test of its own
+            continue
+        for rule in rules(path):
+            for label, text in re.findall(r'(\w+)=~?"([^"]+)"', rule["expr"]):
+                values.setdefault(label, set()).update(text.split("|"))
+    assert values.pop("result") <= {*ESTIMATES, *ATTEMPTS, "kept", "descheduled", "error"}
+    assert values.pop("reason") <= {each.value for each in Ended}
+    assert values.pop("queue") <= set(POOLS)
+    assert values.pop("phase") | values.pop("outcome") <= {str(each) for each in Phase}
+    assert values == {"step": {"Total"}}
+
+
+def test_promtool_accepts_the_alerts_and_they_fire_when_they_should() -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not installed: the rules were not checked by Prometheus itself")
+    stories = Path(__file__).parent / "alerts_test.yaml"
+    for command in (["check", "rules", *map(str, RULES)], ["test", "rules", str(stories)]):
+        answer = subprocess.run([tool, *command], capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("board", build_dashboards.BOARDS, ids=lambda board: board.name)
+def test_dashboards_are_what_their_description_makes(board: build_dashboards.Board) -> None:
+    path = build_dashboards.FOLDER / f"karpool-{board.name}.json"
+    assert path.read_text() == build_dashboards.text(board), "run python tools/build_dashboards.py"
+
+
+def test_there_is_no_other_dashboard() -> None:
+    assert [path.stem for path in BOARDS] == sorted(
+        f"karpool-{each.name}" for each in build_dashboards.BOARDS
+    )
+
+
+def panels(board: Object) -> Iterator[Object]:
+    yield from (each for each in board["panels"] if each["type"] != "row")
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_dashboards_ask_for_what_exists(path: Path) -> None:
+    board = json.loads(path.read_text())
+    for panel in panels(board):
+        for target in panel["targets"]:
+            check(target["expr"])
+            shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            (by,) = _BY.findall(target["expr"]) or [None]
+            if by is not None:
+                assert shown <= {each.strip() for each in by.split(",")}, target
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            assert label in KNOWN[metric]
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_dashboards_work_with_any_data_source_and_do_not_overlap(path: Path) -> None:
+    board = json.loads(path.read_text())
+    variables = {each["name"] for each in board["templating"]["list"]}
+    assert "datasource" in variables
+    sources = {json.dumps(source) for source in _sources(board)}
+    assert sources == {json.dumps({"type": "prometheus", "uid": "${datasource}"})}
+    used = set(re.findall(r"\$(\w+)", json.dumps([panel["targets"] for panel in panels(board)])))
+    assert used - {"__rate_interval"} <= variables
+    cells: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        mine = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not mine & cells, panel["title"]
+        cells |= mine
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def _sources(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "datasource":
+                yield inner
+            yield from _sources(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _sources(inner)
