@@ -26,7 +26,7 @@ from karpool.kube.clock import Clock, RealClock
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.lease import Leadership, LeaseElector, lead
-from karpool.kube.process_metrics import follow_leadership
+from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.provisioning.ask import Purpose
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import Market
@@ -82,6 +82,7 @@ async def run(
         events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
         for host, port in options.listen:
             await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+        describe_process(registry)
 
         async def led(leadership: Leadership | None) -> None:
             consolidator = Consolidator(

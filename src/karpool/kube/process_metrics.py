@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable
+from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
@@ -11,8 +12,14 @@ from prometheus_client.process_collector import ProcessCollector
 from karpool import __version__
 
 
+_described: WeakSet[CollectorRegistry] = WeakSet()
+
+
 def describe_process(registry: CollectorRegistry) -> None:
-    """Version, memory, open files, garbage collection. Call before making other metrics."""
+    """Version, memory, open files, garbage collection; once. Call before making other metrics."""
+    if registry in _described:
+        return
+    _described.add(registry)
     disable_created_metrics()  # type: ignore[no-untyped-call] # the library leaves it untyped
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -24,6 +24,7 @@ from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
 from karpool.kube.lease import Leadership, LeaseElector
+from karpool.kube.process_metrics import describe_process
 from karpool.model import durations
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.scheduler import gates
@@ -196,6 +197,7 @@ async def controlling(chosen: Mapping[str, Any], component: str) -> AsyncIterato
         # Events have a limit of their own: a flood of them must not hold up decisions.
         events = Client(client.rest.transport, clock, **limits)
         control = Control(client, events, clock, CollectorRegistry(), Health())
+        describe_process(control.registry)
         for host, port in probe_addresses(chosen):
             server = HealthServer(control.health, host=host, port=port, registry=control.registry)
             await stack.enter_async_context(server)
