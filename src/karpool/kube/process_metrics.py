@@ -11,7 +11,6 @@ from prometheus_client.process_collector import ProcessCollector
 
 from karpool import __version__
 
-
 _described: WeakSet[CollectorRegistry] = WeakSet()
 
 
