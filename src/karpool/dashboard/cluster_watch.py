@@ -145,11 +145,14 @@ class ClusterWatch:
         for each in self._watches():
             wanted.setdefault((each.resource, each.into, each.selection), []).append(each)
         for (resource, into, selection), group in wanted.items():
-            informer: Informer[Any] = Informer(client, resource, into=into, selection=selection, keep=False)
+            optional = all(each.optional for each in group)
+            informer: Informer[Any] = Informer(
+                client, resource, into=into, selection=selection, keep=False, optional=optional
+            )
             for each in group:
                 informer.add_sink(each.sink)
             informer.add_sink(_Told(partial(self._changed, resource, into)))
-            yield informer, all(each.optional for each in group)
+            yield informer, optional
 
     def _watches(self) -> Iterable[Watched[Any]]:
         sink = self.state.sink

@@ -81,7 +81,7 @@ class Collector:
         self.clock: Clock = next(iter(clusters.values())).clock
         self._plans: dict[str, _Planned] = {}
         self._looked_at = float("-inf")
-        self._quiet: frozenset[str] = frozenset()
+        self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
         self._askers: dict[str, Asker | None] = {}
 
     # Running
@@ -111,12 +111,15 @@ class Collector:
         for ledger in self._ledgers():
             if ledger.expire(self.clock.monotonic()):
                 self.bell.ring((Area.PROMISES, Area.PLACEMENTS, Area.FLEET))
-        quiet = frozenset(
-            watch.name for watch in self._watches.values() if watch.staleness > fleet_map.QUIET_SECONDS
-        )
-        if quiet != self._quiet:
-            self._quiet = quiet
-            self.bell.ring((Area.FLEET,))
+        contact = {
+            watch.name: (watch.staleness > fleet_map.QUIET_SECONDS, watch.not_ready())
+            for watch in self._watches.values()
+        }
+        if (
+            contact != self._contact
+        ):  # also of kinds that turn out to be missing, which is no change of objects
+            self._contact = contact
+            self.bell.ring((Area.FLEET, Area.CONSOLIDATION))
         if self.clock.monotonic() - self._looked_at < LOOKED_AT_SECONDS:
             for watch in self._watches.values():
                 planned = self._plans.get(watch.name)

@@ -71,7 +71,7 @@ class RecentEvents:
 def happenings(clusters: Iterable[tuple[str, Iterable[SeenEvent]]], now: float) -> Happenings:
     """Of all clusters together, the newest first."""
     found = [_happening(cluster, each) for cluster, events in clusters for each in events]
-    found.sort(key=lambda each: (-each.at, each.cluster, each.object, each.reason))
+    found.sort(key=lambda each: (-each.at, each.cluster, each.object, each.reason, each.message))
     return Happenings(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
 
 

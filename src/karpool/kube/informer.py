@@ -19,7 +19,7 @@ import structlog
 from karpool.kube.backoff import Backoff
 from karpool.kube.client import PAGE_SIZE, Client
 from karpool.kube.decoding import identity_of
-from karpool.kube.errors import Gone, KubeError, ServerFault
+from karpool.kube.errors import Gone, KubeError, NotFound, ServerFault
 from karpool.kube.resource import ALL, Key, Resource, Selection
 from karpool.kube.watch import IDLE_SECONDS, STEADY_SECONDS, Event, Watch
 
@@ -87,7 +87,9 @@ class Informer(Generic[T]):
         keep: bool = True,
         page_size: int = PAGE_SIZE,
         idle_seconds: float = IDLE_SECONDS,
+        optional: bool = False,
     ) -> None:
+        """`optional`: a server that does not have the kind is nothing to warn of."""
         self.resource = resource
         self.synced = asyncio.Event()
         self.relists = 0
@@ -98,6 +100,7 @@ class Informer(Generic[T]):
         self._keep = keep
         self._page_size = page_size
         self._idle_seconds = idle_seconds
+        self._optional = optional
         self._entries: dict[Key, _Entry] = {}
         self._version = ""
         self._sinks: list[Sink[T]] = []
@@ -164,7 +167,8 @@ class Informer(Generic[T]):
                 # Said aloud once: a kind that the server does not have stays away for ever.
                 again = self.last_error is not None and str(self.last_error) == str(error)
                 self.last_error = error
-                say = log.debug if again else log.warning
+                expected = self._optional and isinstance(error, NotFound)
+                say = log.debug if again or expected else log.warning
                 say("informer interrupted", resource=str(self.resource), reason=str(error))
             # An end after a good while is ordinary; ends in quick succession must cost less and less.
             failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1

@@ -1,0 +1,144 @@
+"""A fleet that lives is followed: nodes that come, promises that end, and whatever the watches go through."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from karpool.dashboard.collector import LOOKED_AT_SECONDS, Collector
+from karpool.fleet.clock import LoopClock, run_manual
+from karpool.kube.resource import DEPLOYMENTS
+from tests.dashboard.fleets import clusters_of, control_plane
+from tests.fleet.living import deployment, play, pool, ready, until
+
+
+@asynccontextmanager
+async def following(clusters) -> AsyncIterator[Collector]:
+    collector = Collector(clusters)
+    running = asyncio.create_task(collector.run())
+    try:
+        with collector.bell.listen() as listener:
+            while collector.not_ready() is not None:
+                await listener.rung()
+        yield collector
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def shown(collector: Collector) -> dict[str, object]:
+    """Everything that does not depend on the moment."""
+    answers = {"fleet": collector.fleet(), "nodes": collector.nodes("east"), "events": collector.events()}
+    found = {name: msgspec.to_builtins(each) for name, each in answers.items()}
+    for each in found.values():
+        del each["at"]
+    found["nodes"]["items"].sort(key=lambda node: node["name"])
+    return found
+
+
+def test_an_empty_cluster_is_read_too() -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            clusters = await stack.enter_async_context(clusters_of({"east": []}, LoopClock()))
+            clients = {"east": clusters["east"].client("dashboard")}
+            collector = await stack.enter_async_context(following(clients))
+
+            assert collector.fleet().clusters[0].not_ready == ""
+
+    run_manual(main())
+
+
+def test_nodes_that_come_are_seen_coming_and_then_priced_and_explained() -> None:
+    async def story(cluster):
+        async with following({"east": cluster.embedded.client("dashboard")}) as collector:
+            assert collector.fleet().nodes == 0
+            await cluster.embedded.client("user").create(DEPLOYMENTS, deployment("web", 6, cpu="1500m"))
+            coming = []
+
+            async def all_ready() -> bool:
+                coming.append(collector.fleet().clusters[0].pools[0].coming)
+                return await ready(cluster, "web") == 6
+
+            assert await until(all_ready, within=300)
+            await asyncio.sleep(1)
+            fleet = collector.fleet()
+            (row,) = fleet.clusters
+            node = collector.nodes("east").items[0]
+            detail = collector.node("east", node.name)
+
+        assert max(coming) > 0
+        assert row.nodes == row.pools[0].nodes > 0
+        assert row.price_per_hour > 0 and row.unpriced == 0
+        assert row.amounts["cpu"].requested >= 9000
+        assert row.pools[0].amounts["cpu"].potential < 40_000
+        assert detail.why and detail.verdict != "not known yet"
+        assert {pod.name.split("-")[0] for pod in detail.pods} >= {"default/web"}
+
+    play(story, pool("default", limits={"cpu": "40"}, type=["m5.large", "m5.xlarge"]))
+
+
+def test_after_bad_weather_it_shows_what_a_new_one_shows() -> None:
+    async def story(cluster):
+        faults = cluster.embedded.faults
+        async with following({"east": cluster.embedded.client("dashboard")}) as collector:
+            faults.repeat_events("dashboard")
+            faults.late_events("dashboard", seconds=2)
+            faults.fail("dashboard", status=503, times=5)
+            user = cluster.embedded.client("user")
+            await user.create(DEPLOYMENTS, deployment("web", 4, cpu="1500m"))
+            for number in range(12):
+                await asyncio.sleep(10)
+                faults.cut_watches("dashboard", expired=number % 2 == 0)
+            assert await until(lambda: _is_ready(cluster), within=300)
+            await user.delete(DEPLOYMENTS, "web", namespace="default")
+            await asyncio.sleep(300)
+
+            async with following({"east": cluster.embedded.client("fresh")}) as fresh:
+                assert shown(collector) == shown(fresh)
+
+    play(story, pool("default", type=["m5.large"]))
+
+
+async def _is_ready(cluster) -> bool:
+    return await ready(cluster, "web") == 4
+
+
+def test_promises_end_by_themselves_and_whoever_looks_is_told() -> None:
+    async def main() -> None:
+        clock = LoopClock()
+        async with AsyncExitStack() as stack:
+            fleet = {"karmada": list(control_plane(clock.now()))}
+            clusters = await stack.enter_async_context(clusters_of(fleet, clock))
+            clients = {"karmada": clusters["karmada"].client("dashboard")}
+            collector = await stack.enter_async_context(following(clients))
+            assert {each.cluster for each in collector.promises().items} == {"east", "west"}
+            assert collector.fleet().promised_replicas == 24
+            before = collector.bell.versions()["promises"]
+
+            await asyncio.sleep(400)
+
+            assert collector.promises().items == []
+            assert collector.fleet().promised_replicas == 0
+            assert collector.bell.versions()["promises"] > before
+
+    run_manual(main())
+
+
+def test_a_plan_is_made_again_only_while_somebody_looks() -> None:
+    async def story(cluster):
+        async with following({"east": cluster.embedded.client("dashboard")}) as collector:
+            first = collector.consolidation().boards[0].made_at
+            await cluster.embedded.client("user").create(DEPLOYMENTS, deployment("web", 2))
+            await asyncio.sleep(30)
+            watched = collector.consolidation().boards[0].made_at
+            await asyncio.sleep(90)
+            await cluster.embedded.client("user").create(DEPLOYMENTS, deployment("more", 2))
+            await asyncio.sleep(60)
+            unwatched = collector.consolidation().boards[0].made_at
+
+        assert first < watched
+        # The last question came 30 s after the start, and is remembered for 60 s more.
+        assert unwatched < watched + LOOKED_AT_SECONDS + 2
+
+    play(story, pool("default", type=["m5.large"]))
