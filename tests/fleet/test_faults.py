@@ -9,7 +9,7 @@ from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.runtime import Context
 from karpool.kube.client import Client
-from karpool.kube.errors import Conflict, KubeError, NotFound
+from karpool.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from karpool.kube.informer import Informer
 from karpool.kube.resource import CONFIGMAPS, Key
 
@@ -65,6 +65,17 @@ def test_a_delay_takes_its_time_and_then_the_request_goes_through() -> None:
         return cluster.clock.monotonic() - start, await names(cluster.client("reader"))
 
     assert play(story) == (5, ["a"])
+
+
+def test_an_answer_that_is_lost_leaves_the_work_done() -> None:
+    async def story(cluster: EmbeddedCluster) -> list[str]:
+        cluster.faults.lose_answers("deaf", times=1)
+        with pytest.raises(Unreachable):
+            await put(cluster.client("deaf"), "a")
+        await put(cluster.client("deaf"), "b")
+        return await names(cluster.client("reader"))
+
+    assert play(story) == ["a", "b"]
 
 
 def test_a_hanging_request_ends_with_the_callers_deadline_and_changes_nothing() -> None:

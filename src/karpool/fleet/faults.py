@@ -2,9 +2,9 @@
 
 `Faults.wrap` goes between a component and the API server. Each command names whom it
 hits ("*": everyone) and returns a `Fault` that counts its hits and can be ended. What
-is possible: errors, delays, requests that hang, watches that are cut, expire, lose,
-repeat or delay events, reads that lag, a process that dies before or after its n-th
-write, and one that stands still.
+is possible: errors, delays, requests that hang, answers that are lost after the work
+was done, watches that are cut, expire, lose, repeat or delay events, reads that lag, a
+process that dies before or after its n-th write, and one that stands still.
 """
 
 import asyncio
@@ -82,6 +82,7 @@ class Faults:
         self.crash = crash
         self.writes: dict[str, int] = {}  # by component, since the start
         self._errors: list[Fault] = []
+        self._unanswered: list[Fault] = []
         self._delays: list[Fault] = []
         self._hangs: list[Fault] = []
         self._crashes: list[tuple[Fault, int, str]] = []
@@ -107,6 +108,17 @@ class Faults:
     ) -> Fault:
         """Answer with an error before the server sees the request; status 0 is no answer at all."""
         return _kept(self._errors, Fault(component, method, path, times, status, retry_after))
+
+    def lose_answers(
+        self,
+        component: str = EVERYONE,
+        *,
+        method: str = "WRITE",
+        path: str = "",
+        times: int | None = None,
+    ) -> Fault:
+        """The server does what it was asked, and whoever asked sees the connection break."""
+        return _kept(self._unanswered, Fault(component, method, path, times))
 
     def delay(
         self,
@@ -189,6 +201,10 @@ class Faults:
     async def after(self, component: str, request: Request) -> None:
         if is_write(request):
             await self._maybe_crash(component, "after")
+        if _taking(self._unanswered, component, request):
+            raise Unreachable(
+                f"{request.method} {request.path}: connection lost before the answer (injected)"
+            )
 
     async def _hang(self, fault: Fault, request: Request, limit: float | None) -> None:
         try:
