@@ -18,6 +18,7 @@ NOT_READING = {
     "apply",  # acts on what it reads, so never on a file
     "cluster",
     "completion",
+    "consolidator",
     "dashboard",  # watches, which no file can be
     "descheduler",
     "estimator",

@@ -51,22 +51,25 @@ async def rolled_back(p: Play) -> None:
     await p.running(1)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("story", "least", "end"),
+    ("story", "least", "end", "whens"),
     [
-        # Two namespaces, a class; record, mark, pod, arrival, mark, cordoning, cordon, pod gone, deleting,
-        # claim, mark gone, settling, done.
-        (replaced, 16, Phase.DONE),
+        # Two namespaces, a class; record, asking, mark, pod, arrival, mark, cordoning, cordon, pod gone,
+        # deleting, claim, mark gone, settling, done.
+        (replaced, 17, Phase.DONE, ["before"]),
+        (replaced, 17, Phase.DONE, ["after"]),
         # Record, cordoning, cordon, deleting, claim, settling, done.
-        (merged, 7, Phase.DONE),
+        (merged, 10, Phase.DONE, ["before", "after"]),
         # Record, asking, mark, pod, rolling back, pod gone, mark gone, rolled back.
-        (rolled_back, 8, Phase.ROLLED_BACK),
+        (rolled_back, 11, Phase.ROLLED_BACK, ["before", "after"]),
     ],
 )
-def test_a_crash_at_any_write_changes_nothing(story: Story, least: int, end: Phase, when: str) -> None:
+def test_a_crash_at_any_write_changes_nothing(story: Story, least: int, end: Phase, whens: list[str]) -> None:
+    """With two moments: before a write, and after the first that follows the restart."""
+
     async def crashing(p: Play, number: int) -> int:
-        p.stage.cluster.faults.crash_at_write(CONSOLIDATOR, number, when=when)
+        for later, when in enumerate(whens):
+            p.stage.cluster.faults.crash_at_write(CONSOLIDATOR, number + later, when=when)
         await story(p)
         assert {record.phase for record in await p.records()} == {end}
         assert await p.leaks() == []
