@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.tour.chapter import Chapter, Notes, Outcome
 from karpool.fleet.tour.tour import CHAPTER_SECONDS, CHAPTERS, play
 from karpool.kube.errors import Unreachable
+
+FAILURES = Counter[str]()
 
 
 async def keeps(_: Any, notes: Notes) -> None:
@@ -39,12 +42,17 @@ async def hangs(_: Any, notes: Notes) -> None:
     await asyncio.Event().wait()
 
 
+async def is_left_by_a_controller(_: Any, notes: Notes) -> None:
+    notes.promise("a node comes", True, "1 node")
+    FAILURES["karpool-scheduler in karmada"] += 1
+
+
 def chapter(what: Any) -> Chapter:
     return Chapter(what.__name__, what.__name__.replace("_", " "), "shows", what)
 
 
 def played(*what: Any, **listeners: Any) -> list[Outcome]:
-    stage: Any = SimpleNamespace(clock=LoopClock())
+    stage: Any = SimpleNamespace(clock=LoopClock(), controllers=SimpleNamespace(failures=FAILURES.copy))
     return run_manual(play(stage, [chapter(each) for each in what], **listeners))
 
 
@@ -71,6 +79,11 @@ def test_what_was_kept_is_kept_with_its_numbers() -> None:
         pytest.param(says_nothing, "says nothing: nothing was promised", id="no promise at all"),
         pytest.param(fails, "fails: GET /api/v1/nodes: refused", id="an error"),
         pytest.param(hangs, f"hangs: did not end within {CHAPTER_SECONDS:.0f} s of the fleet", id="no end"),
+        pytest.param(
+            is_left_by_a_controller,
+            "is left by a controller: failed and had to be started again: karpool-scheduler in karmada",
+            id="a controller that fails",
+        ),
     ],
 )
 def test_what_was_not_kept_is_named_and_the_tour_goes_on(what: Any, said: str) -> None:

@@ -26,7 +26,9 @@ from karpool.fleet.tour.tour import CHAPTERS, play, staged, tour_fleet
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
 
-CALM = 5.0  # how many times as fast as real time a fleet lives that is only looked at
+# A tour takes some ten minutes of the fleet, in less than one. It begins so far in the past that its
+# clock is not ahead of other people's when they look at it.
+HEAD_START_SECONDS = 1200.0
 _ABOUT = {
     "virginia": "six nodes that were bought once; nothing grows",
     "oregon": "Karpenter, and no node at all",
@@ -73,8 +75,9 @@ async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: Wishes) -> None:
             if wishes.stays:
                 stays_now()
                 _say_how_to_go_on(console, kubeconfig, page)
-                _calm_down()
+                _pace(1.0)
                 await stop.wait()
+                _pace(wishes.speed)  # nobody looks any more
     except asyncio.CancelledError:
         if stop.is_set():
             raise click.Abort from None
@@ -106,8 +109,7 @@ async def _ended_by(stop: asyncio.Event) -> AsyncIterator[Callable[[], None]]:
 @asynccontextmanager
 async def _running(kubeconfig: Path, wishes: Wishes, console: Console) -> AsyncIterator[tuple[Stage, str]]:
     """The fleet, its controllers and the page, whose address is yielded too."""
-    # Wall time goes on from now, at the speed of the loop.
-    clock = LoopClock(RealClock().now() - asyncio.get_running_loop().time())
+    clock = LoopClock(RealClock().now() - HEAD_START_SECONDS - asyncio.get_running_loop().time())
     async with AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(Fleet(tour_fleet(), clock))
         addresses = await stack.enter_async_context(served(fleet, kubeconfig))
@@ -188,10 +190,10 @@ def _result(outcomes: Sequence[Outcome], real_seconds: float, form: str) -> str:
     return tour_text.document(outcomes, real_seconds, form)
 
 
-def _calm_down() -> None:
+def _pace(speed: float) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(loop, ScaledLoop):
-        loop.speed = min(loop.speed, CALM)
+        loop.speed = speed
 
 
 def _say_how_to_go_on(console: Console, kubeconfig: Path, page: str) -> None:
@@ -203,8 +205,9 @@ or in another terminal:
   kubectl --context karmada get resourcebindings -A
   kubectl --context oregon get nodeclaims,nodes
   kubectl --context karmada -n shop scale deployment web --replicas=60
-  karpool explain binding web-deployment -n shop --context karmada
+  karpool explain binding shop/web-deployment --fresh --enable-scheduler-estimator --context karmada
   karpool plan --context ireland
+  karpool top pools --context oregon
 Ctrl-C ends it.""",
         markup=False,
     )

@@ -45,7 +45,6 @@ async def staged(fleet: Fleet, kubeconfig: Path) -> AsyncIterator[Stage]:
             for name in fleet.api_servers
         }
         controllers = await stack.enter_async_context(Controllers(fleet, kubeconfig).running())
-        await controllers.counted()
         karmada = clients.pop(fleet.karmada.name)
         yield Stage(fleet, karmada, clients, controllers)
 
@@ -73,6 +72,7 @@ async def play(
 
 async def _one(stage: Stage, chapter: Chapter, tell: Callable[[str], None]) -> Outcome:
     notes, began, error = Notes(tell), stage.clock.monotonic(), ""
+    failures = stage.controllers.failures()
     try:
         async with asyncio.timeout(CHAPTER_SECONDS):
             await chapter.play(stage, notes)
@@ -81,6 +81,8 @@ async def _one(stage: Stage, chapter: Chapter, tell: Callable[[str], None]) -> O
     except (KubeError, Invalid, OSError) as problem:
         log.warning("chapter failed", chapter=chapter.name, exc_info=problem)
         error = str(problem) or type(problem).__name__
+    if failed := stage.controllers.failures() - failures:
+        error = error or f"failed and had to be started again: {', '.join(failed)}"
     took = stage.clock.monotonic() - began
     return Outcome(chapter, tuple(notes.promises), tuple(notes.figures), took, error)
 
