@@ -47,7 +47,7 @@ _COMMANDS: Table = {
     "simulate": ("karpool.cli.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
-    "up": ("karpool.cli.up", "up", "Start an embedded cluster with an example fleet, and show it."),
+    "up": ("karpool.cli.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (
         "karpool.cli.verify_policy",
         "verify_policy",
