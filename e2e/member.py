@@ -68,6 +68,8 @@ def _clear(member: Member) -> None:
     kubectl = member.kubectl
     kubectl("delete", "nodepools", "--all", "--timeout=60s")
     kubectl("delete", "nodeclaims", "--all", "--wait=false")
+    # The provider creates nodes late, and may do so for a claim that is gone.
+    kubectl("delete", "nodes", "--all", "--wait=false")
     wait_for("no node left", lambda: not kubectl.items("nodes") and not kubectl.items("nodeclaims"), 90)
 
 

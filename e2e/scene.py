@@ -78,6 +78,7 @@ class Scene:
         program = Program(
             f"karpool {command}",
             karpool_command(
+                "--verbosity=4",
                 command,
                 f"--kubeconfig={server_of.server.kubeconfig(user)}",
                 "--metrics-bind-address=0",
@@ -122,6 +123,7 @@ def clear(control: Karmada, members: Iterable[Member], namespace: str) -> None:
     """Take away what a namespace holds, everywhere, and wait until no pod of it is left."""
     control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=30s")
     for one in members:
+        one.kubectl("delete", "pods,poddisruptionbudgets", "--all", "-n", namespace, "--wait=false")
         wait_for(
             f"no pod of {namespace} in {one.server.name}",
             lambda kubectl=one.kubectl: not kubectl.items("pods", "-n", namespace),  # type: ignore[misc]

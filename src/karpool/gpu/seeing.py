@@ -27,12 +27,13 @@ from karpool.kube.informer import Change
 from karpool.kube.resource import NODEPOOLS, NODES, PODS, Key, Resource, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodePool, pool_of
+from karpool.model.karpenter import NODEPOOL, NodePool, pool_of
 from karpool.model.node import Node, allocatable
 from karpool.model.pod import Pod, effective_requests
 from karpool.model.resources import CPU, MEMORY, Resources
 from karpool.model.shape import shape_of
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
+from karpool.provisioning.expected import is_ephemeral, same_taint
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders import Placeholder
 from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
@@ -338,13 +339,22 @@ class Sight:
         lack = readiness(node, {}).lack
         return NodeFacts(
             node.name,
-            ready=lack is None or lack is Lack.INITIALIZED,
+            ready=lack is None or (lack is Lack.INITIALIZED and not self._is_starting(node)),
             going=lack is Lack.LIFE,
             labels=node.labels,
             devices=devices,
             cpu_milli=offered.get(CPU, 0) - sum(needs.get(CPU, 0) for needs in used.values()),
             memory_bytes=offered.get(MEMORY, 0) - sum(needs.get(MEMORY, 0) for needs in used.values()),
             taints=_taints(node),
+        )
+
+    def _is_starting(self, node: Node) -> bool:
+        """Whether it has taints that keep pods away only until it is up."""
+        pool = next((each for each in self.ladders.pools if each.name == node.labels.get(NODEPOOL)), None)
+        starting = pool.startup_taints if pool is not None else ()
+        return any(
+            is_ephemeral(taint) or any(same_taint(taint, each) for each in starting)
+            for taint in node.spec.taints or ()
         )
 
     def unreadable(self) -> dict[str, Explanation]:
