@@ -20,6 +20,7 @@ from karpool.fleet.runtime import Context
 from karpool.kube.clock import Clock
 from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings
 
+Metadata = tuple[tuple[str, str], ...]
 _Method = Callable[[bytes, Any], Awaitable[bytes]]
 
 
@@ -81,7 +82,7 @@ class _Channel:
     def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
         method = path.rpartition("/")[2]
 
-        async def call(data: bytes, metadata: object = ()) -> bytes:
+        async def call(data: bytes, metadata: Metadata = ()) -> bytes:
             service = self._estimators.services.get(self._cluster)
             if service is None:
                 raise _error(grpc.StatusCode.UNAVAILABLE, f"no estimator of {self._cluster} is running")
@@ -90,7 +91,7 @@ class _Channel:
                 "MaxAvailableComponentSets": service.max_available_component_sets,
                 "GetUnschedulableReplicas": service.get_unschedulable_replicas,
             }
-            return await methods[method](data, _Call())
+            return await methods[method](data, _Call(metadata))
 
         return call
 
@@ -100,6 +101,12 @@ class _Channel:
 
 class _Call:
     """The server's side of one call."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> Metadata:
+        return self._metadata
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         raise _error(code, details)

@@ -101,12 +101,12 @@ def build(
     labels = {**labels, "app": name}
     notes = dict(annotations)
     if run_seconds is not None and kind != "Deployment":
-        notes[RUN_SECONDS] = f"{run_seconds:.3f}"
+        notes[RUN_SECONDS] = str(max(1, round(run_seconds)))
     whole = {each: amount for each, amount in requests.items() if "/" in each}
     container: Object = {"name": "main", "image": "example.invalid/app:1"}
     container["resources"] = {"requests": dict(requests), **({"limits": whole} if whole else {})}
     spec: Object = {"containers": [container], **pod}
-    if kind != "Deployment":
+    if kind == "Job" or (kind == "Pod" and run_seconds is not None):
         spec.setdefault("restartPolicy", "Never")
     meta: Object = {"name": name, "namespace": namespace, "labels": labels}
     base: Object = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": meta}

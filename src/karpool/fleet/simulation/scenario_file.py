@@ -166,7 +166,7 @@ class Scenario(_Part, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """One variant, ready to run; the only one of a scenario without variants is called after it."""
+    """One variant, ready to run; the only one of a scenario without variants is called `result`."""
 
     name: str
     scenario: Scenario
@@ -182,7 +182,7 @@ def parse_scenario(data: bytes, where: str = "scenario file") -> list[Named]:
     base = parse(data, where, WHAT, Scenario, check_scenario)
     document = one_document(data, where, WHAT)
     if not base.variants:
-        return [Named(base.title or "result", base)]
+        return [Named("result", base)]
     return list(_variants(data, where, document, base))
 
 

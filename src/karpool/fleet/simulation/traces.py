@@ -11,6 +11,7 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,15 +103,17 @@ def _object(trace: Trace, pod: TracedPod, name: str, seconds: float | None) -> O
 # Reading
 
 
-def _opened(path: Path) -> io.TextIOWrapper:
+@contextmanager
+def _opened(path: Path) -> Iterator[io.TextIOWrapper]:
     """Raises FleetError."""
     try:
         raw = path.open("rb")
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:
         raise FleetError(f"{path}: {error.strerror}; give the path of a CSV file") from None
-    stream = gzip.GzipFile(fileobj=raw) if packed else raw
-    return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    with raw:
+        packed = raw.peek(2)[:2] == b"\x1f\x8b"
+        with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
+            yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
 
 
 def _rows(path: Path, lines: io.TextIOWrapper, select: Mapping[str, str]) -> tuple[Sequence[str], Rows]:
