@@ -8,8 +8,9 @@ import msgspec
 
 from karpool.dashboard.collector import LOOKED_AT_SECONDS, Collector
 from karpool.fleet.clock import LoopClock, run_manual
+from karpool.gpu.scale_up_object import SCALEUPS
 from karpool.kube.resource import DEPLOYMENTS
-from tests.dashboard.fleets import clusters_of, control_plane
+from tests.dashboard.fleets import clusters_of, control_plane, scale_ups
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
@@ -142,3 +143,24 @@ def test_a_plan_is_made_again_only_while_somebody_looks() -> None:
         assert unwatched < watched + LOOKED_AT_SECONDS + 2
 
     play(story, pool("default", type=["m5.large"]))
+
+
+def test_a_scale_up_that_is_over_can_still_be_looked_at() -> None:
+    async def main() -> None:
+        clock = LoopClock()
+        async with AsyncExitStack() as stack:
+            fleet = {"gpu": list(scale_ups(clock.now()))}
+            clusters = await stack.enter_async_context(clusters_of(fleet, clock))
+            collector = await stack.enter_async_context(
+                following({"gpu": clusters["gpu"].client("dashboard")})
+            )
+            going = next(each for each in collector.scale_ups().items if each.state == "Launching")
+            admin = clusters["gpu"].client("admin")
+            await admin.delete(SCALEUPS, going.name, namespace="karpool-smart-pods")
+            await asyncio.sleep(5)
+
+            found = {each.name: each for each in collector.scale_ups().items}
+            assert len(found) == 3
+            assert (found[going.name].state, found[going.name].over) == ("Ended", True)
+
+    run_manual(main())

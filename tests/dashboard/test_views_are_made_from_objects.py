@@ -223,6 +223,17 @@ def test_units_that_are_under_way_come_first_and_the_list_is_bounded() -> None:
     assert (len(found.units), found.units_left_out) == (timelines.UNITS_MAX, 1)
 
 
+def test_a_record_that_is_gone_is_remembered_as_far_as_it_got() -> None:
+    served, given_up = unit(State.RETRYING), replace(unit(State.PENDING), index=1)
+    found = timelines.scale_up("gpu", record(served, given_up), Traces(), NOW, ended_at=NOW - 3)
+    by_index = {each.index: each for each in found.units}
+
+    assert (found.state, found.over, found.ended_at) == ("Ended", True, NOW - 3)
+    assert {step.state for step in by_index[0].steps} == {"done"}
+    assert by_index[0].steps[-1].at == NOW - 3
+    assert by_index[1].ended == "Removed"
+
+
 # Placements and promises
 
 

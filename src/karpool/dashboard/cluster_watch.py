@@ -6,6 +6,7 @@ Who is told of changes is told by area, not by object.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -50,6 +51,7 @@ from karpool.scheduler.view import View as SchedulerView
 from karpool.state.cluster import ClusterState, Namespace
 
 Object = dict[str, Any]
+FINISHED_MAX = 100
 _KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
 
 
@@ -66,6 +68,8 @@ class ClusterWatch:
         self.events = RecentEvents()
         self.records: dict[Key, Record] = {}
         self.unreadable: dict[Key, str] = {}  # scale-ups
+        # Records go as soon as they are over, and people look later: the last seen, and when they went.
+        self.finished: OrderedDict[Key, tuple[Record, float]] = OrderedDict()
         self.smart_pods: dict[Key, Pod] = {}
         self.claims: dict[str, NodeClaim] = {}
         self._observed = Observed(Market(region=region))
@@ -189,12 +193,17 @@ class ClusterWatch:
         try:
             self.records[key] = from_scale_up(found)
             self.unreadable.pop(key, None)
+            self.finished.pop(key, None)
         except Invalid as error:
             self.unreadable[key] = f"ScaleUp {key}: {error}"
 
     def _drop_record(self, key: Key) -> None:
-        self.records.pop(key, None)
         self.unreadable.pop(key, None)
+        record = self.records.pop(key, None)
+        if record is not None:
+            self.finished[key] = record, self.clock.now()
+            while len(self.finished) > FINISHED_MAX:
+                self.finished.popitem(last=False)
 
     def _on_member(self, change: Change[Object]) -> None:
         _, member = self.scheduling.clusters.apply(change)

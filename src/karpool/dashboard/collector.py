@@ -175,7 +175,7 @@ class Collector:
             (
                 (
                     watch.name,
-                    watch.records.values(),
+                    [*((each, None) for each in watch.records.values()), *watch.finished.values()],
                     timelines.traces(watch.smart_pods.values(), watch.claims),
                     watch.unreadable.values(),
                 )

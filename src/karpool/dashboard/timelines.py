@@ -6,7 +6,7 @@ any more has no time. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from karpool.dashboard.views import ScaleUpRow, ScaleUps, TimelineStep, TriedRow, UnitTimeline
 from karpool.dashboard.words import counted
@@ -20,6 +20,8 @@ from karpool.provisioning.stages import Progress, progress_of
 from karpool.provisioning.stock_outs import moment
 
 SHOWN_MAX = 300
+GONE = "its record was removed, as the controller does when every worker it was for is served or gone"
+REMOVED = "Removed"
 UNITS_MAX = 20
 # The stages of a unit in which each step is the one under way.
 STEPS: tuple[tuple[str, tuple[State, ...]], ...] = (
@@ -51,13 +53,13 @@ def traces(pods: Iterable[Pod], claims: Mapping[str, NodeClaim]) -> Traces:
 
 
 def scale_ups(
-    clusters: Iterable[tuple[str, Iterable[Record], Traces, Iterable[str]]], now: float
+    clusters: Iterable[tuple[str, Iterable[tuple[Record, float | None]], Traces, Iterable[str]]], now: float
 ) -> ScaleUps:
-    """Those that still go on first, the newest of each kind first."""
+    """Those that still go on first, the newest of each kind first. With every record, when it was removed."""
     items: list[ScaleUpRow] = []
     problems: list[str] = []
     for cluster, records, seen, unreadable in clusters:
-        items += [scale_up(cluster, record, seen, now) for record in records]
+        items += [scale_up(cluster, record, seen, now, ended_at) for record, ended_at in records]
         problems += [f"{cluster}: {text}" for text in unreadable]
     items.sort(key=lambda each: (each.over, -each.since, each.cluster, each.name))
     return ScaleUps(
@@ -65,7 +67,11 @@ def scale_ups(
     )
 
 
-def scale_up(cluster: str, record: Record, seen: Traces, now: float) -> ScaleUpRow:
+def scale_up(
+    cluster: str, record: Record, seen: Traces, now: float, ended_at: float | None = None
+) -> ScaleUpRow:
+    if ended_at is not None:
+        record = _ended(record, ended_at)
     words = {unit.candidate: unit.about for unit in record.units if unit.about}
     # The units that are under way say more than those that ended.
     units = sorted(record.units, key=lambda unit: (not unit.is_active, -unit.index))
@@ -75,21 +81,36 @@ def scale_up(cluster: str, record: Record, seen: Traces, now: float) -> ScaleUpR
         demand=str(record.key),
         pool=record.key.pool,
         model=record.key.model,
-        state=record.state.value,
-        means=MEANS[record.state],
+        state=record.state.value if ended_at is None else "Ended",
+        means=MEANS[record.state] if ended_at is None else GONE,
         since=record.state_since,
         first_seen=record.first_seen,
         waiting=record.waiting,
         waiting_pods=list(record.demand),
         attempt=record.epoch,
         round=record.round + 1,
-        over=record.state.is_terminal,
+        over=record.state.is_terminal or ended_at is not None,
+        ended_at=ended_at,
         units=[timeline(record, unit, seen, now) for unit in units[:UNITS_MAX]],
         units_left_out=max(0, len(units) - UNITS_MAX),
         tried=[_tried(record, words.get(key, key), tried) for key, tried in record.memory.items()],
-        why=list(_why(record)),
+        why=[*([GONE, "as it was last seen:"] if ended_at is not None else []), *_why(record)],
         next_attempt=record.next_attempt or None,
     )
+
+
+def _ended(record: Record, at: float) -> Record:
+    """As far as it got. The controller removes a record when everybody it was for is served or gone, often
+    before its last state could be seen."""
+    units = tuple(
+        replace(unit, stage=State.COMPLETED, since=at)
+        if unit.stage in (State.HANDING_OFF, State.RETRYING) and not unit.ended
+        else replace(unit, ended=REMOVED)
+        if unit.is_active
+        else unit
+        for unit in record.units
+    )
+    return replace(record, units=units, state_since=at, waiting=0)
 
 
 def timeline(record: Record, unit: Unit, seen: Traces, now: float) -> UnitTimeline:

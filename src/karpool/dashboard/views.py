@@ -254,6 +254,10 @@ class ScaleUpRow(View, frozen=True):
     tried: list[TriedRow]
     why: list[str]
     next_attempt: Moment | None = None
+    ended_at: Annotated[
+        float | None,
+        msgspec.Meta(description="when its record was removed; only what was seen is remembered"),
+    ] = None
 
 
 class ScaleUps(View, frozen=True):

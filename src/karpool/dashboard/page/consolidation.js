@@ -1,7 +1,7 @@
 // The consolidation board: what could go, what is worth it, and what holds every other node.
 
 import { get } from "./api.js";
-import { h, keep, mark, paged, rows, say, table } from "./dom.js";
+import { h, keep, paged, rows, say, table } from "./dom.js";
 import { ago, count, money, percent, plural } from "./format.js";
 import { scatter } from "./scatter.js";
 import { explain, pairs, part, reasons, whyButton } from "./why.js";
@@ -38,15 +38,19 @@ function make(first) {
   const held = table("Nodes that stay", [{ name: "Reason" }, { name: "Nodes", number: true }, { name: "Per hour", number: true }, { name: "Why" }]);
   const heldPages = paged(20);
   const pools = table("Pools", [{ name: "Pool" }, { name: "Policy" }, { name: "Nodes", number: true }, { name: "Per hour", number: true }, { name: "May still be disturbed" }, { name: "Why" }]);
+  const [movesTitle, poolsTitle] = ["Moves", "Pools"].map((name) => h("h3", { class: "gap" }, name));
+  const side = h("div", { class: "side" }, picture, facts);
   const element = h("section", { class: "card", "aria-labelledby": id },
-    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.cluster), made), stopped, h("div", { class: "side" }, picture, facts), notes,
-    h("h3", { class: "gap" }, "Moves"), moves.whole, movePages.button,
+    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.cluster), made), stopped, side, notes,
+    movesTitle, moves.whole, movePages.button,
     h("h3", { class: "gap" }, "Nodes that stay, by what holds them"), held.whole, heldPages.button,
-    h("h3", { class: "gap" }, "Pools"), pools.whole);
+    poolsTitle, pools.whole);
   let latest = first;
   const lists = () => {
     rows(moves, movePages.cut(latest.points), (each) => each.id, (each) => moveCells(latest.cluster, each));
-    mark(moves.whole, "hidden", !latest.points.length);
+    for (const each of [moves.whole, movesTitle]) each.hidden = !latest.points.length;
+    for (const each of [pools.whole, poolsTitle]) each.hidden = !latest.pools.length;
+    side.classList.toggle("plain", !latest.points.length);
     rows(held, heldPages.cut(byReason(latest.held)), (each) => each.reason, heldCells);
     rows(pools, latest.pools, (each) => each.name, poolCells);
   };

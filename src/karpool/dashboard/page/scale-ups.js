@@ -7,7 +7,7 @@ import { part, reasons, whyButton } from "./why.js";
 
 export const title = "Scale-ups";
 export const areas = ["scale-ups"];
-const KINDS = { Completed: "good", Exhausted: "bad", Rejected: "bad", Backoff: "warn", Cancelled: "" };
+const KINDS = { Completed: "good", Ended: "good", Exhausted: "bad", Rejected: "bad", Backoff: "warn", Cancelled: "" };
 let parts = null;
 let latest = null;
 
@@ -45,7 +45,7 @@ function make(first) {
     latestOne = each;
     say(state, each.state);
     state.className = `badge ${KINDS[each.state] ?? "accent"}`;
-    say(facts, [each.cluster, each.demand, plural(each.waiting, "worker") + " waiting", `attempt ${each.attempt}, round ${each.round}`, `began ${ago(each.firstSeen)}`].join(" · "));
+    say(facts, [each.cluster, each.demand, each.over ? "" : plural(each.waiting, "worker") + " waiting", `attempt ${each.attempt}, round ${each.round}`, each.endedAt ? `took ${lasting(each.endedAt - each.firstSeen)}, ended ${ago(each.endedAt)}` : `began ${ago(each.firstSeen)}`].filter(Boolean).join(" · "));
     say(means, `${each.means}${each.nextAttempt && !each.over && each.nextAttempt > now() ? `; next attempt in ${lasting(each.nextAttempt - now())}` : ""}`);
     keep(units, each.units, (unit) => unit.index, () => h("div", { class: "unit" }), (shown, unit) => showUnit(shown, unit, each));
   };
