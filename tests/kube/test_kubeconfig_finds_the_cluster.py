@@ -6,8 +6,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube import kubeconfig, safe_yaml
+from karpool.kube import kubeconfig
 from karpool.kube.errors import ConfigError
+from karpool.model import safe_yaml
 
 NOWHERE = {}  # an environment without anything
 

@@ -20,9 +20,9 @@ from karpool.estimator.framework import UNLIMITED
 from karpool.estimator.karpenter import NODES_MAX, KarpenterCapacity
 from karpool.estimator.market import Market
 from karpool.estimator.question import Question
-from karpool.kube import safe_yaml
 from karpool.kube.clock import RealClock
 from karpool.kube.snapshot_file import read_objects
+from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.pod import Pod
 from karpool.model.shape import PodShape, shape_of

@@ -15,7 +15,7 @@ import msgspec
 
 from karpool.consolidation.plan import Move, Plan
 from karpool.consolidation.prices import HOURS_PER_MONTH
-from karpool.kube import safe_yaml
+from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.meta import convert
 
@@ -104,7 +104,7 @@ def _decoded(data: bytes, name: str) -> Any:
         raise Invalid(name, len(data), f"is larger than {SIZE_LIMIT} bytes")
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         pass
     try:
         documents = list(safe_yaml.load_documents(data))

@@ -164,7 +164,7 @@ def parse_window(text: str) -> Window:
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
-        raise Invalid("", text, f"{zone} is not a time zone; write one like Europe/Paris") from None
+        raise Invalid("", text, f"{zone[:40]} is not a time zone; write one like Europe/Paris") from None
     return Window(text, parse_schedule(" ".join(words[:fields])), durations.seconds(rest[0]), zone)
 
 
@@ -172,7 +172,7 @@ def parse_budgets(text: str) -> list[Budget]:
     """JSON, as in `spec.disruption.budgets`."""
     try:
         raw = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid("", text, f"is not JSON: {error}") from None
     return convert(raw, list[Budget])
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from karpool.kube import safe_yaml
+from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 
 NAME = "cluster-autoscaler-status"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from karpool.kube import safe_yaml
+from karpool.model import safe_yaml
 from karpool.model.errors import Invalid, ModelError
 
 API_VERSION = "karpool.dev/v1alpha1"

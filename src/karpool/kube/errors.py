@@ -193,7 +193,7 @@ def _kind_of_error(code: int, reason: str) -> type[StatusError]:
 def _read_status(body: bytes) -> _WireStatus:
     try:
         status = _STATUS.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return _WireStatus(message=body[:200].decode("utf-8", "replace"))
     return status
 

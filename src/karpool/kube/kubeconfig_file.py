@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from karpool.kube import safe_yaml
 from karpool.kube.errors import ConfigError
+from karpool.model import safe_yaml
 
 SIZE_LIMIT = 8 * 1024 * 1024
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"

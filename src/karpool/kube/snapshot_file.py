@@ -13,7 +13,6 @@ from typing import IO, Any, NoReturn
 
 import msgspec
 
-from karpool.kube import safe_yaml
 from karpool.kube.decoding import (
     BadObject,
     Object,
@@ -25,6 +24,7 @@ from karpool.kube.decoding import (
 )
 from karpool.kube.errors import SnapshotError
 from karpool.kube.resource import Resource
+from karpool.model import safe_yaml
 
 FORMAT = "karpool-snapshot"
 VERSION = 1
@@ -111,7 +111,7 @@ class ObjectFile:
                 self._fail("is damaged; copy it again")
         try:
             header = msgspec.json.decode(first, type=Header)
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return None
         if header.format != FORMAT:
             return None
@@ -141,7 +141,7 @@ class ObjectFile:
     def _read_footer(self, line: bytes, count: int) -> Footer:
         try:
             footer = msgspec.json.decode(line, type=Footer)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self._fail("has an unreadable last line; take the snapshot again")
         if footer.objects != count:
             self._fail(f"holds {count} objects but should hold {footer.objects}; take the snapshot again")
@@ -248,7 +248,7 @@ def _json_documents(data: bytes) -> list[bytes] | None:
 def _is_json(data: bytes) -> bool:
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return False
     return True
 
@@ -256,7 +256,7 @@ def _is_json(data: bytes) -> bool:
 def _kind_of(raw: bytes | msgspec.Raw) -> _Kind:
     try:
         return msgspec.json.decode(raw, type=_Kind)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return _Kind()
 
 

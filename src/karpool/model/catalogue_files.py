@@ -14,9 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
-import yaml
 
-from karpool.model import resources
+from karpool.model import resources, safe_yaml
 from karpool.model.catalogue import Catalogue, InstanceType, Offering, PriceList, checked_price
 from karpool.model.errors import Invalid
 from karpool.model.labels import check_key, check_value
@@ -136,12 +135,15 @@ def _decoded(data: bytes) -> Any:
         raise Invalid("", f"{len(text)} bytes", "is larger than 64 MiB")
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        documents = list(safe_yaml.load_documents(text, size_limit=_FILE_MAX))
+    except safe_yaml.Unusable as error:
         raise Invalid("", text[:40], f"is neither JSON nor YAML: {error}") from None
+    if len(documents) != 1:
+        raise Invalid("", text[:40], "must be one document")
+    return documents[0]
 
 
 def _inflated(data: bytes) -> bytes:

@@ -16,7 +16,7 @@ import yaml
 from karpool.fleet.apiserver.private_files import check_replaceable, write_private
 from karpool.kube.errors import ConfigError
 from karpool.kube.kubeconfig_file import SIZE_LIMIT
-from karpool.kube.safe_yaml import Unusable, load_documents
+from karpool.model.safe_yaml import Unusable, load_documents
 
 MARK = "karpool.io/embedded"
 

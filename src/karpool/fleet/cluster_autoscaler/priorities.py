@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from karpool.fleet.apiserver.schema.patterns import BadPattern, compile_pattern
-from karpool.kube.safe_yaml import Unusable, load_documents
 from karpool.model.errors import Invalid
+from karpool.model.safe_yaml import Unusable, load_documents
 
 NAME = "cluster-autoscaler-priority-expander"
 _PATTERNS_MAX = 100

@@ -1,0 +1,112 @@
+"""Whatever bytes arrive: an answer or a refusal, soon.
+
+In `make test` every target gets a few hundred inputs, always the same. KARPOOL_FUZZ=60 gives each of
+them 60 seconds of new ones; a finding is shown with its input and the seed that made it.
+"""
+
+import gzip
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random, SystemRandom
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.mutating import mutated
+from tests.fuzz.targets import TARGETS, Target
+
+LONG_SECONDS = float(os.environ.get("KARPOOL_FUZZ", "0"))
+INPUTS = 150
+HANGS_AFTER_SECONDS = 10
+
+each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+class Hangs(BaseException):
+    """No Exception: a parser that swallows those must not swallow this."""
+
+
+@contextmanager
+def soon(seconds: int = HANGS_AFTER_SECONDS) -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise Hangs
+
+    before = signal.signal(signal.SIGALRM, ring)
+    left = signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(left)
+        signal.signal(signal.SIGALRM, before)
+
+
+def feed(target: Target, data: bytes, seed: object) -> None:
+    try:
+        with soon():
+            target.feed(data)
+    except (Exception, Hangs) as finding:
+        raise AssertionError(f"{target.name}, seed {seed}: {finding!r} for {data[:2000]!r}") from finding
+
+
+@each_target
+def test_good_examples_are_read(target: Target) -> None:
+    for seed in target.seeds:
+        target.reads(seed)
+
+
+@pytest.mark.timeout(LONG_SECONDS + 60)
+@each_target
+def test_almost_good_input(target: Target) -> None:
+    for seed in _seeds():
+        feed(target, mutated(target.seeds, Random(seed)), seed)
+
+
+def _seeds() -> Iterator[int]:
+    yield from range(INPUTS)
+    until = time.monotonic() + LONG_SECONDS
+    while time.monotonic() < until:
+        yield SystemRandom().getrandbits(64)
+
+
+@each_target
+@settings(max_examples=25)
+@given(data=st.binary(max_size=200) | st.text(max_size=80).map(str.encode))
+def test_any_bytes(target: Target, data: bytes) -> None:
+    feed(target, data, "hypothesis")
+
+
+def _alias(number: int) -> bytes:
+    return f"a{number}: &a{number} [*a{number - 1}, *a{number - 1}]\n".encode()
+
+
+BOMBS = {
+    "nested lists": b"[" * 50_000,
+    "nested objects": b'{"a":' * 50_000,
+    "nested flow": b"{a: [" * 5_000,
+    "indented": b"".join(b" " * each + b"a:\n" for each in range(2_000)),
+    "aliases": b"a0: &a0 [x, x]\n" + b"".join(_alias(number) for number in range(1, 60)),
+    "aliases in a catalogue": b"format: karpool-catalogue/1\nprovider: p\nregion: r\n"
+    + b"x: &a0 [{name: a, labels: {}, capacity: {cpu: '1'}}]\n"
+    + b"".join(b"y%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 40))
+    + b"types: *a39\n",
+    "digits": b"9" * 200_000,
+    "exponent": b"1e" + b"9" * 5_000,
+    "one key many times": b"{" + b'"a":1,' * 5_000 + b'"a":1}',
+    "documents": b"---\na: 1\n" * 1_000,
+    "commas": b"," * 100_000,
+    "brackets": b"(" * 100_000,
+    "terms": b"a=b," * 20_000,
+    "groups": b"\x0b" * 100_000,  # start of a group, in protobuf
+    "long length": b"\n\xff\xff\xff\xff\x07",
+    "gzip": gzip.compress(b"\x00" * 8_000_000),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_do_not_go_off(bomb: str) -> None:
+    for target in TARGETS:
+        feed(target, BOMBS[bomb], bomb)
