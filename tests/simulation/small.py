@@ -1,4 +1,4 @@
-"""A small scenario for tests: two clusters, all controllers, a quarter of an hour, something of everything."""
+"""A small scenario: two clusters, all controllers, a quarter of an hour, something of everything."""
 
 import textwrap
 

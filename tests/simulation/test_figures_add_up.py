@@ -18,6 +18,8 @@ from karpool.model.meta import convert
 from karpool.model.pod import Pod, effective_requests
 from tests.simulation.small import scenario
 
+pytestmark = pytest.mark.timeout(240)  # whole runs, on a machine that may be busy
+
 
 @pytest.fixture(scope="module")
 def run():

@@ -1,18 +1,28 @@
 """`karpool simulate`: a scenario played to its end in seconds, and what came of it."""
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
+import structlog
 
 from karpool.cli import simulate_html
 from karpool.cli.exits import Failed
 from karpool.cli.output import columns, machine, note
 from karpool.fleet.simulation.engine import simulate as run
 from karpool.fleet.simulation.figures import FIGURES, Result, document, shown, titled
-from karpool.fleet.simulation.scenario_file import Expectation, Named, Trace, read_scenario
+from karpool.fleet.simulation.scenario_file import (
+    Expectation,
+    Named,
+    Trace,
+    check_scenario,
+    read_scenario,
+)
 from karpool.kube.clock import RealClock
+from karpool.model.errors import Invalid
 
 KIND = "SimulationReport"
 # What a person looks at first; -o wide has all.
@@ -33,6 +43,7 @@ MAIN = (
     "placed",
     "moves",
     "scaleUps",
+    "arrivalsRefused",
 )
 SHOW_AFTER_SECONDS = 2.0
 
@@ -75,6 +86,7 @@ def simulate(
     Every variant of the scenario is run and shown beside the others. Exits with 1 when something that the
     scenario expects did not come true.
     """
+    _hush()
     found = [_changed(each, seed, duration, trace) for each in _chosen(read_scenario(scenario), variants)]
     if check:
         note(f"{scenario}: {', '.join(each.name for each in found)}: all right")
@@ -89,6 +101,13 @@ def simulate(
         raise Failed("not as expected: " + "; ".join(broken))
 
 
+def _hush() -> None:
+    """Without -v only errors: what controllers warn of is what the scenario does to them."""
+    parent = click.get_current_context().parent
+    if parent is None or not parent.params.get("verbosity"):
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
 def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
     known = [each.name for each in found]
     for name in names:
@@ -100,11 +119,6 @@ def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
 
 
 def _changed(named: Named, seed: int | None, duration: str | None, trace: Path | None) -> Named:
-    import msgspec
-
-    from karpool.fleet.simulation.scenario_file import check_scenario
-    from karpool.model.errors import Invalid
-
     scenario = named.scenario
     if seed is not None:
         scenario = msgspec.structs.replace(scenario, seed=seed)
@@ -183,8 +197,6 @@ def _write(path: Path, results: Sequence[Result]) -> None:
 
 
 def _quoted(text: str) -> bytes:
-    import msgspec
-
     return msgspec.json.encode(text)
 
 

@@ -93,7 +93,7 @@ async def _run(
             await measuring[0].through(progress)
             for task in beside:
                 task.cancel()
-        return measuring[0].result(named.name, lines)
+        return measuring[0].result(named.name, lines, people.refused)
 
 
 class DecisionLog:
@@ -125,6 +125,7 @@ class People:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self.refused = 0  # arrivals that a cluster did not accept
         self._clients: dict[str, Client] = {}
 
     def client(self, cluster: str) -> Client:
@@ -163,6 +164,7 @@ class People:
             else:
                 await load_objects(client, [arrival.object])
         except KubeError as error:
+            self.refused += 1
             log.warning("arrival refused", cluster=arrival.cluster, reason=str(error))
             return None
         return arrival if arrival.ends_at is not None else None

@@ -49,6 +49,7 @@ FIGURES: Mapping[str, Figure] = {
     "movesRejected": Figure("moves rolled back or rejected", ""),
     "scaleUps": Figure("GPU scale-ups", ""),
     "leftovers": Figure("placeholders left at the end", ""),
+    "arrivalsRefused": Figure("arrivals refused", "", 0, "objects that a cluster did not accept"),
     "restarts": Figure("controllers that failed and came back", ""),
     "decisions": Figure("lines of the decision log", ""),
 }

@@ -141,7 +141,8 @@ class Measuring:
         for name, value in values.items():
             self._samples[name].append(value)
 
-    def result(self, variant: str, log: Log) -> Result:
+    def result(self, variant: str, log: Log, refused: int = 0) -> Result:
+        """`refused`: arrivals that no cluster accepted."""
         for name in self._fleet.clusters:
             self.watching[name].settle()
             self._bills[name].settle()
@@ -150,6 +151,7 @@ class Measuring:
         by_cluster = {name: self._figures([name], passed) for name in self._fleet.clusters}
         whole = self._figures(list(self._fleet.clusters), passed)
         whole["decisions"] = float(log.count)
+        whole["arrivalsRefused"] = float(refused)
         whole["restarts"] = float(
             sum(sum(each.components.restarts.values()) for each in self._fleet.api_servers.values())
         )
@@ -218,6 +220,7 @@ class Measuring:
             "movesRejected": _sum(totals, "moves_rejected"),
             "scaleUps": _sum(totals, "scale_ups"),
             "leftovers": float(sum(not pod.counts and pod.smart for w in watched for pod in w.pods.values())),
+            "arrivalsRefused": None,
             "restarts": None,
             "decisions": None,
         }

@@ -1,0 +1,111 @@
+"""How many times as fast as real time a scenario is played: 500 nodes, 2,000 pods, a day.
+
+Two clusters under Karmada with scheduler, estimators, Karpenter and consolidators; Deployments come and
+go all day. `whole` includes bringing the fleet up from nothing, `steady` is the day after that. Time is
+that of the process's CPU, which on a quiet machine is the wall's: everything runs in one thread.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from time import process_time
+from typing import Any
+
+import structlog
+
+from karpool.fleet.simulation.engine import simulate
+from karpool.fleet.simulation.scenario_file import parse_scenario
+
+RUNS = 3
+HOURS = 24
+TARGET = 1000.0
+_POOL = """
+      - apiVersion: karpenter.sh/v1
+        kind: NodePool
+        metadata: {name: general}
+        spec:
+          disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 5m}
+          template:
+            spec:
+              nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+              requirements:
+                - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}
+                - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: ["8"]}
+"""
+_SCENARIO = f"""
+kind: Scenario
+seed: 1
+duration: {HOURS}h
+measureFrom: 1h
+sample: 5m
+clusters:
+  - name: east
+    objects: {_POOL}
+  - name: west
+    region: us-west-2
+    objects: {_POOL}
+karmada: {{}}
+controllers:
+  scheduler: {{feature-gates: SchedulingOvercommitProtection=true}}
+  estimator: {{node-capacity-providers: [karpenter], feature-gates: SchedulingOvercommitProtection=true}}
+  consolidator: {{interval: 1m}}
+objects:
+  - apiVersion: policy.karmada.io/v1alpha1
+    kind: ClusterPropagationPolicy
+    metadata: {{name: all}}
+    spec:
+      schedulerName: karpool-scheduler
+      resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment}}]
+      placement:
+        replicaScheduling:
+          replicaSchedulingType: Divided
+          replicaDivisionPreference: Weighted
+          weightPreference: {{dynamicWeight: AvailableReplicas}}
+workloads:
+  - {{name: base, every: 5s, count: 20, replicas: 99, requests: {{cpu: 1900m, memory: 2Gi}}}}
+  - name: web
+    start: 1h
+    every: exponential(15m)
+    replicas: [1, 12]
+    requests: {{cpu: 500m, memory: 1Gi}}
+    lifetime: lognormal(1h, 0.7)
+"""
+
+
+def benchmarks() -> Iterator[Callable[[], dict[str, Any]]]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    runs: list[tuple[float, float]] = []
+
+    def measured() -> list[tuple[float, float]]:
+        while len(runs) < RUNS:
+            runs.append(one_day())
+        return runs
+
+    def simulated_whole() -> dict[str, Any]:
+        return _result("simulate 500 nodes, from nothing", [run[0] for run in measured()])
+
+    def simulated_steady() -> dict[str, Any]:
+        return _result("simulate 500 nodes, steady", [run[1] for run in measured()])
+
+    yield simulated_whole
+    yield simulated_steady
+
+
+def _result(name: str, values: list[float]) -> dict[str, Any]:
+    return {"name": name, "unit": "x", "values": values, "target": TARGET, "better": "higher"}
+
+
+def one_day() -> tuple[float, float]:
+    """How many times as fast as real time: with bringing up, and after the first hour."""
+    [named] = parse_scenario(_SCENARIO.encode())
+    start, after_an_hour = process_time(), 0.0
+
+    def progress(share: float) -> None:
+        nonlocal after_an_hour
+        if not after_an_hour and share >= 1 / HOURS:
+            after_an_hour = process_time()
+
+    result = simulate(named, progress=progress, keep_log=False)
+    end = process_time()
+    nodes = result.figures["nodesMean"] or 0.0
+    assert nodes >= 490, f"only {nodes} nodes"
+    return HOURS * 3600 / (end - start), (HOURS - 1) * 3600 / (end - after_an_hour)

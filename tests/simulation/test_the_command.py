@@ -1,0 +1,121 @@
+"""`karpool simulate`: reports for people and machines, and an exit code for scripts."""
+
+import json
+import re
+
+import pytest
+
+from karpool.cli.main import run
+from karpool.fleet.simulation.figures import FIGURES
+
+QUIET = """\
+kind: Scenario
+title: Tiny <b>title</b>
+duration: 5m
+clusters:
+  - name: east
+    autoscaler: none
+    nodes: [{type: m7i.large, count: 2}]
+workloads:
+  - {name: web, count: 3, every: 10s, replicas: 1, requests: {cpu: 500m}}
+"""
+
+
+@pytest.fixture
+def play(tmp_path, capsys):
+    def played(text, *flags):
+        (tmp_path / "s.yaml").write_text(text)
+        code = run(["simulate", str(tmp_path / "s.yaml"), *flags], "karpool")
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return played
+
+
+def test_a_table_has_a_row_for_each_figure_and_a_column_for_each_variant(play):
+    variants = "variants:\n  - name: one\n  - {name: two, set: {seed: 2}}\n"
+    code, out, err = play(QUIET + variants)
+    assert code == 0
+    header = out.splitlines()[0].split()
+    assert header == ["FIGURE", "ONE", "TWO"]
+    assert re.search(r"^pods created +3 +3$", out, re.MULTILINE)
+    assert "one: 5m in" in err
+    assert "x real time" in err
+
+
+def test_json_has_every_figure_and_series(play):
+    code, out, _ = play(QUIET, "-o", "json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["kind"] == "SimulationReport"
+    [item] = report["items"]
+    assert set(item["figures"]) == set(FIGURES)
+    assert item["figures"]["podsBound"] == 3
+    assert len(item["times"]) == len(item["series"]["nodes"]["values"]) == 6
+
+
+def test_html_is_one_page_with_plots_that_trusts_no_text(play):
+    code, out, _ = play(QUIET, "-o", "html")
+    assert code == 0
+    assert out.count("<svg") >= 3
+    assert "<b>title</b>" not in out
+    assert "&lt;b&gt;title" in out
+    assert "<script" not in out
+    assert "http-equiv" in out
+
+
+def test_expectations_that_are_not_met_fail_with_the_figure_and_the_reason(play):
+    extra = "expect:\n  - {figure: pods, least: 4, why: more was hoped for}\n  - {figure: cost, most: 100}\n"
+    code, out, err = play(QUIET + extra)
+    assert code == 1
+    assert "pods created is 3, not at least 4 (more was hoped for)" in err
+    assert "cost" not in err
+    assert "pods created" in out
+
+
+def test_check_plays_nothing(play):
+    code, out, err = play(QUIET, "--check")
+    assert (code, out) == (0, "")
+    assert "all right" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (("--variant", "three"), 2, "'three' is not in the scenario; there are result"),
+        (("--duration", "soon"), 2, "must be a duration"),
+        (("--trace", "gone.csv"), 1, "No such file"),
+    ],
+)
+def test_wrong_flags_say_what_is_right(play, flags, code, says):
+    found, _, err = play(QUIET, *flags)
+    assert found == code
+    assert says in err
+
+
+def test_a_wrong_file_is_one_line_with_the_line_number(play):
+    code, _, err = play(QUIET + "sample: often\n")
+    assert code == 1
+    assert re.search(r"s\.yaml:10: sample: 'often': must be a duration", err)
+
+
+def test_decisions_are_json_lines(play, tmp_path):
+    code, _, _ = play(QUIET, "--decisions", str(tmp_path / "d.log"))
+    lines = [json.loads(line) for line in (tmp_path / "d.log").read_text().splitlines()]
+    assert code == 0
+    assert sum(line["decision"] == "bound" for line in lines) == 3
+    times = [line["t"] for line in lines]
+    assert times == sorted(times)
+
+
+def test_objects_that_a_cluster_refuses_are_counted(play):
+    text = QUIET.replace("replicas: 1,", "replicas: 1, namespace: nowhere,")
+    code, out, _ = play(text)
+    assert code == 0
+    assert re.search(r"^arrivals refused +3$", out, re.MULTILINE)
+
+
+def test_an_action_that_cannot_be_done_names_itself(play):
+    code, _, err = play(QUIET + "actions:\n  - {at: 1m, scale: {name: nobody, replicas: 2}}\n")
+    assert code == 1
+    assert "actions: at 1m in east" in err
