@@ -4,15 +4,14 @@ What it needs takes a second to import; something is said before that.
 """
 
 import logging
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 import structlog
 
 from karpool.cli.output import note
+from karpool.cli.private_folder import private_folder
 
 
 @click.command(epilog="Example: karpool up --once -o json")
@@ -68,12 +67,11 @@ def up(
 
     stays = not once and sys.stdin.isatty() and sys.stdout.isatty()
     wishes = Wishes(stays, port, speed, chapters_named(names), output)
-    private = Path(tempfile.mkdtemp(prefix="karpool-")) if kubeconfig is None else None
-    try:
-        run(kubeconfig or (private or Path()) / "kubeconfig", wishes)
-    finally:
-        if private is not None:
-            shutil.rmtree(private, ignore_errors=True)
+    if kubeconfig is not None:
+        run(kubeconfig, wishes)
+        return
+    with private_folder("karpool-up-") as folder:
+        run(folder / "kubeconfig", wishes)
 
 
 def _keep_quiet(context: click.Context) -> None:
