@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -62,6 +63,15 @@ def test_html_is_one_page_with_plots_that_trusts_no_text(play):
     assert "&lt;b&gt;title" in out
     assert "<script" not in out
     assert "http-equiv" in out
+
+
+def test_a_picture_is_xml_that_trusts_no_text(play):
+    code, out, _ = play(QUIET + "variants: [{name: '<i>'}]\n", "-o", "svg")
+    drawn = ElementTree.fromstring(out)
+    assert code == 0
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "<i>" not in out
+    assert "polyline" in out
 
 
 def test_expectations_that_are_not_met_fail_with_the_figure_and_the_reason(play):

@@ -9,7 +9,7 @@ import click
 import msgspec
 import structlog
 
-from karpool.cli import simulate_html
+from karpool.cli import simulate_html, simulate_svg
 from karpool.cli.exits import Failed
 from karpool.cli.output import columns, machine, note
 from karpool.fleet.simulation.engine import simulate as run
@@ -56,7 +56,7 @@ SHOW_AFTER_SECONDS = 2.0
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "yaml", "html"]),
+    type=click.Choice(["table", "wide", "json", "yaml", "html", "svg"]),
     default="table",
     show_default=True,
     help="Form of the report.",
@@ -205,6 +205,8 @@ def _rendered(
 ) -> str:
     if output == "html":
         return simulate_html.report(title, description, results, broken)
+    if output == "svg":
+        return simulate_svg.picture(title, results)
     if output in ("json", "yaml"):
         items = [document(each) for each in results]
         return machine(KIND, {"title": title, "items": items, "unmet": list(broken)}, output)

@@ -24,8 +24,9 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield html_page.text("Cost against disruption", "h2")
     yield cost_and_disruption(results)
     yield html_page.text("Over time", "h2")
-    for name in first.series:
-        yield html_page.text(first.series[name].title.capitalize(), "h3")
+    known = {name: series.title for each in results for name, series in each.series.items()}
+    for name, heading in known.items():
+        yield html_page.text(heading.capitalize(), "h3")
         yield over_time(results, name)
     yield html_page.text("Figures", "h2")
     yield _figures(results)
@@ -50,7 +51,7 @@ def over_time(results: Sequence[Result], name: str) -> str:
         ]
         step = max(1, -(-len(points) // POINTS_MAX))
         drawn.append(charts.Series(result.variant, points[::step]))
-    known = results[0].series[name]
+    known = next(each.series[name] for each in results if name in each.series)
     return charts.line_chart(drawn, title=known.title, x_label="hours", y_label=known.unit)
 
 
