@@ -30,7 +30,6 @@ MEMBER, HOST = "karpool-system", "karmada-system"
 Object = dict[str, Any]
 
 _CLIENT = {"tls": {"secretName": "karpool-estimator-client-tls"}}
-_KARMADA = {"secretName": "karmada-kubeconfig"}
 VALUES: Object = {
     "serviceMonitor": {"enabled": True},
     "estimator": {
@@ -43,8 +42,16 @@ VALUES: Object = {
         ],
         "tls": {"secretName": "karpool-estimator-tls"},
     },
-    "scheduler": {"enabled": True, "kubeconfig": _KARMADA, "estimators": _CLIENT},
-    "descheduler": {"enabled": True, "kubeconfig": _KARMADA, "estimators": _CLIENT},
+    "scheduler": {
+        "enabled": True,
+        "kubeconfig": {"secretName": "karpool-scheduler-kubeconfig"},
+        "estimators": _CLIENT,
+    },
+    "descheduler": {
+        "enabled": True,
+        "kubeconfig": {"secretName": "karpool-descheduler-kubeconfig"},
+        "estimators": _CLIENT,
+    },
     "consolidator": {"enabled": True, "dryRun": False},
     "gpuScaler": {"enabled": True},
 }
