@@ -51,10 +51,10 @@ function draw() {
   say(parts.none, latest.items.length ? "No event matches." : "No events yet.");
   say(parts.left, latest.leftOut ? `${plural(latest.leftOut, "older event")} are not listed` : "");
   rows(parts.list, parts.pages.cut(found), (each) => [each.cluster, each.object, each.reason, each.at, each.message].join("\0"), (each) => [
-    clock(each.at),
+    h("span", { class: "line" }, clock(each.at)),
     h("span", { class: `badge ${each.type === "Warning" ? "warn" : "accent"}` }, each.type),
-    each.cluster, each.object,
-    h("b", {}, each.reason),
+    h("span", { class: "name" }, each.cluster), h("span", { class: "object" }, each.object),
+    h("b", { class: "object" }, each.reason),
     `${each.message}${each.count > 1 ? ` (${each.count} times)` : ""}`,
     whyButton(`${each.reason} of ${each.object}`, () => [reasons([each.message || "it says nothing"]), pairs([["Said by", each.source || "unknown"], ["When", `${clock(each.at)}, ${ago(each.at)}`], ["How often", plural(each.count, "time")], ["Object", each.object], ["Cluster", each.cluster]])]),
   ]);

@@ -40,7 +40,7 @@ function make(first) {
   const units = h("div", { class: "units" });
   let latestOne = first;
   const element = h("section", { class: "card", "aria-labelledby": id },
-    h("div", { class: "head" }, h("div", { class: "row" }, h("h2", { id, class: "break" }, `${first.model} in ${first.pool || "any pool"}`), state), whyButton(`scale-up ${first.name}`, () => whyOf(latestOne))), facts, means, units);
+    h("div", { class: "head" }, h("div", { class: "row" }, h("h2", { id, class: "break" }, `${first.model === "*" ? "Any GPU" : first.model} in ${first.pool || "any pool"}`), state), whyButton(`scale-up ${first.name}`, () => whyOf(latestOne))), facts, means, units);
   element.show = (each) => {
     latestOne = each;
     say(state, each.state);
