@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from karpool.cli import tour_text
 from karpool.cli.exits import Failed
@@ -180,8 +181,8 @@ class _Guide:
         self._say(tour_text.verdicts(outcome), "green" if outcome.kept else "red")
         self.progress.advance(self._task)
 
-    def _say(self, text: str, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False)
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style))  # a style of `print` would reach the bar as well
 
 
 def _result(outcomes: Sequence[Outcome], real_seconds: float, form: str) -> str:
