@@ -29,13 +29,17 @@ from karpool.scheduler.process import estimator_clients, scheduler_options
 
 PORT = 8088
 # What a scheduler is told, and whoever explains its decisions has to be told as well.
-_SHARED = tuple(
-    flag
-    for flag in SCHEDULER_FLAGS
-    if "estimator" in flag.name
-    or flag.name
-    in ("plugins", "feature-gates", "availability", "partial-placement", "cost", "assumption-ttl")
+_SHARED_NAMES = (
+    "plugins",
+    "feature-gates",
+    "availability",
+    "partial-placement",
+    "cost",
+    "spare-tainted",
+    "assumption-ttl",
+    "assumption-ttl-limit",
 )
+_SHARED = tuple(flag for flag in SCHEDULER_FLAGS if "estimator" in flag.name or flag.name in _SHARED_NAMES)
 
 
 @dataclass(frozen=True)
