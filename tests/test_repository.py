@@ -26,7 +26,9 @@ NOT_READING = {
     "get",  # what controllers hold, which no file has
     "gpu-scaler",
     "scheduler",
+    "simulate",  # brings up its own
     "snapshot",
+    "support-bundle",  # holds one
     "up",
     "verify-policy",
     "version",

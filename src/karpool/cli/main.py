@@ -46,6 +46,11 @@ _COMMANDS: Table = {
     "scheduler": ("karpool.cli.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
     "simulate": ("karpool.cli.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
     "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
+    "support-bundle": (
+        "karpool.cli.support_bundle",
+        "support_bundle",
+        "Save what somebody else needs to understand a problem.",
+    ),
     "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
     "up": ("karpool.cli.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (
