@@ -31,7 +31,7 @@ from karpool.consolidation.execution import (
     launch_deadline,
     step,
 )
-from karpool.consolidation.marks import mark, marked_by, unmark
+from karpool.consolidation.marks import LEAVING, mark, marked_by, unmark
 from karpool.consolidation.move_ledger import owner_of
 from karpool.consolidation.plan import Move, Why
 from karpool.consolidation.pod_facts import protected_until
@@ -53,9 +53,9 @@ from karpool.kube.resource import CONFIGMAPS, NAMESPACES, NODECLAIMS, NODES, POD
 from karpool.model import disruption
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import NodeClaim
-from karpool.model.node import HOSTNAME, Node
+from karpool.model.node import Node
 from karpool.model.pod import Pod
-from karpool.model.requirements import Requirements, ValueSet
+from karpool.model.requirements import ValueSet
 from karpool.provisioning.ask import Ask, Candidate, Purpose, unit
 from karpool.provisioning.placeholders import REQUEST, Placeholder
 from karpool.provisioning.smart_pod import placeholder_of, selector
@@ -292,9 +292,6 @@ class Executor:
 
     def _ask(self, record: Record) -> Ask:
         move = record.move
-        avoided: Requirements = {}
-        if hosts := record.wanted[0].avoid:
-            avoided = {HOSTNAME: ValueSet(frozenset(hosts), complement=True)}
         return Ask(
             request=record.name,
             epoch=record.attempt,
@@ -303,7 +300,7 @@ class Executor:
             purpose=Purpose.REPLACEMENT,
             pool=move.new_nodes[0].pool,
             about=f"replaces {', '.join(move.names)}",
-            requirements=avoided,
+            requirements={LEAVING: ValueSet(frozenset())},
             deadline=launch_deadline(record, self.settings),
         )
 
@@ -315,7 +312,9 @@ class Executor:
             self._check()
             match action:
                 case Mark(node=node, cordon=cordon):
-                    await self._client.patch(NODES, node.name, mark(node, record.name, cordon=cordon))
+                    leaving = node.name in record.nodes
+                    patch = mark(node, record.name, cordon=cordon, leaving=leaving)
+                    await self._client.patch(NODES, node.name, patch)
                 case Unmark(node=node):
                     await self._unmark(node)
                 case AskFor(indices=indices):

@@ -15,6 +15,8 @@ from karpool.model.node import Node
 MOVE_MARK = f"{DOMAIN}/move"  # annotation of a node; the name of the record
 CORDONED = f"{DOMAIN}/cordoned"  # annotation; we did it, so we undo it
 PROTECTED = f"{DOMAIN}/protected"  # annotation; likewise
+# Label of nodes that go; placeholders keep off them by it. Karpenter refuses pods that name hosts.
+LEAVING = f"{DOMAIN}/leaving"
 Object = dict[str, Any]
 
 
@@ -31,12 +33,14 @@ def is_cordoned(node: Node, record: str) -> bool:
     return is_marked(node, record) and node.spec.unschedulable
 
 
-def mark(node: Node, record: str, *, cordon: bool = False) -> Object:
+def mark(node: Node, record: str, *, cordon: bool = False, leaving: bool = False) -> Object:
     """A merge patch over exactly this version of the node."""
     annotations: Object = {MOVE_MARK: record}
     if node.annotations.get(DO_NOT_DISRUPT) != "true":
         annotations |= {DO_NOT_DISRUPT: "true", PROTECTED: "true"}
     patch = _patch(node, annotations)
+    if leaving:
+        patch["metadata"]["labels"] = {LEAVING: "true"}
     if cordon and not node.spec.unschedulable:
         annotations[CORDONED] = "true"
         patch["spec"] = {"unschedulable": True}
@@ -48,6 +52,8 @@ def unmark(node: Node) -> Object:
     if node.annotations.get(PROTECTED) == "true":
         annotations[DO_NOT_DISRUPT] = None
     patch = _patch(node, annotations)
+    if LEAVING in node.labels:
+        patch["metadata"]["labels"] = {LEAVING: None}
     if node.annotations.get(CORDONED) == "true":
         patch["spec"] = {"unschedulable": None}
     return patch
