@@ -319,6 +319,14 @@ def test_half_a_move_goes_on_where_it_was_and_keeps_the_rest_when_something_chan
     assert model.record.going == ("node-0",)
 
 
+def test_a_clock_that_went_back_begins_the_time_of_a_phase_anew() -> None:
+    record = record_of(since=86_400.0)
+    world = World(nodes={}, claims={})
+    assert step(record, world, SETTINGS, 100.0) == Store(replace(record, since=100.0))
+    over = replace(record, phase=Phase.DONE)
+    assert step(over, world, SETTINGS, 100.0) == Wait()
+
+
 def test_records_are_read_back_as_they_were_written() -> None:
     record = record_of(2, 1, arrived=("new-0",), owners={"a": 2}, deleted_at=5.0, realised=None)
     assert from_object(_stored(record)) == replace(record, uid="u", version="1")

@@ -184,12 +184,15 @@ class Consolidator:
     async def one_pass(self) -> bool:
         """Whether moves are under way afterwards."""
         self._view = None
-        now = self._clock.now()
-        plan_due = self.options.plans and now >= self._next_plan and not (self.options.once and self._planned)
-        plan_due = plan_due and not self._idle.lasts(now, self._watching.changes)
+        # Intervals are counted on the clock that does not jump, what is written down on the other.
+        now, tick = self._clock.now(), self._clock.monotonic()
+        plan_due = (
+            self.options.plans and tick >= self._next_plan and not (self.options.once and self._planned)
+        )
+        plan_due = plan_due and not self._idle.lasts(tick, self._watching.changes)
         if self._show is not None:
             if plan_due:
-                self._next_plan = now + self.options.plan_seconds
+                self._next_plan = tick + self.options.plan_seconds
                 self._show(await self._make_plan())
                 self._planned = True
             return False
@@ -206,10 +209,10 @@ class Consolidator:
             began, changes = self._clock.monotonic(), self._watching.changes
             await self._plan_and_begin(stop)
             fruitless = self.plan is not None and not self.plan.moves and not records
-            self._idle = self._idle.after(fruitless, changes, now, self.options)
+            self._idle = self._idle.after(fruitless, changes, tick, self.options)
             # A cluster that takes long to plan is planned less often: most of the time is for others.
             spent = self._clock.monotonic() - began
-            self._next_plan = now + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)
+            self._next_plan = tick + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)
             self._planned = True
             await self.executor.forget(self._to_forget())
         under_way = [record for record in self.ledger.values() if not record.phase.is_over]

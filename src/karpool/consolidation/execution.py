@@ -19,6 +19,8 @@ from karpool.model.node import Node
 from karpool.provisioning.placeholders import Outlook, Placeholder
 from karpool.provisioning.readiness import Lack, readiness
 
+CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSettings:
@@ -110,6 +112,9 @@ Next = Store | Act | Wait
 
 
 def step(record: Record, world: World, settings: ExecutionSettings, now: float) -> Next:
+    if record.since > now + CLOCK_SKEW_SECONDS and not record.phase.is_over:
+        # The clock went back: what is waited for begins anew, instead of lasting as long as the jump.
+        return Store(replace(record, since=now))
     match record.phase:
         case Phase.WAITING:
             return _waiting(record, world, settings, now)

@@ -26,7 +26,7 @@ def advance(
     moved = _staged(seen, pod, world, settings)
     if isinstance(moved, Setback):
         return moved
-    return overdue(moved, pod, world.now, settings) or moved
+    return overdue(moved, world.now, settings) or moved
 
 
 def _located(unit: Unit, pod: Placeholder | None, world: World) -> Unit | Setback:
@@ -104,10 +104,12 @@ def shown_devices(node: NodeView, pod: Placeholder | None) -> tuple[Device, ...]
     )
 
 
-def overdue(unit: Unit, pod: Placeholder | None, now: float, settings: Settings) -> Setback | None:
-    """Why it is too late for this unit, if it is."""
-    created = unit.started if pod is None else min(unit.started, pod.created)
-    if now - created >= settings.maximum_age:
+def overdue(unit: Unit, now: float, settings: Settings) -> Setback | None:
+    """Why it is too late for this unit, if it is.
+
+    By our own times only: the server stamps pods by a wall clock, which may have jumped since we started.
+    """
+    if now - unit.started >= settings.maximum_age:
         return Setback.TIMEOUT
     match unit.stage:
         case State.PENDING if now - unit.since >= settings.pending_limit:
