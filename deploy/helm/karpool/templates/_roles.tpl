@@ -120,8 +120,9 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups/status], verbs: [update]}
 {{- end }}
 
+{{- /* One that exists already is read; who may read all pods needs no right of its own for that. */ -}}
 {{- define "karpool.rules.smartPods" -}}
-- {apiGroups: [""], resources: [pods], verbs: [create, delete, get]}
+- {apiGroups: [""], resources: [pods], verbs: [create, delete{{ if .reads }}, get{{ end }}]}
 {{- end }}
 
 {{- /* Placeholders of another kind. Takes its plural. */ -}}
