@@ -4,7 +4,6 @@ A target takes any bytes. It returns, or raises one of its refusals; anything el
 longer than a few seconds, is a finding.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ def _cron(text: str) -> object:
 
 
 def _gpu_pod(data: bytes) -> object:
-    return from_pod(convert(json.loads(data), Pod))
+    return from_pod(convert(msgspec.json.decode(data), Pod))
 
 
 def _record(text: str) -> object:
@@ -161,6 +160,7 @@ _SNAPSHOT = b"""{"format": "%s", "version": 1, "cluster": "c", "takenAt": "2026-
 {"end": true, "objects": 1, "counts": {"nodes": 1}, "skipped": [{"resource": "pods", "reason": "forbidden"}]}
 """ % FORMAT.encode()
 _WINDOW = b"0 22 * * mon-fri 6h Europe/Paris"
+_NO_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _PROTOBUF = (serving.Malformed, serving.TooLarge, Invalid)
 
 TARGETS = (
@@ -198,7 +198,12 @@ TARGETS = (
     Target("catalogue", read_catalogue, (Invalid,), ((FIXTURES / "catalogue.yaml").read_bytes(),)),
     Target("plan", plan_file.parse_plan, (Invalid,), (_PLAN,)),
     Target("record of a move", _text(_record), (Invalid,), (_RECORD,)),
-    Target("GPU request", _gpu_pod, (Invalid, BadRequest, ValueError, RecursionError), (_POD, _HAMI)),
+    Target(
+        "GPU request",
+        _gpu_pod,
+        (Invalid, BadRequest, msgspec.DecodeError, RecursionError, UnicodeDecodeError),
+        (_POD, _HAMI),
+    ),
     Target("autoscaler status", _text(autoscaler_status.parse), (Invalid, ModelError), (_STATUS,)),
     Target(
         "journal",

@@ -32,6 +32,7 @@ D = TypeVar("D")
 _RATE = re.compile(r"\s*([0-9]{1,9})\s*/\s*([0-9a-zµ.]+)\s*\Z")
 _WINDOWS_MAX = 50
 _CRON_FIELDS = 5
+_ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")  # more would be looked up as a file all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ def parse_window(text: str) -> Window:
         raise Invalid("", text, "must be a schedule, a duration, and perhaps a time zone")
     zone = rest[1] if len(rest) > 1 else "UTC"
     try:
+        if not _ZONE.fullmatch(zone):
+            raise ValueError(zone)
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
         raise Invalid("", text, f"{zone[:40]} is not a time zone; write one like Europe/Paris") from None

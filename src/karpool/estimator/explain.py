@@ -3,8 +3,9 @@
 The gRPC method `Explain`, `karpool capacity` and the tests render this one value.
 """
 
-import json
 from dataclasses import dataclass
+
+import msgspec
 
 from karpool.estimator.framework import Outcome
 from karpool.estimator.question import Question
@@ -49,8 +50,8 @@ def shapes(request: EstimateRequest) -> list[PodShape]:
 def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:
     """What a Pod, or the template of a workload, asks for, its topology included. Raises Invalid."""
     try:
-        document = json.loads(manifest)
-    except (ValueError, RecursionError):
+        document = msgspec.json.decode(manifest)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise Invalid("manifest", manifest, "is not JSON") from None
     return of_object(cluster, document)
 

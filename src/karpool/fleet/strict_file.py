@@ -22,6 +22,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `sa
 T = TypeVar("T")
 
 
+_SHOWN_MAX = 500  # characters of a file that a message repeats
+
+
 class FleetError(ModelError):
     """Something in a file cannot be used."""
 
@@ -61,13 +64,14 @@ def one_document(data: bytes, where: str, what: str) -> Any:
 
 def located(data: bytes, where: str, path: str, message: str) -> FleetError:
     line = _line_of(data, path)
-    field = f"{path}: " if path else ""
-    return FleetError(f"{where}:{line}: {field}{message}")
+    field = f"{path[:_SHOWN_MAX]}: " if path else ""
+    return FleetError(f"{where}:{line}: {field}{message[:_SHOWN_MAX]}")
 
 
 def _line_of(data: bytes, path: str) -> int:
     """The line that a field path points at, or that of the last part of it that is there."""
-    node: Any = yaml.compose(data, Loader=_LOADER)  # read and bounded once before
+    nodes = yaml.compose_all(data, Loader=_LOADER)  # read and bounded once before; others are empty
+    node: Any = next((each for each in nodes if not isinstance(each, yaml.ScalarNode)), None)
     line = int(node.start_mark.line) if node is not None else 0
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
         if isinstance(node, yaml.SequenceNode) and step.startswith("["):

@@ -5,6 +5,7 @@ ModelError
 """
 
 _SHOWN_MAX = 120
+_TEXT_MAX = 1000
 
 
 class ModelError(Exception):
@@ -22,8 +23,8 @@ class Invalid(ModelError):
         self.path = path
         self.value = value
         self.reason = reason
-        shown = _shown(value)
-        super().__init__(f"{path}: {shown}: {reason}" if path else f"{shown}: {reason}")
+        place = f"{path[:_TEXT_MAX]}: " if path else ""  # a path may hold names that others chose
+        super().__init__(f"{place}{_shown(value)}: {reason[:_TEXT_MAX]}")
 
     def at(self, prefix: str) -> "Invalid":
         """The same error seen from further out: `at("pod default/web")`."""

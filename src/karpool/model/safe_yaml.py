@@ -14,6 +14,7 @@ import yaml
 SIZE_LIMIT = 64 * 1024 * 1024
 DEPTH_LIMIT = 200
 NODE_LIMIT = 5_000_000  # after expanding aliases
+_SHOWN_MAX = 200  # characters of the input in a refusal
 
 
 class Unusable(Exception):
@@ -82,9 +83,10 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
                 yield document
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise Unusable(f"{where}{error.problem or error.context or 'is not YAML'}") from None
+        problem = error.problem or error.context or "is not YAML"
+        raise Unusable(f"{where}{problem[:_SHOWN_MAX]}") from None
     except yaml.YAMLError as error:
-        raise Unusable(f"is not YAML: {str(error).splitlines()[0]}") from None
+        raise Unusable(f"is not YAML: {str(error).splitlines()[0][:_SHOWN_MAX]}") from None
     except RecursionError:
         raise Unusable("is nested too deeply") from None
     except (ValueError, TypeError, OverflowError):  # the value may be a secret, so it is not shown

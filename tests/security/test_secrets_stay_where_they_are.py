@@ -1,0 +1,232 @@
+"""Canaries: a word in every place where people keep secrets, and nowhere in what we say or write.
+
+All controllers and commands work on one cluster, over HTTP with a token, at the highest verbosity; then
+every log line, event, object, metric, snapshot, plan and error message is searched.
+"""
+
+import asyncio
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+
+from karpool.cli import logs
+from karpool.cli.main import run as command
+from karpool.consolidation import process as consolidation
+from karpool.consolidation.consolidator import ConsolidatorOptions
+from karpool.estimator import process as estimator
+from karpool.fleet.apiserver.http import serve
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.kinds.bundled import bundled_crds
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.gpu import process as gpu
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.resource import (
+    CONFIGMAPS,
+    CRDS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCEBINDINGS,
+    Resource,
+)
+from karpool.scheduler import process as scheduler
+from karpool.wire.addresses import Listener
+from tests.estimator.serving import node
+from tests.gpu.whole import worker
+from tests.scheduler.acting import binding
+
+CANARY = "canary51c2f00d"
+TOKEN = f"token-{CANARY}"
+SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+
+
+def telling(obj: dict[str, Any]) -> dict[str, Any]:
+    """The same, with canaries where a container, a volume or a tool keeps secrets."""
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": CANARY})}
+    obj["metadata"].setdefault("annotations", {}).update(applied)
+    spec = obj["spec"]
+    for container in spec["containers"]:
+        container["env"] = [{"name": "PASSWORD", "value": CANARY}]
+        container["args"] = [f"--password={CANARY}"]
+        container["command"] = ["sh", "-c", CANARY]
+        container["lifecycle"] = {"preStop": {"exec": {"command": [CANARY]}}}
+    driver = {"driver": "csi.example", "volumeAttributes": {"secret": CANARY}}
+    spec["volumes"] = [{"name": "v", "csi": driver}]
+    return obj
+
+
+def pod(name: str, on: str = "", cpu: str = "1") -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"containers": [container], **({"nodeName": on} if on else {})}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+async def populated(client: Client) -> None:
+    for crd in bundled_crds():
+        await client.create(CRDS, crd)
+    for name in ("karmada-system", "karpool-system"):
+        await client.create(NAMESPACES, {"metadata": {"name": name}})
+    for name in ("n1", "n2"):
+        made = node(name)
+        await client.create(NODES, made)
+        await client.patch(NODES, name, {"status": made["status"]}, subresource="status")
+    for each in (pod("bound", on="n1"), pod("waits", cpu="64"), worker("gpu", gpupool="nowhere")):
+        await client.create(PODS, telling(each))
+    meta = {"name": "s", "namespace": "default"}
+    await client.create(SECRETS, {"metadata": meta, "stringData": {"password": CANARY}})
+    await client.create(CONFIGMAPS, {"metadata": meta, "data": {"application.yaml": f"password: {CANARY}"}})
+    await client.create(RESOURCEBINDINGS, binding("web"))
+
+
+def kubeconfig(path: Path, url: str, token: str) -> Path:
+    config = {
+        "clusters": [{"name": "east", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "east", "context": {"cluster": "east", "user": "u"}}],
+        "current-context": "east",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def all_log_lines() -> Iterator[None]:
+    before = structlog.get_config()
+    logs.configure(10, as_json=True)
+    yield
+    structlog.configure(**before)
+
+
+class Heard:
+    """Everything that was said, by where."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def leaks(self) -> list[str]:
+        return [where for where, text in self.texts.items() if CANARY in text]
+
+
+async def controllers(config: Path, client: Client, heard: Heard) -> None:
+    """All of them, until each has looked at everything; then what their metrics say."""
+    ports = {name: free_port() for name in ("estimator", "scheduler", "consolidator", "gpu")}
+    stop = asyncio.Event()
+    listen = {name: (Listener("127.0.0.1", port),) for name, port in ports.items()}
+    flags = {"kubeconfig": str(config), "metrics-bind-address": "0"}
+    probes = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
+        group.create_task(
+            estimator.run(
+                {
+                    **flags,
+                    "cluster-name": "east",
+                    "server-port": 0,
+                    "health-probe-bind-address": probes["estimator"],
+                    "node-capacity-providers": ("karpenter",),
+                },
+                stop,
+            )
+        )
+        group.create_task(scheduler.run({**flags, "health-probe-bind-address": probes["scheduler"]}, stop))
+        options = consolidation.ProcessOptions(
+            kubeconfig=config,
+            consolidator=ConsolidatorOptions(plan_seconds=1.0),
+            region="us-east-1",
+            listen=listen["consolidator"],
+        )
+        group.create_task(consolidation.run(options, stop))
+        scaler = gpu.ProcessOptions(kubeconfig=config, listen=listen["gpu"], region="us-east-1")
+        group.create_task(gpu.run(scaler, stop))
+        async with asyncio.timeout(40):
+            while not await is_told(client):  # noqa: ASYNC110 - what is waited for is a state
+                await asyncio.sleep(0.1)
+            for name, port in ports.items():
+                heard.texts[f"metrics of {name}"] = await metrics(session, port)
+        stop.set()
+
+
+async def is_told(client: Client) -> bool:
+    found = await client.get(PODS, "gpu", namespace="default")
+    return bool(found.get("status", {}).get("conditions"))
+
+
+async def metrics(session: aiohttp.ClientSession, port: int) -> str:
+    while True:
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            if answer.status == 200:
+                break
+        await asyncio.sleep(0.05)
+    async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        return await answer.text()
+
+
+def said_by(*arguments: str) -> str:
+    out = StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        code = command(["-v10", "--log-format=json", *arguments], "karpool")
+    return f"{out.getvalue()}\nexit {code}"
+
+
+async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ApiServer(RealClock())
+    client = Client(InProcess(server), qps=None)
+    await populated(client)
+    listening = await serve(server, token=TOKEN)
+    config = kubeconfig(tmp_path / "config", listening.url, TOKEN)
+    wrong = kubeconfig(tmp_path / "wrong", listening.url, f"other-{CANARY}")
+    broken = tmp_path / "broken"
+    broken.write_text(f"users: [{{name: u, user: {{token: {CANARY}, password: [{CANARY}}}]\nx: {CANARY}: y")
+    workload = tmp_path / "pod.json"
+    workload.write_text(json.dumps({"kind": "Pod", "apiVersion": "v1", **telling(pod("asks", cpu="2"))}))
+    saved = tmp_path / "saved.gz"
+    heard = Heard()
+
+    await controllers(config, client, heard)
+    live = ("--kubeconfig", str(config))
+    for arguments in (
+        ("snapshot", *live, "-o", str(saved)),
+        ("top", *live, "-o", "json"),
+        ("capacity", *live, "-f", str(workload), "-o", "json"),
+        ("plan", *live, "-o", "json"),
+        ("plan", *live, "-o", "html"),
+        ("explain", "node", "n1", *live, "-o", "json"),
+        ("explain", "binding", "default/web-deployment", *live, "-o", "json"),
+        ("get", "promises", *live, "-o", "json"),
+        ("top", "--kubeconfig", str(wrong)),
+        ("top", "--kubeconfig", str(broken)),
+        ("top", "--snapshot", str(broken)),
+    ):
+        heard.texts[" ".join(arguments)] = await asyncio.to_thread(said_by, *arguments)
+    heard.texts["snapshot"] = gzip.decompress(saved.read_bytes()).decode()
+    heard.texts["log"] = capsys.readouterr().err
+    for resource in (EVENTS, RESOURCEBINDINGS):
+        heard.texts[str(resource)] = json.dumps((await client.list(resource)).items)
+    records = [each for each in (await client.list(CONFIGMAPS)).items if each["metadata"]["name"] != "s"]
+    heard.texts["our records"] = json.dumps(records)
+    await listening.close()
+    await server.close()
+
+    assert heard.leaks() == []
+    # Everything was really said and seen, or the search would prove nothing.
+    assert "exit 0" in heard.texts[" ".join(("top", *live, "-o", "json"))]
+    assert '"bound"' in heard.texts["snapshot"] and "PASSWORD" in heard.texts["snapshot"]
+    assert '"level": "debug"' in heard.texts["log"]
+    assert all("karpool_build_info" in text for where, text in heard.texts.items() if "metrics" in where)
+    assert "ScheduleBindingFailed" in heard.texts[str(EVENTS)]
