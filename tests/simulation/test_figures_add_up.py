@@ -4,13 +4,15 @@ from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from karpool.fleet.clock import LoopClock, run_manual
 from karpool.fleet.cloud import Cloud, Offer
 from karpool.fleet.simulation import engine, measuring
 from karpool.fleet.simulation.engine import simulate
 from karpool.fleet.simulation.figures import FIGURES, document
-from karpool.fleet.simulation.measuring import Bill, quantile
+from karpool.fleet.simulation.measuring import Bill, most_at_once, quantile
 from karpool.fleet.strict_file import FleetError
 from karpool.kube.resource import NODES, PODS
 from karpool.model.catalogue_files import load_shipped
@@ -113,6 +115,14 @@ def test_a_machine_costs_from_its_launch_to_its_end():
     half, whole, took = run_manual(story())
     assert half == pytest.approx(price / 2)
     assert whole == pytest.approx(price * (1800 + took) / 3600)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12), st.integers(0, 5))
+def test_most_at_once_is_what_looking_at_every_moment_finds(waits, after):
+    spans = [(float(start), float(start + length)) for start, length in waits]
+    moments = [number / 2 for number in range(90)]
+    looked = max((sum(since + after < at < until for since, until in spans) for at in moments), default=0)
+    assert most_at_once(spans, after) == looked
 
 
 def test_quantiles_of_little_and_nothing():

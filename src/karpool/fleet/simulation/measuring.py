@@ -76,7 +76,6 @@ class Measuring:
         self._now = fleet.clock.monotonic
         self._bills: dict[str, Bill] = {}
         self._stuck_seconds = durations.seconds(scenario.stuck_after)
-        self._stuck: dict[str, _Stuck] = {}
         self._before: dict[str, tuple[int, int]] = {}  # launches and refusals when measuring began
         self._times: list[float] = []
         self._samples: dict[str, list[float | None]] = {name: [] for name in _SERIES}
@@ -85,7 +84,6 @@ class Measuring:
             self.watching[name] = Watching(cluster.server, self._now, partial(_say, say, name))
         for name, live in fleet.clusters.items():
             self._bills[name] = _bill(live, self._now)
-            self._stuck[name] = _Stuck(self._stuck_seconds)
 
     async def through(self, progress: Callable[[float], None]) -> None:
         """Until the scenario is over."""
@@ -115,18 +113,19 @@ class Measuring:
             bill.begin()
             cloud = self._fleet.clusters[name].cloud
             self._before[name] = cloud.launches, cloud.refusals
-            self._stuck[name] = _Stuck(self._stuck_seconds)
 
     def _sample(self, at: float) -> None:
         members = [self.watching[name] for name in self._fleet.clusters]
-        for name in self._fleet.clusters:
-            self._stuck[name].look(self._now(), self.watching[name])
         self._times.append(at)
         values: dict[str, float | None] = {
             "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
             "nodes": sum(len(each.nodes) for each in members),
             "pending": sum(len(each.waiting) for each in members),
-            "stuck": sum(self._stuck[name].now for name in self._fleet.clusters),
+            "stuck": sum(
+                until - since > self._stuck_seconds
+                for each in members
+                for since, until in _still_waiting(each, self._now())
+            ),
             "pods": sum(len(each.pods) - len(each.waiting) for each in members),
             "evictions": sum(each.totals.evictions for each in members),
             "gpuUse": _percent(
@@ -146,7 +145,6 @@ class Measuring:
         for name in self._fleet.clusters:
             self.watching[name].settle()
             self._bills[name].settle()
-            self._stuck[name].look(self._now(), self.watching[name])
         passed = self._now() - self._began
         by_cluster = {name: self._figures([name], passed) for name in self._fleet.clusters}
         whole = self._figures(list(self._fleet.clusters), passed)
@@ -181,12 +179,11 @@ class Measuring:
         bills = [self._bills[name] for name in names]
         clouds = [self._fleet.clusters[name].cloud for name in names]
         before = [self._before.get(name, (0, 0)) for name in names]
-        waits = sorted(wait for each in totals for wait in each.waits)
         now = self._now()
-        waits = sorted([*waits, *(w for each in watched for w in _still_waiting(each, now))])
+        spans = [span for each in watched for span in (*each.totals.waits, *_still_waiting(each, now))]
+        waits = sorted(until - since for since, until in spans)
         spent = sum(bill.spent for bill in bills)
         evictions, pod_seconds = _sum(totals, "evictions"), _sum(totals, "pod_seconds")
-        stuck = [self._stuck[name] for name in names]
         return {
             "cost": spent,
             "costPerHour": spent / passed * _HOUR if passed else None,
@@ -202,7 +199,7 @@ class Measuring:
             "pendingP95": quantile(waits, 0.95),
             "pendingMost": waits[-1] if waits else None,
             "pendingEnd": float(sum(len(each.waiting) for each in watched)),
-            "stuckMost": float(sum(each.most for each in stuck)),
+            "stuckMost": float(most_at_once(spans, self._stuck_seconds)),
             "stuckHours": sum(wait - self._stuck_seconds for wait in waits if wait > self._stuck_seconds)
             / _HOUR,
             "overfull": _sum(totals, "overfull"),
@@ -238,25 +235,20 @@ _SERIES: Mapping[str, tuple[str, str]] = {
 }
 
 
-class _Stuck:
-    """Pods that have waited for longer than they may, at most and now."""
-
-    def __init__(self, seconds: float) -> None:
-        self.now = self.most = 0
-        self._seconds = seconds
-
-    def look(self, now: float, watching: Watching) -> None:
-        waiting = (
-            watching.pods[key].counts
-            for key, since in watching.waiting.items()
-            if now - since > self._seconds
-        )
-        self.now = sum(waiting)
-        self.most = max(self.most, self.now)
+def _still_waiting(watching: Watching, now: float) -> Iterable[tuple[float, float]]:
+    return ((since, now) for key, since in watching.waiting.items() if watching.pods[key].counts)
 
 
-def _still_waiting(watching: Watching, now: float) -> Iterable[float]:
-    return (now - since for key, since in watching.waiting.items() if watching.pods[key].counts)
+def most_at_once(spans: Iterable[tuple[float, float]], after: float) -> int:
+    """How many had been waiting for longer than `after` at the same moment, at most."""
+    steps = [
+        step for since, until in spans if until - since > after for step in ((since + after, 1), (until, -1))
+    ]
+    most = level = 0
+    for _, change in sorted(steps):  # one that ends when another begins makes room first
+        level += change
+        most = max(most, level)
+    return most
 
 
 def _bill(live: LiveCluster, now: Callable[[], float]) -> Bill:

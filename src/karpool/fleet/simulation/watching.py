@@ -67,7 +67,7 @@ class Totals:
     moves: int = 0
     moves_rejected: int = 0
     scale_ups: int = 0
-    waits: list[float] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)  # from when to when, a pod each
     node_seconds: float = 0.0
     nodes_most: int = 0
     pod_seconds: float = 0.0
@@ -190,7 +190,7 @@ class Watching:
         self.waiting.pop(key, None)
         if pod.counts:
             self.totals.bound += 1
-            self.totals.waits.append(self._now() - pod.created)
+            self.totals.waits.append((pod.created, self._now()))
             self._say("bound", {"pod": key, "node": node})
         found = self.nodes.get(node)
         if found is None:
@@ -211,9 +211,9 @@ class Watching:
             return
         self.settle()
         if key in self.waiting:
-            waited = self._now() - self.waiting.pop(key)
+            since = self.waiting.pop(key)
             if pod.counts:
-                self.totals.waits.append(waited)
+                self.totals.waits.append((since, self._now()))
         found = self.nodes.get(pod.node)
         if found is not None and pod.charged:
             for name, amount in pod.requests.items():

@@ -1,0 +1,67 @@
+"""Flags in a scenario mean what they mean on the command line, and estimators are asked as on the wire."""
+
+import pytest
+
+from karpool.consolidation.policy import PolicyName
+from karpool.fleet.clock import LoopClock, run_manual
+from karpool.fleet.controllers import CONTROLLERS, check_controllers, consolidator_options, scaler_options
+from karpool.fleet.estimators import Estimators
+from karpool.model.errors import Invalid
+from karpool.model.karmada.cluster import MemberCluster
+from karpool.wire.asking import ask_replicas
+
+
+def test_a_consolidator_takes_its_flags():
+    options = consolidator_options(
+        {"policy": "Balanced", "threshold": 3, "interval": "1m", "rate": ["5/1h"], "no-replace": True}
+    )
+    assert options.plan.override.name is PolicyName.BALANCED
+    assert options.plan.override.k == 3
+    assert options.plan_seconds == 60
+    assert options.plan.rates[0].nodes == 5
+    assert not options.plan.replace
+
+
+def test_a_scaler_takes_its_flags_and_shares_no_strategy():
+    first, second = (scaler_options({"hold": "3m", "max-in-flight": 4}) for _ in range(2))
+    assert first.settings.hold == 180
+    assert first.settings.max_in_flight == 4
+    assert first.allocator.strategy is not second.allocator.strategy
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_every_controller_runs_without_flags_and_refuses_unknown_ones(name):
+    check_controllers({name: {}})
+    with pytest.raises(Invalid, match="is not a flag"):
+        check_controllers({name: {"no-such-flag": 1}})
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "path"),
+    [
+        ("consolidator", {"threshold": 9}, "consolidator.threshold"),
+        ("consolidator", {"interval": "soon"}, "consolidator.interval"),
+        ("consolidator", {"no-delete": "yes"}, "consolidator.no-delete"),
+        ("consolidator", {"max-moves": 0}, "consolidator.max-moves"),
+        ("gpu-scaler", {"strategy": "best"}, "gpu-scaler.strategy"),
+        ("scheduler", {"feature-gates": "Nope=true"}, "scheduler"),
+        ("estimator", {"autoscaler-model": "guess"}, "estimator"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(name, flags, path):
+    with pytest.raises(Invalid) as caught:
+        check_controllers({name: flags})
+    assert caught.value.path == path
+
+
+def test_an_estimator_that_does_not_run_is_unreachable_and_not_wrong():
+    async def story():
+        clients = Estimators().clients(LoopClock())
+        reply = await clients.ask(MemberCluster("east"), ask_replicas(None))
+        await clients.close()
+        return reply
+
+    reply = run_manual(story())
+    assert reply.value is None
+    assert reply.lost_since is not None
+    assert "no estimator of east is running" in reply.note
