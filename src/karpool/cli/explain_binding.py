@@ -17,6 +17,7 @@ from karpool.scheduler.options import SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.process import estimator_clients, scheduler_options
 from karpool.scheduler.what_if import WhatIf, what_if
 
+# What a scheduler is told and an explanation has to be told as well, to come to the same decision.
 _SHARED_NAMES = (
     "plugins",
     "feature-gates",
@@ -27,14 +28,7 @@ _SHARED_NAMES = (
     "assumption-ttl",
     "assumption-ttl-limit",
 )
-# What a scheduler is told and an explanation has to be told as well, to come to the same decision.
-_SHARED = tuple(
-    flag
-    for flag in SCHEDULER_FLAGS
-    if "estimator" in flag.name
-    or flag.name
-    in ("plugins", "feature-gates", "availability", "partial-placement", "cost", "assumption-ttl")
-)
+_SHARED = tuple(flag for flag in SCHEDULER_FLAGS if "estimator" in flag.name or flag.name in _SHARED_NAMES)
 
 
 @output_option("text", "json", "yaml")
@@ -43,6 +37,10 @@ _SHARED = tuple(
 @connection_options
 def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **given: Any) -> None:
     namespace, _, short = name.rpartition("/")
+    if not short or "/" in namespace:
+        raise click.BadParameter(
+            f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
+        )
     chosen = defaults(SCHEDULER_FLAGS) | values(_SHARED, given)
     if errors := validate(SCHEDULER_FLAGS, chosen):
         raise click.UsageError("\n".join(errors))
@@ -74,15 +72,16 @@ async def _explain(
 def _shown(found: WhatIf, output: str) -> str:
     if output != "text":
         content = explanation.document(found.decision)
+        content["schedulerName"] = found.binding.scheduler_name
         content["due"] = found.is_due
-        content["why"] = found.trigger.why
+        content["why"] = found.why
         content["inFlight"] = found.promised
         return machine("BindingExplanation", content, output)
     lines = [explanation.text(found.decision), ""]
     if found.promised:
         lines.append(f"{found.promised} of its replicas are on their way")
     due = "would be scheduled now" if found.is_due else "would not be scheduled now"
-    lines.append(f"it {due}: {found.trigger.why}")
+    lines.append(f"it {due} by {found.binding.scheduler_name}: {found.why}")
     return "\n".join(lines)
 
 

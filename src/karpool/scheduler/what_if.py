@@ -1,13 +1,14 @@
 """What would be decided about one binding now: read everything once, decide, write nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpool.kube.client import Client
 from karpool.kube.errors import NotFound
 from karpool.kube.informer import Change
 from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS, Key
 from karpool.model.errors import Invalid
-from karpool.model.karmada.binding import Binding, BindingKey, binding_key
+from karpool.model.karmada.binding import Binding, BindingKey, Head, binding_key
+from karpool.model.karmada.words import SCHEDULED_LABELS
 from karpool.scheduler import cool_down
 from karpool.scheduler.availability import Asker, Availabilities
 from karpool.scheduler.decision import Availability, Decision, Mode
@@ -21,6 +22,11 @@ from karpool.scheduler.triggers import Action, Trigger, trigger
 from karpool.scheduler.view import View
 from karpool.scheduler.writing import resource_of
 
+_LISTING = {
+    RESOURCEBINDINGS.kind: "kubectl get resourcebindings -A",
+    CLUSTERRESOURCEBINDINGS.kind: "kubectl get clusterresourcebindings",
+}
+
 
 @dataclass(frozen=True)
 class WhatIf:
@@ -30,10 +36,15 @@ class WhatIf:
     trigger: Trigger
     decision: Decision
     promised: int  # replicas of this binding that are on their way
+    overlooked: str = ""  # why no scheduler looks at it, whatever changes
 
     @property
     def is_due(self) -> bool:
-        return self.trigger.action is Action.SCHEDULE
+        return self.trigger.action is Action.SCHEDULE and not self.overlooked
+
+    @property
+    def why(self) -> str:
+        return self.overlooked or self.trigger.why
 
 
 async def what_if(
@@ -56,9 +67,14 @@ async def considered(
     known = view.bindings.get(key)
     if known is None:
         resource = resource_of(key)
-        raise NotFound(f"{resource.kind} {key}", 404, message="there is no such binding")
+        raise NotFound(
+            f"{resource.kind} {key}",
+            404,
+            message=f"there is no such binding; `{_LISTING[resource.kind]}` lists them",
+        )
     if known.binding is None:
-        raise known.problem or Invalid("spec", key, "cannot be read")
+        problem = known.problem or Invalid("spec", str(key), "cannot be read")
+        raise problem.at(f"{resource_of(key).kind} {key}")
     binding, members = known.binding, view.clusters.all()
     found = trigger(binding, {each.name for each in members if each.is_deleting}, settings)
     peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
@@ -70,13 +86,30 @@ async def considered(
     while isinstance(step := decide(plan, known_room), Ask):
         known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
     own = view.ledger.of(key).values() if view.ledger is not None else ()
-    return WhatIf(binding, found, step, sum(each.replicas for each in own))
+    return WhatIf(binding, found, step, sum(each.replicas for each in own), _overlooked(known.head))
+
+
+def _overlooked(head: Head) -> str:
+    if head.is_suspended:
+        return "spec.suspension.scheduling is true"
+    if head.is_carrier:
+        return f"it has none of the labels that a policy leaves ({', '.join(SCHEDULED_LABELS)})"
+    return ""
 
 
 async def listed(client: Client, lifetime: Lifetime | None = None) -> View:
-    """Bindings, clusters and promises as they are now."""
-    view = View(client.clock, Ledger(lifetime))
-    for raw in (await client.list(CLUSTERS)).items:
+    """Bindings, clusters and promises as they are now.
+
+    Whoever reads once cannot know when members reported their pods. Summaries are taken to have counted
+    them: a scheduler that runs doubts that for seconds, we would for as long as promises live.
+    """
+    view = View(client.clock, Ledger(replace(lifetime or Lifetime(), settle_seconds=0.0)))
+    try:
+        clusters = (await client.list(CLUSTERS)).items
+    except NotFound as error:
+        hint = "is this the Karmada API server? choose it with --kubeconfig or --context"
+        raise NotFound("list clusters.cluster.karmada.io", error.code, message=hint) from None
+    for raw in clusters:
         view.clusters.apply(_added(raw))
     for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
         for raw in (await client.list(resource)).items:
