@@ -43,6 +43,9 @@ def test_a_good_file_is_read() -> None:
     ("old", "new", "line", "words"),
     [
         pytest.param("seed: 7", "sede: 7", 1, "unknown field `sede`", id="a typo at the top"),
+        pytest.param(
+            "count: 3", "count: -3", 11, "nodes[0].count: -3: must not be negative", id="less than no"
+        ),
         pytest.param("count: 3", "count: three", 11, "Expected `int`", id="a wrong type"),
         pytest.param("uniform(1s, 5s)", "uniform(5s, 1s)", 7, "longer than the second", id="a bad delay"),
         pytest.param("20s, 0.3", "soon, 0.3", 8, "'soon': is not a delay", id="a bad duration"),

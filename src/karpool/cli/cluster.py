@@ -89,6 +89,7 @@ async def _serve(stop: asyncio.Event, file: FleetFile, folder: Path, kubeconfig:
     async with Fleet(file, clock, folder=folder) as fleet, served(fleet, kubeconfig) as addresses:
         for name, address in addresses.items():
             note(f"cluster {name}: {address}")
-        first = next(iter(addresses))
+        # The control plane of Karmada, if there is one, comes first and has none of these.
+        first = file.clusters[0].name
         note(f"try: kubectl --kubeconfig {kubeconfig} --context {first} get nodepools,nodes,pods -A")
         await stop.wait()

@@ -232,11 +232,11 @@ def _check_cluster(cluster: ClusterSpec, taken: set[str]) -> None:
         raise Invalid("autoscaler", cluster.autoscaler, "must be karpenter, cluster-autoscaler or none")
     if cluster.node_groups and cluster.autoscaler != "cluster-autoscaler":
         raise Invalid("nodeGroups", len(cluster.node_groups), "need autoscaler: cluster-autoscaler")
-    if not 0 <= (total := sum(nodes.count for nodes in cluster.nodes)) <= NODES_MAX:
-        raise Invalid("nodes", total, f"must be at most {NODES_MAX} nodes together")
     for index, nodes in enumerate(cluster.nodes):
         if nodes.count < 0:
             raise Invalid(f"nodes[{index}].count", nodes.count, "must not be negative")
+    if (total := sum(nodes.count for nodes in cluster.nodes)) > NODES_MAX:
+        raise Invalid("nodes", total, f"must be at most {NODES_MAX} nodes together")
     try:
         cluster.timing.delays()
     except Invalid as error:

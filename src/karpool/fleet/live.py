@@ -29,6 +29,7 @@ from karpool.fleet.strict_file import FleetError
 from karpool.fleet.volumes import volumes
 from karpool.fleet.workloads import workload_components
 from karpool.kube.clock import Clock
+from karpool.kube.errors import KubeError
 from karpool.kube.snapshot_file import read_objects
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue, InstanceType
@@ -85,7 +86,10 @@ class LiveCluster:
     async def load(self, folder: Path) -> int:
         """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
         objects = [*self.nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
-        return await load_objects(self.embedded.client("loader"), objects)
+        try:
+            return await load_objects(self.embedded.client("loader"), objects)
+        except KubeError as error:
+            raise FleetError(f"cluster {self.name}: {error}") from None
 
     def _from_files(self, folder: Path) -> list[Object]:
         found: list[Object] = []

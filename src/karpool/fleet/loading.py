@@ -14,7 +14,7 @@ import msgspec
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.errors import Rejected
+from karpool.kube.errors import NotFound, Rejected
 from karpool.kube.resource import Resource
 from karpool.model.errors import Invalid
 
@@ -27,7 +27,8 @@ async def load_objects(client: Client, objects: Iterable[Object]) -> int:
     kinds: dict[tuple[str, str], tuple[Resource, bool]] = {}
     count = 0
     for obj in objects:
-        wanted = (str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+        _check(obj)
+        wanted = (str(obj["apiVersion"]), str(obj["kind"]))
         if wanted not in kinds:
             kinds[wanted] = await _find(client, *wanted)
         resource, has_status = kinds[wanted]
@@ -49,16 +50,32 @@ async def load_objects(client: Client, objects: Iterable[Object]) -> int:
     return count
 
 
+def _check(obj: Object) -> None:
+    """What the server cannot be asked without; everything else it judges itself."""
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    fields = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata.name": name}
+    for path, value in fields.items():
+        if not isinstance(value, str) or not value:
+            what = f"object {fields['kind']} {name}"
+            raise Rejected(what, 422, message=str(Invalid(path, value, "must be given, as text")))
+
+
 async def _find(client: Client, api_version: str, kind: str) -> tuple[Resource, bool]:
     group, _, version = api_version.rpartition("/")
     root = f"/apis/{api_version}" if group else f"/api/{api_version}"
-    listed = (await client.get_path(root)).get("resources", [])
+    try:
+        listed = (await client.get_path(root)).get("resources", [])
+    except NotFound:
+        message = str(Invalid("apiVersion", api_version, "is not served here; check group and version"))
+        raise Rejected(f"kind {kind}", 404, message=message) from None
     names = {entry["name"] for entry in listed}
     for entry in listed:
         if entry["kind"] == kind and "/" not in entry["name"]:
             resource = Resource(group, version, entry["name"], kind, bool(entry["namespaced"]))
             return resource, f"{entry['name']}/status" in names
-    raise Rejected(root, 404, message=f"the server has no kind {kind} in {api_version}")
+    message = str(Invalid("kind", kind, f"is not served in {api_version}; check its spelling"))
+    raise Rejected(root, 404, message=message)
 
 
 def restore_objects(server: ApiServer, objects: Iterable[Object]) -> int:
