@@ -1,6 +1,7 @@
 """The guided tour in a terminal or a log: the fleet is started, shown, played, and put away again."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from karpool.cli import tour_text
 from karpool.cli.exits import Failed
-from karpool.cli.output import columns
+from karpool.cli.output import columns, note
+from karpool.cli.progress_line import ProgressLine
 from karpool.cli.serving import run_until_stopped
 from karpool.dashboard.serving import dashboard
 from karpool.fleet.clock import LoopClock, ScaledLoop
@@ -30,6 +29,7 @@ from karpool.kube.clock import RealClock
 # A tour takes some ten minutes of the fleet, in less than one. It begins so far in the past that its
 # clock is not ahead of other people's when they look at it.
 HEAD_START_SECONDS = 1200.0
+TICK_SECONDS = 0.5  # of people
 _ABOUT = {
     "virginia": "six nodes that were bought once; nothing grows",
     "oregon": "Karpenter, and no node at all",
@@ -62,12 +62,11 @@ def run(kubeconfig: Path, wishes: Wishes) -> None:
 
 
 async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: Wishes) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
-        async with _ended_by(stop) as stays_now, _running(kubeconfig, wishes, console) as (stage, page):
-            guide = _Guide(console, wishes.chapters)
-            with guide.progress:
+        async with _ended_by(stop) as stays_now, _running(kubeconfig, wishes) as (stage, page):
+            guide = _Guide(wishes.chapters)
+            async with guide.shown():
                 outcomes = await play(
                     stage, wishes.chapters, begins=guide.begins, tell=guide.tell, ended=guide.ended
                 )
@@ -75,7 +74,7 @@ async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: Wishes) -> None:
             click.echo(_result(outcomes, took, wishes.output))
             if wishes.stays:
                 stays_now()
-                _say_how_to_go_on(console, kubeconfig, page)
+                _say_how_to_go_on(kubeconfig, page)
                 _pace(1.0)
                 await stop.wait()
                 _pace(wishes.speed)  # nobody looks any more
@@ -108,7 +107,7 @@ async def _ended_by(stop: asyncio.Event) -> AsyncIterator[Callable[[], None]]:
 
 
 @asynccontextmanager
-async def _running(kubeconfig: Path, wishes: Wishes, console: Console) -> AsyncIterator[tuple[Stage, str]]:
+async def _running(kubeconfig: Path, wishes: Wishes) -> AsyncIterator[tuple[Stage, str]]:
     """The fleet, its controllers and the page, whose address is yielded too."""
     clock = LoopClock(RealClock().now() - HEAD_START_SECONDS - asyncio.get_running_loop().time())
     async with AsyncExitStack() as stack:
@@ -119,9 +118,9 @@ async def _running(kubeconfig: Path, wishes: Wishes, console: Console) -> AsyncI
             for name in addresses
         }
         page = await stack.enter_async_context(_dashboard(clients, wishes.port))
-        console.print(_clusters(fleet, addresses), markup=False)
-        console.print(f"\nkubeconfig  {kubeconfig}   (a context for each cluster)", markup=False)
-        console.print(f"dashboard   {page}", markup=False)
+        note(_clusters(fleet, addresses))
+        note(f"\nkubeconfig  {kubeconfig}   (a context for each cluster)")
+        note(f"dashboard   {page}")
         yield await stack.enter_async_context(staged(fleet, kubeconfig)), page
 
 
@@ -154,35 +153,35 @@ def _clusters(fleet: Fleet, addresses: Mapping[str, str]) -> str:
 class _Guide:
     """Says what happens, and how far it has come."""
 
-    def __init__(self, console: Console, chapters: Sequence[Chapter]) -> None:
-        self._console = console
+    def __init__(self, chapters: Sequence[Chapter]) -> None:
+        self.line = ProgressLine(sys.stderr, len(chapters), "the tour")
         self._total, self._number = len(chapters), 0
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self.progress.add_task("the tour", total=self._total)
 
     def begins(self, chapter: Chapter) -> None:
         self._number += 1
-        self.progress.update(self._task, description=chapter.title)
-        self._say(tour_text.heading(self._number, self._total, chapter), "bold")
+        self.line.begins(chapter.title)
+        self.line.say(tour_text.heading(self._number, self._total, chapter), bold=True)
 
     def tell(self, line: str) -> None:
-        self._say(tour_text.told(line))
+        self.line.say(tour_text.told(line))
 
     def ended(self, outcome: Outcome) -> None:
-        self._say(tour_text.verdicts(outcome), "green" if outcome.kept else "red")
-        self.progress.advance(self._task)
+        self.line.say(tour_text.verdicts(outcome), colour="green" if outcome.kept else "red")
+        self.line.ended()
 
-    def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style))  # a style of `print` would reach the bar as well
+    @asynccontextmanager
+    async def shown(self) -> AsyncIterator[None]:
+        """Seconds go on also while nothing is said."""
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(self._tick())
+            with self.line:
+                yield
+            ticking.cancel()
+
+    async def _tick(self) -> None:
+        while self.line.is_live:
+            await asyncio.sleep(TICK_SECONDS * _speed())
+            self.line.draw()
 
 
 def _result(outcomes: Sequence[Outcome], real_seconds: float, form: str) -> str:
@@ -191,14 +190,19 @@ def _result(outcomes: Sequence[Outcome], real_seconds: float, form: str) -> str:
     return tour_text.document(outcomes, real_seconds, form)
 
 
+def _speed() -> float:
+    loop = asyncio.get_running_loop()
+    return loop.speed if isinstance(loop, ScaledLoop) else 1.0
+
+
 def _pace(speed: float) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(loop, ScaledLoop):
         loop.speed = speed
 
 
-def _say_how_to_go_on(console: Console, kubeconfig: Path, page: str) -> None:
-    console.print(
+def _say_how_to_go_on(kubeconfig: Path, page: str) -> None:
+    note(
         f"""
 The fleet stays. Open {page}
 or in another terminal:
@@ -209,6 +213,5 @@ or in another terminal:
   karpool explain binding shop/web-deployment --fresh --enable-scheduler-estimator --context karmada
   karpool plan --context ireland
   karpool top pools --context oregon
-Ctrl-C ends it.""",
-        markup=False,
+Ctrl-C ends it."""
     )

@@ -44,10 +44,10 @@ def conclusion(outcomes: Sequence[Outcome], real_seconds: float) -> str:
     promises = [each for outcome in outcomes for each in outcome.promises]
     kept = sum(each.kept for each in promises)
     of = counted(len(promises), "promise")
-    fleet_minutes = sum(outcome.seconds for outcome in outcomes) / 60
+    minutes = counted(round(sum(outcome.seconds for outcome in outcomes) / 60), "minute")
     return (
         f"{kept} of {of} kept in {counted(len(outcomes), 'chapter')}:"
-        f" {fleet_minutes:.0f} minutes of the fleet in {real_seconds:.0f} seconds"
+        f" {minutes} of the fleet in {counted(round(real_seconds), 'second')}"
     )
 
 
