@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e check format bench soak vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e check format bench soak manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 setup: $(VENV)/.runtime ## prepare .venv with what running needs
 setup-dev: $(VENV)/.dev
 
-up: setup ## start an embedded cluster with an example fleet (ends by itself without a terminal)
+up: setup ## start a fleet with all controllers and take the tour (ends by itself without a terminal)
 	@$(BIN)/karpool up
 
 test: setup-dev ## run the tests
@@ -56,6 +56,10 @@ bench: setup-dev ## run the benchmarks: a table, and JSON in bench/results/
 
 soak: setup-dev ## random lives of embedded clusters, long: make soak [LIVES=50]
 	@KARPOOL_SOAK=$(LIVES) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fleet/test_random_runs_keep_the_invariants.py
+
+manifests: setup-dev ## plain manifests and dashboards from their sources (needs helm)
+	@$(BIN)/python tools/build_manifests.py
+	@$(BIN)/python tools/build_dashboards.py
 
 vectors: setup-dev ## run golden vectors: make vectors VECTORS=DIR [KINDS=a,b]
 	@test -n "$(VECTORS)" || { echo 'usage: make vectors VECTORS=DIR [KINDS=a,b]' >&2; exit 2; }
