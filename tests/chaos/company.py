@@ -135,6 +135,19 @@ class Company:
                     dead += 1
         return dead
 
+    def keep_alive(self) -> asyncio.Task[None]:
+        """Whatever dies is back within seconds; until cancelled."""
+
+        async def keep() -> None:
+            while True:
+                await asyncio.sleep(3)
+                self.revive()
+
+        return asyncio.ensure_future(keep())
+
+    async def is_calm(self) -> bool:
+        return not self.jury.when_calm()
+
     async def until(
         self, condition: Callable[[], Awaitable[bool]], *, within: float, every: float = 5
     ) -> bool:

@@ -88,6 +88,8 @@ class Jury:
         return found
 
     def _promises(self) -> list[str]:
+        if not self.schedulers:
+            return []
         ledger = self.schedulers[-1].view.ledger
         assert ledger is not None
         return [

@@ -30,13 +30,9 @@ async def day(at: Company) -> None:
     await asyncio.sleep(60)
 
 
-async def is_calm(at: Company) -> bool:
-    return not at.jury.when_calm()
-
-
 async def calm(at: Company, *, within: float = CALM_WITHIN) -> None:
     """Everything settles, and then stays as it is."""
-    reached = await at.until(lambda: is_calm(at), within=within, every=15)
+    reached = await at.until(at.is_calm, within=within, every=15)
     assert reached, report(at)
     before = at.jury.placements.written
     await asyncio.sleep(300)

@@ -60,7 +60,7 @@ async def crashes(at: Company) -> None:
         at.revive()
 
     while True:
-        await asyncio.sleep(37)
+        await asyncio.sleep(97)
         await strike()
 
 

@@ -1,0 +1,134 @@
+"""A hundred clusters of a thousand nodes in one process, on manual time.
+
+Each cluster has 1,000 nodes, 2,000 running pods and all embedded components; each fleet
+also has a Karmada, Karpool's estimator for every member and its scheduler. Measured are: the
+time to build the fleet, the time and the rate of simulating an hour in which every five
+minutes a binding of 100 replicas is placed and a pod comes and one goes in every cluster, and
+the peak memory, for 10, 25, 50 and 100 clusters. Every size runs in a process of its own,
+whose peak memory is then its own.
+`KARPOOL_SCALE_CLUSTERS=5,10` and `KARPOOL_SCALE_NODES=100` run something smaller.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import structlog
+
+from bench.fleet import _pod
+from karpool.fleet.clock import LoopClock, run_manual
+from karpool.fleet.controllers import add_controllers
+from karpool.fleet.fleet import Fleet
+from karpool.fleet.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes
+from karpool.fleet.loading import restore_objects
+from karpool.kube.resource import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
+from karpool.scheduler.options import SCHEDULER_NAME
+
+SIZES = tuple(int(each) for each in os.environ.get("KARPOOL_SCALE_CLUSTERS", "10,25,50,100").split(","))
+NODES = int(os.environ.get("KARPOOL_SCALE_NODES", "1000"))
+PODS_PER_NODE = 2
+ROUNDS = 12  # of five minutes
+CONTROLLERS: dict[str, dict[str, Any]] = {"estimator": {}, "scheduler": {}}
+
+
+def _fleet_file(clusters: int) -> FleetFile:
+    # Nodes are put into the stores at once, not written one by one: that is not what is measured.
+    specs = [ClusterSpec(name=f"c{number:03d}", autoscaler="none") for number in range(clusters)]
+    return FleetFile(clusters=specs, karmada=KarmadaSpec())
+
+
+def _fill(fleet: Fleet) -> None:
+    for cluster in fleet.clusters.values():
+        nodes = cluster._static(StaticNodes(type="m7i.2xlarge", count=NODES))
+        names = [node["metadata"]["name"] for node in nodes]
+        pods = (_pod(f"p{number}", names[number % NODES]) for number in range(NODES * PODS_PER_NODE))
+        restore_objects(cluster.embedded.server, [*nodes, *pods])
+
+
+async def _place(client: Any, number: int) -> None:
+    name = f"app-{number}"
+    container = _pod("")["spec"]["containers"][0]
+    labels = {"app": name}
+    spec: dict[str, Any] = {
+        "schedulerName": SCHEDULER_NAME,
+        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}],
+        "placement": {
+            "replicaScheduling": {
+                "replicaSchedulingType": "Divided",
+                "replicaDivisionPreference": "Weighted",
+                "weightPreference": {"dynamicWeight": "AvailableReplicas"},
+            }
+        },
+    }
+    meta = {"name": name, "namespace": "default"}
+    await client.create(PROPAGATIONPOLICIES, {"metadata": meta, "spec": spec})
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    body = {"replicas": 100, "selector": {"matchLabels": labels}, "template": template}
+    await client.create(DEPLOYMENTS, {"metadata": meta, "spec": body})
+
+
+async def _churn(fleet: Fleet, number: int) -> None:
+    """In every cluster one pod goes and one comes."""
+    for cluster in fleet.clusters.values():
+        client = cluster.embedded.client("people")
+        await client.delete(PODS, f"p{number}", namespace="default")
+        fresh = {key: value for key, value in _pod(f"q{number}").items() if key != "status"}
+        await client.create(PODS, fresh)
+
+
+def build_and_run(clusters: int) -> tuple[float, float, float]:
+    """Seconds to build, seconds for the simulated hour, peak MiB."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    start = time.perf_counter()
+
+    async def story() -> tuple[float, float]:
+        async with Fleet(
+            _fleet_file(clusters), LoopClock(), furnish=lambda fleet: add_controllers(fleet, CONTROLLERS)
+        ) as fleet:
+            _fill(fleet)
+            await asyncio.sleep(60)
+            built = time.perf_counter()
+            assert fleet.karmada is not None
+            people = fleet.karmada.client("people")
+            for number in range(ROUNDS):
+                await _place(people, number)
+                await _churn(fleet, number)
+                await asyncio.sleep(300)
+            bindings = (await people.list(RESOURCEBINDINGS)).items
+            placed = [each for each in bindings if each["spec"].get("clusters")]
+            assert len(placed) == ROUNDS, f"{len(placed)} of {ROUNDS} bindings are placed"
+            return built - start, time.perf_counter() - built
+
+    seconds = run_manual(story())
+    return *seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _measured(clusters: int) -> tuple[float, float, float]:
+    script = f"from bench.scale import build_and_run as b; print(*b({clusters}))"
+    words = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    return float(words[0]), float(words[1]), float(words[2])
+
+
+def benchmarks() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for clusters in SIZES:
+        build, hour, peak = _measured(clusters)
+        about = f"{clusters} clusters × {NODES:,} nodes"
+        found += [
+            {"name": f"{about}: built", "unit": "s", "values": [build], "target": None},
+            {"name": f"{about}: an hour with 12 bindings", "unit": "s", "values": [hour], "target": None},
+            {
+                "name": f"{about}: times real time",
+                "unit": "x",
+                "values": [3600 / hour],
+                "target": None,
+                "better": "higher",
+            },
+            {"name": f"{about}: peak memory", "unit": "MiB", "values": [peak], "target": None},
+        ]
+    return found

@@ -1,0 +1,141 @@
+"""Two replicas of each controller that acts, with a lease between them, as they are deployed.
+
+`Fencing` sees who writes what: a write of a replica that does not hold the lease, other than
+to the lease itself and of events, is a violation.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from karpool.consolidation.consolidator import Consolidator
+from karpool.fleet.controllers import consolidator_options, scaler_options
+from karpool.fleet.embedded import EmbeddedCluster
+from karpool.fleet.estimators import Estimators
+from karpool.fleet.runtime import Build, Context
+from karpool.gpu.controller import GpuScaler
+from karpool.kube.errors import AlreadyExists
+from karpool.kube.lease import Leadership, LeaseElector
+from karpool.kube.resource import NAMESPACES
+from karpool.kube.transport import Request
+from karpool.provisioning.market import Market
+from karpool.scheduler.descheduler import Descheduler
+from karpool.scheduler.descheduler_process import descheduler_options
+from karpool.scheduler.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
+from karpool.scheduler.process import scheduler_options
+from karpool.scheduler.running import Scheduler
+from tests.chaos.company import FLAGS, Company
+
+LEASES = "karpool-leases"  # a namespace
+SECOND = "-2"  # of two replicas
+Led = Callable[[Context, Leadership], Any]
+
+
+class Replica:
+    def __init__(self, context: Context, lease: str, identity: str, led: Led) -> None:
+        self._context, self._lease, self._identity, self._led = context, lease, identity, led
+
+    async def run(self) -> None:
+        client = self._context.client
+        with contextlib.suppress(AlreadyExists):
+            await client.create(NAMESPACES, {"metadata": {"name": LEASES}})
+        elector = LeaseElector(client, self._lease, namespace=LEASES, identity=self._identity)
+        await elector.run(self._lead)
+
+    async def _lead(self, leadership: Leadership) -> None:
+        await self._led(self._context, leadership)
+
+
+def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Led]:
+    scheduling = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(FLAGS["scheduler"]))
+    descheduling = descheduler_options(defaults(DESCHEDULER_FLAGS) | dict(FLAGS["descheduler"]))
+
+    def scheduler(context: Context, leadership: Leadership) -> Any:
+        asker = estimators.clients(context.clock)
+        return Scheduler(context.client, scheduling, asker=asker, check=leadership.check).run(asyncio.Event())
+
+    def descheduler(context: Context, leadership: Leadership) -> Any:
+        asker = estimators.clients(context.clock)
+        found = Descheduler(context.client, asker, descheduling, check=leadership.check)
+        return found.run(asyncio.Event())
+
+    def consolidator(context: Context, leadership: Leadership) -> Any:
+        options = consolidator_options(FLAGS["consolidator"])
+        found = Consolidator(context.client, options, market=market(), check=leadership.check)
+        return found.run(asyncio.Event())
+
+    def gpu_scaler(context: Context, leadership: Leadership) -> Any:
+        options = scaler_options(FLAGS["gpu-scaler"])
+        return GpuScaler(context.client, options, market=market(), check=leadership.check).run()
+
+    return {
+        "scheduler": scheduler,
+        "descheduler": descheduler,
+        "consolidator": consolidator,
+        "gpu-scaler": gpu_scaler,
+    }
+
+
+async def double(at: Company) -> "Fencing":
+    """Replace every controller that acts by two replicas with a lease."""
+    fencing = Fencing(at)
+    for cluster, name in at.controllers:
+        if name == "estimator":
+            continue
+        components = at.cluster(cluster).components
+        await components.crash(name)
+        live = at.fleet.clusters.get(cluster)
+        led = _ledby(at.estimators, lambda live=live: Market(live.catalogue))[name]  # type: ignore[misc]
+        for identity in (name, name + SECOND):
+            components.add(identity, _build(name, identity, led))
+        fencing.watch(at.cluster(cluster), name)
+    return fencing
+
+
+def _build(name: str, identity: str, led: Led) -> Build:
+    return lambda context: Replica(context, name, identity, led)
+
+
+class Fencing:
+    """Whether who writes holds the lease, by what the API server has at that moment."""
+
+    def __init__(self, at: Company) -> None:
+        self._at = at
+        self.violations: list[str] = []
+        self.writers: dict[tuple[str, str], int] = {}
+
+    def watch(self, cluster: EmbeddedCluster, name: str) -> None:
+        inner = cluster.faults.before
+
+        async def before(component: str, request: Request, limit: float | None) -> Any:
+            instead = await inner(component, request, limit)
+            if instead is None and component in (name, name + SECOND) and _acts(request):
+                self._judge(cluster, name, component, request)
+            return instead
+
+        cluster.faults.before = before  # type: ignore[method-assign]
+
+    def _judge(self, cluster: EmbeddedCluster, name: str, component: str, request: Request) -> None:
+        key = (cluster.name, component)
+        self.writers[key] = self.writers.get(key, 0) + 1
+        lease = cluster.server.cluster.store.collection("leases.coordination.k8s.io").get(LEASES, name)
+        holder = lease.object()["spec"].get("holderIdentity") if lease is not None else ""
+        if holder != component:
+            self.violations.append(
+                f"{self._at.clock.monotonic():.1f} {cluster.name}: {component} writes {request.method} "
+                f"{request.path} while {holder or 'nobody'} holds the lease"
+            )
+
+    def holder(self, cluster: str, name: str) -> str:
+        store = self._at.cluster(cluster).server.cluster.store
+        lease = store.collection("leases.coordination.k8s.io").get(LEASES, name)
+        assert lease is not None, f"nobody ever led {name} in {cluster}"
+        return str(lease.object()["spec"].get("holderIdentity"))
+
+
+def _acts(request: Request) -> bool:
+    if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
+        return False
+    return not re.search(r"/(leases|events)(/|$)|/namespaces$", request.path)
