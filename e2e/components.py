@@ -94,6 +94,11 @@ def estimator(
     return Estimator(program, port)
 
 
+def _election(go: Built | None) -> list[str]:
+    """The Go programs hold on to their lease when they end, and the next would wait for it."""
+    return ["--leader-elect=false"] if go else ["--leader-elect=true"]
+
+
 def scheduler(
     go: Built | None,
     server: ApiServer,
@@ -112,7 +117,7 @@ def scheduler(
         [
             *command,
             f"--kubeconfig={server.kubeconfig(user)}",
-            "--leader-elect=false",
+            *_election(go),
             "--metrics-bind-address=0",
             f"--health-probe-bind-address=127.0.0.1:{health}",
             *asking,
@@ -140,7 +145,7 @@ def descheduler(
         [
             *command,
             f"--kubeconfig={server.kubeconfig(user)}",
-            "--leader-elect=false",
+            *_election(go),
             "--metrics-bind-address=0",
             f"--health-probe-bind-address=127.0.0.1:{health}",
             *pki.client_flags(),

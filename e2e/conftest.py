@@ -20,6 +20,11 @@ from e2e.peers import Built, NoPeers
 from e2e.scene import Scene, clear
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back at all scenarios comes last."""
+    items.sort(key=lambda item: item.path.name == "test_roles_are_exact.py")
+
+
 @pytest.fixture(scope="session")
 def peers() -> dict[str, Built]:
     try:
@@ -107,7 +112,9 @@ def scene(
     place: Path,
     running: contextlib.ExitStack,
     namespace: Callable[[], str],
-) -> Scene:
+) -> Iterator[Scene]:
     logs = place / request.node.name.replace("/", "-")[:80]
     members = {"elastic": whole.elastic, "static": whole.static}
-    return Scene(whole.control, members, peers, pki, logs, running, namespace)
+    scene = Scene(whole.control, members, peers, pki, logs, running, namespace)
+    yield scene
+    assert scene.complaints() == []

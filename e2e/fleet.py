@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e import access
 from e2e.control_plane import ApiServer, etcd
 from e2e.karmada import Karmada, karmada
 from e2e.kubectl import Kubectl
@@ -25,15 +26,7 @@ from e2e.peers import Built, build_all
 from e2e.workloads import node
 
 # A token each and no rights: what they may do is what a scenario binds to them.
-COMPONENTS = (
-    "estimator",
-    "scheduler-ours",
-    "descheduler-ours",
-    "gpu-scaler",
-    "consolidator",
-    "planner",
-    "plain",
-)
+COMPONENTS = (*(account.user for account in access.ACCOUNTS), "plain")
 _STATE = "fleet.json"
 
 
@@ -54,6 +47,12 @@ def fleet(peers: Mapping[str, Built], place: Path) -> Iterator[Fleet]:
         member(peers, place, url, "static", COMPONENTS) as static,
         karmada(peers, place, url, COMPONENTS) as control,
     ):
+        for name, kubectl in (
+            ("elastic", elastic.kubectl),
+            ("static", static.kubectl),
+            ("karmada", control.kubectl),
+        ):
+            access.prepare(kubectl, name)
         static.kubectl.apply(*(node(f"static-{i}", "4") for i in range(3)))
         for one in (elastic, static):
             control.join(one)

@@ -66,6 +66,7 @@ def without_nodes(member: Member) -> Iterator[None]:
 
 def _clear(member: Member) -> None:
     kubectl = member.kubectl
+    kubectl("delete", "poddisruptionbudgets", "--all", "-A")
     kubectl("delete", "nodepools", "--all", "--timeout=60s")
     kubectl("delete", "nodeclaims", "--all", "--wait=false")
     # The provider creates nodes late, and may do so for a claim that is gone.

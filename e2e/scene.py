@@ -16,12 +16,16 @@ from e2e.processes import Program, answers, free_port
 from e2e.workloads import deployment, policy
 
 Make = Literal["go", "karpool"]
+UNKNOWN_FIELD = "unknown field"  # in a warning of the API server about something we wrote
 OVERCOMMIT = "--feature-gates=SchedulingOvercommitProtection=true"
 
 
 @dataclass
 class Scene:
-    """Ends what it started when `running` closes; logs go to a folder of its own."""
+    """Ends what it started when `running` closes; logs go to a folder of its own.
+
+    Karpool's components run as the users that have the shipped roles, Karmada's as admin.
+    """
 
     control: Karmada
     members: dict[str, Member]
@@ -32,12 +36,11 @@ class Scene:
     namespace: Callable[[], str]
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def estimators(
-        self, make: Make, names: Sequence[str], flags: Sequence[str] = (), user: str = "admin"
-    ) -> dict[str, Program]:
+    def estimators(self, make: Make, names: Sequence[str], flags: Sequence[str] = ()) -> dict[str, Program]:
         """One per named member, known to the schedulers."""
         started = {}
         for name in names:
+            user = "admin" if make == "go" else "estimator"
             one = estimator(
                 self._go(make),
                 self.members[name].server,
@@ -51,36 +54,35 @@ class Scene:
             started[name] = one.program
         return started
 
-    def scheduler(
-        self, make: Make, flags: Sequence[str] = (), user: str = "admin", *, asking: bool = True
-    ) -> Program:
+    def scheduler(self, make: Make, flags: Sequence[str] = (), *, asking: bool = True) -> Program:
         started = scheduler(
             self._go(make),
             self.control.server,
             self.pki if asking else None,
             self._log("scheduler"),
             flags,
-            user=user,
+            user="admin" if make == "go" else "scheduler-ours",
         )
         self.running.callback(started.stop)
         return started
 
-    def descheduler(self, make: Make, flags: Sequence[str] = (), user: str = "admin") -> Program:
+    def descheduler(self, make: Make, flags: Sequence[str] = ()) -> Program:
+        user = "admin" if make == "go" else "descheduler-ours"
         started = descheduler(
             self._go(make), self.control.server, self.pki, self._log("descheduler"), flags, user
         )
         self.running.callback(started.stop)
         return started
 
-    def karpool(self, command: str, server_of: Member, *flags: str, user: str = "admin") -> Program:
-        """Another long-running command of ours, next to a member."""
+    def karpool(self, command: str, server_of: Member, *flags: str) -> Program:
+        """Another long-running command of ours, next to a member, as the user of its name."""
         health = free_port()
         program = Program(
             f"karpool {command}",
             karpool_command(
                 "--verbosity=4",
                 command,
-                f"--kubeconfig={server_of.server.kubeconfig(user)}",
+                f"--kubeconfig={server_of.server.kubeconfig(command)}",
                 "--metrics-bind-address=0",
                 f"--health-probe-bind-address=127.0.0.1:{health}",
                 *flags,
@@ -112,6 +114,11 @@ class Scene:
     def take_away(self, namespace: str) -> None:
         clear(self.control, self.members.values(), namespace)
 
+    def complaints(self) -> list[str]:
+        """What API servers warned Karpool's components of."""
+        lines = (line for log in self.logs.glob("*.log") for line in log.read_text().splitlines())
+        return [line for line in lines if UNKNOWN_FIELD in line and "server warns" in line]
+
     def _go(self, make: Make) -> Built | None:
         return self.peers["karmada"] if make == "go" else None
 
@@ -123,7 +130,9 @@ def clear(control: Karmada, members: Iterable[Member], namespace: str) -> None:
     """Take away what a namespace holds, everywhere, and wait until no pod of it is left."""
     control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=30s")
     for one in members:
-        one.kubectl("delete", "pods,poddisruptionbudgets", "--all", "-n", namespace, "--wait=false")
+        one.kubectl(
+            "delete", "deployments,pods,poddisruptionbudgets", "--all", "-n", namespace, "--wait=false"
+        )
         wait_for(
             f"no pod of {namespace} in {one.server.name}",
             lambda kubectl=one.kubectl: not kubectl.items("pods", "-n", namespace),  # type: ignore[misc]

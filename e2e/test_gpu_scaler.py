@@ -66,7 +66,7 @@ def fraction(name: str, namespace: str, vram: str) -> dict[str, Any]:
 def test_one_request_brings_one_node_and_two_more_fractions_use_it(scene: Scene, empty: Member) -> None:
     kubectl = empty.kubectl
     kubectl.apply(gpu_pool())
-    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s", "--no-leader-elect")
+    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s")
     namespace = scene.namespace()
     kubectl.apply(fraction("first", namespace, "8Gi"))
     wait_for("the first runs", lambda: len(empty.pods(namespace, phase="Running")) == 1, 120)
@@ -82,7 +82,7 @@ def test_one_request_brings_one_node_and_two_more_fractions_use_it(scene: Scene,
 def test_a_request_that_no_machine_holds_buys_nothing(scene: Scene, empty: Member) -> None:
     kubectl = empty.kubectl
     kubectl.apply(gpu_pool())
-    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s", "--no-leader-elect")
+    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s")
     namespace = scene.namespace()
     kubectl.apply(fraction("huge", namespace, "80Gi"))
     said = wait_for(

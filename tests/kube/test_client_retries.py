@@ -190,3 +190,16 @@ def test_the_deadline_also_cuts_the_attempt_under_way():
         return clock.monotonic()
 
     assert virtually(scenario()) <= 41.0
+
+
+def test_what_a_server_warns_of_is_said_once(capsys):
+    async def scenario():
+        server = TinyServer()
+        answer = Response(200, {"warning": '299 - "unknown field \\"spec.typo\\""'}, b"{}")
+        server.fault = lambda request: Fault(response=answer)
+        client = client_of(server)
+        for _ in range(3):
+            await client.get(PODS, "web", namespace="default")
+
+    virtually(scenario())
+    assert capsys.readouterr().out.count("unknown field") == 1

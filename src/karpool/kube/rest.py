@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import structlog
+
 from karpool import __version__
 from karpool.kube import backoff, errors
 from karpool.kube.backoff import Backoff, Chance
@@ -20,6 +22,9 @@ from karpool.kube.transport import Request, Response, StreamResponse, Transport
 
 USER_AGENT = f"karpool/{__version__}"
 ERROR_BODY_LIMIT = 64 * 1024
+WARNING_LIMIT = 500  # characters
+WARNINGS_MAX = 100  # different ones
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Rest:
         self._timeout = timeout
         self._headers = {"accept": "application/json", "user-agent": user_agent}
         self._observe = observe
+        self._warnings: set[str] = set()
 
     def without_limit(self) -> "Rest":
         other = copy.copy(self)
@@ -135,8 +141,16 @@ class Rest:
         finally:
             self._note(request, code, started)
         if 200 <= response.status < 300:
+            self._heed(request, response)
             return response
         raise errors.from_response(request, response, now=self.clock.now())
+
+    def _heed(self, request: Request, response: Response) -> None:
+        """Say once what the server warns of: fields it does not know, versions that will go."""
+        text = response.headers.get("warning", "")[:WARNING_LIMIT]
+        if text and text not in self._warnings and len(self._warnings) < WARNINGS_MAX:
+            self._warnings.add(text)
+            log.warning("server warns", method=request.method, path=request.path, warning=text)
 
     def _wait_before_retry(
         self, error: KubeError, failures: int, rules: Retry, repeatable: bool

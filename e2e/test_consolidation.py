@@ -1,0 +1,121 @@
+"""`karpool plan` and `karpool consolidator` beside real Karpenter, whose own consolidation is off."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.components import karpool_command
+from e2e.kubectl import Object, wait_for
+from e2e.member import Member, node_pool, without_nodes
+from e2e.processes import Program
+from e2e.scene import Scene
+from e2e.workloads import deployment
+
+QUICK = ("--interval=2s", "--quiet-period=2s", "--settle=2s")
+
+
+@pytest.fixture
+def empty(elastic: Member) -> Iterator[Member]:
+    with without_nodes(elastic):
+        yield elastic
+
+
+def pool(*types: str, k: int) -> Object:
+    """Karpenter keeps its hands off; what counts for Karpool stands in annotations."""
+    made = node_pool(types=types)
+    made["spec"]["disruption"] = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never"}
+    made["metadata"]["annotations"] = {
+        "karpool.dev/consolidation-policy": "Balanced",
+        "karpool.dev/consolidation-threshold": str(k),
+        "karpool.dev/consolidate-after": "0s",
+    }
+    return made
+
+
+def planned(member: Member) -> Object:
+    """What `karpool plan` says."""
+    command = karpool_command("plan", f"--kubeconfig={member.server.kubeconfig('planner')}", "-o", "json")
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, check=True, timeout=60
+    )
+    found: Object = json.loads(done.stdout)
+    return found
+
+
+def types_of(member: Member) -> list[str]:
+    return sorted(
+        claim["metadata"]["labels"].get("node.kubernetes.io/instance-type", "")
+        for claim in member.kubectl.items("nodeclaims")
+        if "deletionTimestamp" not in claim["metadata"]
+    )
+
+
+def consolidator(scene: Scene, member: Member) -> Program:
+    return scene.karpool("consolidator", member, *QUICK)
+
+
+def budget(namespace: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "small", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": "small"}}, **spec},
+    }
+
+
+def test_nodes_whose_pods_fit_elsewhere_go_as_soon_as_their_budget_lets_them(
+    scene: Scene, empty: Member
+) -> None:
+    kubectl = empty.kubectl
+    namespace = scene.namespace()
+    kubectl.apply(pool("m5.large", k=2))
+    kubectl.apply(deployment("big", namespace, 3, "1500m"))
+    empty.wait_running(namespace, 3)
+    kubectl.apply(deployment("small", namespace, 3, "300m"), budget(namespace, maxUnavailable=0))
+    empty.wait_running(namespace, 6)
+    kubectl("delete", "deployment", "big", "-n", namespace)
+    empty.wait_running(namespace, 3)
+    assert types_of(empty) == ["m5.large"] * 3
+
+    plan = planned(empty)
+    assert plan["moves"] == []
+    assert {why["object"] for held in plan["held"] for why in held["why"]} == {"poddisruptionbudget small"}
+    consolidator(scene, empty)
+
+    kubectl.apply(budget(namespace, maxUnavailable=1))
+    smallest = []
+
+    def gone() -> bool:
+        smallest.append(len(empty.pods(namespace, phase="Running")))
+        return types_of(empty) == ["m5.large"] and len(kubectl.items("nodes")) == 1
+
+    assert types_of(empty) == ["m5.large"] * 3
+    wait_for("two nodes went", gone, 150)
+    empty.wait_running(namespace, 3)
+    assert min(smallest) >= 2, "the budget admits one at a time"
+
+
+def test_a_node_that_is_too_big_is_replaced_when_k_admits_it(scene: Scene, empty: Member) -> None:
+    kubectl = empty.kubectl
+    namespace = scene.namespace()
+    kubectl.apply(pool("m5.large", "m5.4xlarge", k=1))
+    kubectl.apply(deployment("big", namespace, 1, "10"))
+    empty.wait_running(namespace, 1)
+    kubectl.apply(deployment("small", namespace, 2, "300m"))
+    empty.wait_running(namespace, 3)
+    kubectl("delete", "deployment", "big", "-n", namespace)
+    empty.wait_running(namespace, 2)
+    assert types_of(empty) == ["m5.4xlarge"]
+
+    assert planned(empty)["moves"] == []
+    consolidator(scene, empty)
+    kubectl("annotate", "nodepool", "general", "karpool.dev/consolidation-threshold=2", "--overwrite")
+    (move,) = wait_for("a move is planned", lambda: planned(empty)["moves"])
+    assert move["kind"] == "replace"
+    wait_for("it was replaced", lambda: types_of(empty) == ["m5.large"], 150)
+    empty.wait_running(namespace, 2)
+    wait_for("the old node is gone", lambda: len(kubectl.items("nodes")) == 1)
+    assert not kubectl.items("pods", "-n", "karpool-smart-pods")
