@@ -266,3 +266,35 @@ def test_a_node_that_is_not_there_is_a_failure_with_a_way_out(plan):
 
     assert code == 1
     assert "node zz is not in prod.yaml" in err
+
+
+@pytest.mark.parametrize("command", [("plan",), ("explain", "node", "a")])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--policy", "WhenEmpty", "--threshold", "2"], "--threshold is for --policy Balanced"),
+        (["--region", "mars"], "no catalogue is shipped for it; there are ap-northeast-1"),
+    ],
+)
+def test_flags_that_mean_nothing_are_wrong_usage(plan, command, flags, said):
+    code, out, err = plan(*two_half_empty(), more=flags, command=command)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_threshold_alone_means_balanced_for_a_node_as_for_a_plan(plan):
+    code, out, _ = plan(*two_half_empty(), more=["--threshold", "1"], command=("explain", "node", "a"))
+    assert code == 0
+    assert "threshold 1.00 (k: 1" in out
+
+
+def test_a_file_without_nodes_is_doubted(plan):
+    code, out, err = plan(pool())
+    assert (code, err) == (0, "there are no nodes in prod.yaml; is that the cluster you mean?\n")
+    assert out.startswith("nothing to move")
+
+
+def test_names_are_not_broken_in_the_report(plan):
+    _, out, _ = plan(*two_half_empty(), more=["-o", "html"])
+    assert '<td class="w">a</td>' in out
+    assert "Rejected moves" not in out

@@ -72,6 +72,16 @@ def test_a_budget_that_cannot_be_read_closes_its_own_pool_and_says_so():
     assert "@dailyish" in plan.rejected[0].why[0].message
 
 
+def test_a_pool_whose_budget_cannot_be_read_is_shown_as_closed_even_if_nothing_could_go():
+    cluster = empty_nodes(1, pools=("good",))
+    cluster.pool("bad", disruption={"budgets": [{"nodes": "5", "schedule": "0 25 * * *", "duration": "1h"}]})
+    plan = make_plan(cluster.view(), now=NOW)
+    closed = {pool.name: [why.code for why in pool.why] for pool in plan.pools}
+    assert closed == {"good": [], "bad": ["budget_unreadable"]}
+    open_ = make_plan(cluster.view(), PlanSettings(heed_budgets=False), now=NOW)
+    assert not any(pool.why for pool in open_.pools)
+
+
 @pytest.mark.parametrize(
     "annotations",
     [

@@ -35,7 +35,7 @@ def test_a_table_names_every_move_destination_reason_and_total(wide):
 
     for word in (
         "2 moves: 2 nodes away, 1 new",
-        "saves 1.600 per hour (1,168 per month)",
+        "saves $1.600 per hour ($1,168 per month)",
         "disturbs 2 pods",
         "team/web-1",
         "node-3",

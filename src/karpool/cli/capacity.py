@@ -12,7 +12,7 @@ import msgspec
 
 from karpool.cli.cluster_source import Loaded, load_cluster
 from karpool.cli.exits import DoesNotFit
-from karpool.cli.options import ClusterOptions, cluster_options, output_option
+from karpool.cli.options import ClusterOptions, Region, cluster_options, output_option
 from karpool.cli.output import columns, machine, note
 from karpool.estimator.capacity import Capacity, CapacityCore, Place, Verdict
 from karpool.estimator.cluster_autoscaler import ClusterAutoscalerCapacity
@@ -62,7 +62,9 @@ class _Moment:
 )
 @click.option("--replicas", type=click.IntRange(0, UNLIMITED), help="Instead of those in the file.")
 @click.option("-n", "--namespace", default="", help="Namespace, if the file names none.")
-@click.option("--region", default="", help="Region whose instance types count. Default: the cluster's own.")
+@click.option(
+    "--region", type=Region(), default="", help="Whose instance types count. Default: the cluster's own."
+)
 @click.option(
     "--max-potential-nodes",
     type=click.IntRange(0, 1_000_000),

@@ -13,7 +13,7 @@ from karpool.cli.exits import Failed
 from karpool.cli.options import ClusterOptions, cluster_options, output_option
 from karpool.cli.output import columns, machine
 from karpool.cli.plan import Seen, see
-from karpool.cli.plan_flags import PlanFlags, plan_options
+from karpool.cli.plan_flags import PlanFlags, chosen_policies, plan_options
 from karpool.consolidation import event_text
 from karpool.consolidation.plan import Held, Move, Plan, RejectedMove, Why
 from karpool.consolidation.planning import make_plan
@@ -75,7 +75,11 @@ def _why(plan: Plan, node: str, rejected: tuple[RejectedMove, ...], held: Held |
 @click.option(
     "--policy", type=click.Choice([str(name) for name in PolicyName]), help="Instead of the pool's own."
 )
-@click.option("--threshold", type=click.IntRange(1, LARGEST_K), help="k of the Balanced policy.")
+@click.option(
+    "--threshold",
+    type=click.IntRange(1, LARGEST_K),
+    help="k of the Balanced policy; alone it means that policy.",
+)
 @output_option("table", "json", "yaml")
 @plan_options
 @cluster_options
@@ -91,8 +95,8 @@ def node(
 
     Reads only.
     """
+    (override,) = chosen_policies([policy] if policy else [], [threshold] if threshold else [])
     seen = asyncio.run(see(cluster, flags))
-    override = PlanFlags(policy=policy or "", threshold=threshold or 0).override
     click.echo(render(explained(name, seen, flags.settings(override)), output))
 
 
@@ -115,7 +119,7 @@ def _lines(found: NodeExplanation) -> Iterator[str]:
     if isinstance(found.what_if, Move):
         if shown is None or shown.names != found.what_if.names:
             yield ""
-            yield "if it went away all the same:"
+            yield "if it went away all the same, and nothing else did:"
             yield from scores(found.what_if)
             yield from pods_of(found.what_if)
     elif shown is None:
@@ -126,7 +130,7 @@ def _lines(found: NodeExplanation) -> Iterator[str]:
 
 def scores(move: Move) -> Iterator[str]:
     into = ", ".join(plan_text.new_node(each) for each in move.new_nodes)
-    yield f"  saves {plan_text.money(move.savings_per_hour)} $/h{f', buys {into}' if into else ''}"
+    yield f"  saves ${plan_text.money(move.savings_per_hour)} per hour{f', buys {into}' if into else ''}"
     for pool in move.verdict.pools:
         if pool.score is not None:
             yield f"  nodepool {pool.pool}: {event_text.approved(pool.score, pool.policy.k)}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from karpool.cli.options import ClusterOptions, Seconds, connection_options
+from karpool.cli.options import ClusterOptions, Region, Seconds, connection_options
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
 from karpool.gpu import placement
@@ -37,7 +37,7 @@ Example: karpool gpu-scaler --region eu-west-1 --max-in-flight 5
 @connection_options
 @_shown("--scheduler-name", default=SCHEDULER_NAME, help="Serve pods that name this scheduler.")
 @_shown("--default-pool", default="", help="GPU pool of pods that name none.")
-@_shown("--region", default="", help="Region of the cluster, while no node or pool tells.")
+@_shown("--region", type=Region(), default="", help="Region of the cluster, while no node or pool tells.")
 @_shown("--strategy", type=click.Choice(STRATEGIES), default=STRATEGIES[0], help="Which device is taken.")
 @_shown("--isolation-policy", type=click.Choice((STATIC, DYNAMIC)), default=STATIC, help="Who sets the mode.")
 @_shown("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], help="How nodes are asked for.")

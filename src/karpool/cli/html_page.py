@@ -26,11 +26,13 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
   min-width: 9rem; }
 .fact b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; min-width: 40rem; font-size: .88rem;
+  font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--rule);
-  overflow-wrap: anywhere; }
+  overflow-wrap: break-word; }
 th { color: var(--quiet); font-weight: 600; white-space: nowrap; }
-td.n, th.n { text-align: right; white-space: nowrap; }
+td.n, th.n { text-align: right; white-space: nowrap; } td.w { white-space: nowrap; }
+td:not([class]) { min-width: 11rem; }
 details { border: 1px solid var(--rule); border-radius: 8px; padding: .5rem .9rem; margin: .5rem 0; }
 summary { cursor: pointer; }
 svg { width: 100%; height: auto; max-width: 760px; display: block; }
@@ -41,6 +43,7 @@ polyline { fill: none; stroke-width: 2; }
   font-size: .88rem; }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
 """
+_NAME_MAX = 64
 _ALLOWED = "default-src 'none'; style-src 'unsafe-inline'"
 _COLOURS = "".join(
     f".l{n} {{ stroke: var(--c{n}); }} .f{n} {{ fill: var(--c{n}); }} .b{n} {{ background: var(--c{n}); }}\n"
@@ -88,5 +91,7 @@ def details(summary: str, content: str, *, opened: bool = False) -> str:
 
 
 def _cell(tag: str, content: str, number: bool) -> str:
-    attribute = ' class="n"' if number else ""
+    # Names stay on one line, whatever hyphens they have; a table that becomes too wide scrolls.
+    is_name = tag == "td" and " " not in content and len(content) <= _NAME_MAX
+    attribute = ' class="n"' if number else ' class="w"' if is_name else ""
     return f"<{tag}{attribute}>{escape(content)}</{tag}>"

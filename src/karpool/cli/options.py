@@ -40,6 +40,20 @@ class Seconds(click.ParamType[float]):
         return amount
 
 
+class Region(click.ParamType[str]):
+    """One of the shipped catalogue; empty is the cluster's own."""
+
+    name = "region"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from karpool.model.catalogue_files import shipped_regions  # only whoever names one waits for it
+
+        region = str(value)
+        if region and region not in (known := sorted(shipped_regions())):
+            self.fail(f"{region!r}: no catalogue is shipped for it; there are {', '.join(known)}", param, ctx)
+        return region
+
+
 def connection_options(command: F) -> F:
     """Adds --kubeconfig, --context and --request-timeout, handed over as `cluster`."""
 

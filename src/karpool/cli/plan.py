@@ -10,8 +10,8 @@ from karpool.cli import plan_html, plan_text
 from karpool.cli.cluster_source import cluster_name, load_cluster
 from karpool.cli.options import ClusterOptions, cluster_options, output_option
 from karpool.cli.output import columns, machine, note
-from karpool.cli.plan_flags import PlanFlags, plan_options
-from karpool.consolidation.comparison import Alternative, label_of, overrides
+from karpool.cli.plan_flags import PlanFlags, chosen_policies, plan_options
+from karpool.consolidation.comparison import Alternative, label_of
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.plan import Plan
 from karpool.consolidation.plan_file import COMPARISON, KIND, SavedPlan, to_document
@@ -65,11 +65,11 @@ def plan(
 
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
+    chosen = chosen_policies(policies, thresholds)
     seen = asyncio.run(see(cluster, flags))
-    found = [
-        Alternative(label_of(each), each, planned(seen, flags.settings(each)))
-        for each in overrides([PolicyName(name) for name in policies], thresholds)
-    ]
+    if not seen.view.machines:
+        note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
+    found = [Alternative(label_of(each), each, planned(seen, flags.settings(each))) for each in chosen]
     click.echo(render(found, flags, seen.cluster, output))
     for problem in found[0].plan.problems:
         note(f"skipped: {problem}")

@@ -3,14 +3,15 @@
 A saved plan carries its flags, so that it is looked at again with the same ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from karpool.cli.options import Seconds
+from karpool.cli.options import Region, Seconds
+from karpool.consolidation.comparison import overrides
 from karpool.consolidation.policy import (
     NO_OVERRIDE,
     PolicyName,
@@ -62,6 +63,13 @@ class PlanFlags:
         return {**asdict(self), **chosen}
 
 
+def chosen_policies(policies: Sequence[str], thresholds: Sequence[int]) -> list[PolicyOverride]:
+    """What the flags ask to try: thresholds alone mean Balanced, and mean nothing to other policies."""
+    if thresholds and policies and PolicyName.BALANCED not in policies:
+        raise click.UsageError(f"--threshold is for --policy Balanced, not for {' and '.join(policies)}")
+    return overrides([PolicyName(name) for name in policies], thresholds)
+
+
 def read_flags(saved: Mapping[str, Any]) -> PlanFlags:
     """Of a saved plan. Raises Invalid."""
     flags = convert(dict(saved), PlanFlags)
@@ -82,7 +90,9 @@ def plan_options(command: F) -> F:
     @click.option("--min-age", type=Seconds(), default="0s", help="Nodes younger than this stay.")
     @click.option("--ignore-budgets", is_flag=True, help="As if disruption budgets allowed everything.")
     @click.option("--deadline", type=Seconds(), default=None, help="Return the best plan found by then.")
-    @click.option("--region", default="", help="Region whose prices count. Default: the cluster's own.")
+    @click.option(
+        "--region", type=Region(), default="", help="Whose prices count. Default: the cluster's own."
+    )
     @wraps(command)
     def wrapped(
         *args: Any,

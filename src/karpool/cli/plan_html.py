@@ -70,12 +70,15 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield html_page.table(*plan_text.totals_table(plan), numbers=range(1, 7))
     yield html_page.text(f"Moves ({len(plan.moves)})", "h3")
     yield from (_move(move) for move in plan.moves)
-    yield html_page.text(f"Rejected moves ({len(plan.rejected)})", "h3")
-    yield html_page.table(*plan_text.rejected_table(plan.rejected, wide=True), numbers=range(5, 10))
-    yield html_page.text(f"Nodes that stay ({len(plan.held)})", "h3")
-    yield html_page.table(*plan_text.held_table(plan.held), numbers=(2, 3))
-    yield html_page.text("Pools", "h3")
-    yield html_page.table(*plan_text.pool_table(plan), numbers=(2, 4))
+    if plan.rejected:
+        yield html_page.text(f"Rejected moves ({len(plan.rejected)})", "h3")
+        yield html_page.table(*plan_text.rejected_table(plan.rejected, wide=True), numbers=range(5, 10))
+    if plan.held:
+        yield html_page.text(f"Nodes that stay ({len(plan.held)})", "h3")
+        yield html_page.table(*plan_text.held_table(plan.held), numbers=(2, 3))
+    if plan.pools:
+        yield html_page.text("Pools", "h3")
+        yield html_page.table(*plan_text.pool_table(plan), numbers=(2, 3, 4))
     yield from _shortcomings(plan)
 
 

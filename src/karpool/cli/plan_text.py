@@ -62,7 +62,7 @@ def summary(plan: Plan) -> str:
     new = sum(len(move.new_nodes) for move in plan.moves)
     return (
         f"{counted(len(plan.moves), 'move')}: {counted(gone, 'node')} away, {new} new; "
-        f"saves {money(plan.savings_per_hour)} per hour ({money(plan.savings_per_hour * HOURS_PER_MONTH)} "
+        f"saves ${money(plan.savings_per_hour)} per hour (${money(plan.savings_per_hour * HOURS_PER_MONTH)} "
         f"per month); disturbs {counted(plan.disturbed, 'pod')}"
     )
 

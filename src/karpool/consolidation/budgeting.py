@@ -114,14 +114,18 @@ def permission(
         use = uses.get(name, Use())
         budgets = own.budgets if own.budgets is not None else _budgets(view.pool_objects[name])
         heeds = settings.heed_budgets
+        limits: dict[str, Why] = {
+            reason: _limit(name, budgets, use, reason, now) for reason in DisruptionReason
+        }
+        unreadable = [why for why in limits.values() if heeds and why.code == "budget_unreadable"]
         found[name] = PoolAllowance(
             name,
             {
                 reason: remaining(budgets, use, reason, now) if heeds else UNBOUNDED
                 for reason in DisruptionReason
             },
-            {reason: _limit(name, budgets, use, reason, now) for reason in DisruptionReason},
-            (*closed_for_all, *_closed(name, own, now)),
+            limits,
+            (*closed_for_all, *_closed(name, own, now), *dict.fromkeys(unreadable)),
             None if own.rate is None else _rate_left(own.rate, view.recent, now, name),
         )
     return Permission(found, [_rate_left(rate, view.recent, now) for rate in settings.rates])

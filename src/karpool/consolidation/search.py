@@ -257,8 +257,8 @@ def _hopeless(world: World, row: int) -> Why | None:
         return None
     best = score_move(price, cost, totals, policy.k).score
     message = (
-        f"its pods find no place on other nodes, and no replacement is worth moving them: even for nothing "
-        f"it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
+        f"its pods find no place on the nodes that stay, and no replacement is worth moving them: "
+        f"even for nothing it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
     )
     return Why("score", message, f"nodepool {pool}")
 
