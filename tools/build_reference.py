@@ -60,7 +60,9 @@ def _subcommands(group: click.Group, parent: click.Context) -> Iterator[str]:
         assert command is not None
         context = click.Context(command, info_name=name, parent=parent)
         yield f"## {context.command_path}\n"
-        yield "```\n" + " ".join([context.command_path, *command.collect_usage_pieces(context)]) + "\n```\n"
+        yield (
+            "```text\n" + " ".join([context.command_path, *command.collect_usage_pieces(context)]) + "\n```\n"
+        )
         yield _prose(command.help)
         yield _flags(command, context)
         yield _prose(command.epilog)

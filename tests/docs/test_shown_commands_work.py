@@ -1,0 +1,162 @@
+"""Every command that README and docs show is executed, page by page, in one folder and on one cluster.
+
+Those that serve are stopped after a moment; `make` targets and programs of the tree must exist; whatever
+needs more than this machine is marked on its page with the reason.
+"""
+
+import asyncio
+import gc
+import importlib
+import io
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+import karpool.cli
+from karpool.cli.exits import NO
+from karpool.cli.main import run
+from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on
+from tests.docs.world import WAITING, World
+
+T = TypeVar("T")
+KUBECTL = shutil.which("kubectl")
+SERVING_SECONDS = 0.5
+# Ports that are free whoever else runs here.
+ANYWHERE = {
+    "estimator": ("--server-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "scheduler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "descheduler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "consolidator": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "gpu-scaler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "dashboard": ("--port=0",),
+}
+WITH_COMMANDS = [page for page in PAGES if any(True for _ in shown_on(page))]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    found = World(tmp_path_factory.mktemp("docs"))
+    yield found
+    found.stop()
+
+
+def briefly(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
+    """As `run_until_stopped`, with a signal that comes by itself."""
+
+    async def watched() -> T:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(SERVING_SECONDS, stop.set)
+        try:
+            return await main(stop)
+        finally:
+            await asyncio.sleep(0.05)  # TLS says goodbye; a process that ends has no need to
+
+    return asyncio.run(watched())
+
+
+@pytest.fixture(autouse=True)
+def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
+    for module in pkgutil.iter_modules(karpool.cli.__path__, "karpool.cli."):
+        loaded = importlib.import_module(module.name)
+        if hasattr(loaded, "run_until_stopped"):
+            monkeypatch.setattr(loaded, "run_until_stopped", briefly)
+    logging, thresholds = structlog.get_config(), gc.get_threshold()
+    yield
+    structlog.configure(**logging)
+    gc.set_threshold(*thresholds)
+
+
+def karpool_says(words: tuple[str, ...], given: str) -> tuple[int, str, str]:
+    arguments = list(words)
+    command = next((word for word in words if not word.startswith("-")), "")
+    arguments += ANYWHERE.get(command, ())
+    out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        code = run(arguments, "karpool")
+    return code, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def kubectl_says(words: tuple[str, ...], given: str) -> tuple[int, str, str]:
+    if KUBECTL is None:
+        pytest.skip("no kubectl on PATH; install one to execute what this page shows")
+    ours = {"kube.yaml": "config"}  # the server that a page started a line before has ended
+    command = [KUBECTL, *(ours.get(word, word) for word in words if word != "--watch")]  # which would not end
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=20, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def execute(stage: Stage, given: str) -> str:
+    program, *rest = stage.words
+    says: dict[str, Any] = {"karpool": karpool_says, "kubectl": kubectl_says}
+    code, out, err = says[Path(program).name](tuple(rest), given)
+    assert code in (0, NO), f"exit {code}: {err[-1500:]}"
+    if stage.into:
+        Path(stage.into).write_text(out)
+        return ""
+    return out
+
+
+def check(shown: Shown, world: World) -> None:
+    text = shown.text.replace("/etc/", f"{world.folder}/")
+    if "scale-up NAME" in text:
+        world.scale_up_waits()  # the scaler that the page started a line before saw that nobody did
+        text = text.replace("scale-up NAME", f"scale-up {WAITING.name}")
+    if text.startswith("make "):
+        target = text.split()[1]
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), "no such target"
+        return
+    if text.startswith("python "):
+        words = text.split()
+        found = ROOT / (f"{words[2]}/{words[3]}.py" if words[1] == "-m" else words[1])
+        assert found.exists(), "no such program"
+        return
+    if text.startswith("export "):
+        os.environ.update([text.removeprefix("export ").split("=", 1)])
+        return
+    for pipeline in pipelines(text):
+        passed = ""
+        for stage in pipeline:
+            passed = execute(stage, passed)
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_what_a_page_shows_works(page: Path, world: World) -> None:
+    for shown in shown_on(page):
+        if shown.mark:
+            continue
+        try:
+            check(shown, world)
+        except (AssertionError, KeyError) as error:
+            raise AssertionError(f"{shown}\n{error}") from error
+
+
+def test_marks_say_why_or_where() -> None:
+    for page in PAGES:
+        for shown in shown_on(page):
+            if not shown.mark:
+                continue
+            found = re.fullmatch(
+                r"not executed: (?P<why>.{10,})|(?:executed|checked) by (?P<path>\S+)", shown.mark
+            )
+            assert found is not None, f"{shown}: {shown.mark}"
+            assert found["why"] or (ROOT / found["path"]).exists(), f"{shown}: {found['path']} is not there"
+
+
+def test_most_commands_are_executed() -> None:
+    """A mark is for what a machine cannot do alone, not for what fails."""
+    everything = [shown for page in PAGES for shown in shown_on(page)]
+    left_out = [shown for shown in everything if shown.mark.startswith("not executed")]
+    assert len(everything) > 60
+    assert len(left_out) < len(everything) / 3, "\n".join(map(str, left_out))

@@ -1,0 +1,133 @@
+"""What the commands of the pages are executed on: one embedded cluster, and files of the names they use."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from karpool.cli.main import run
+from karpool.fleet.apiserver.kinds.bundled import bundled_crds
+from karpool.gpu.demand import DemandKey
+from karpool.gpu.record import Record, State
+from karpool.gpu.scale_up_object import definition, to_object
+from karpool.kube.clock import rfc3339
+from tests.docs.shown_commands import ROOT
+from tests.estimator.serving import node
+from tests.kubectl.serving import RunningServer
+from tests.scheduler.acting import APIS, binding, summary
+
+CONTEXTS = (
+    "embedded",
+    "prod",
+    "karmada",
+    "member1",
+    "member2",
+    "east",
+    "oregon",
+    "ireland",
+    "arn:aws:eks:eu-west-1:1:cluster/prod",
+)
+NODE = "ip-10-0-1-7.ec2.internal"
+WAITING = Record(DemandKey("shared", "*", 1, 12, 30), State.PENDING, time.time() - 60, time.time() - 30)
+
+
+def workload(kind: str, name: str, cpu: str = "500m", **spec: Any) -> dict[str, Any]:
+    pod = {"containers": [{"name": "c", "image": "web:1", "resources": {"requests": {"cpu": cpu}}}]}
+    meta = {"name": name, "namespace": "default"}
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, "metadata": meta, "spec": pod | spec}
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template, **spec}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = RunningServer(folder)
+        self._kubeconfigs()
+        self._objects()
+        self._files()
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    def _kubeconfigs(self) -> None:
+        config = yaml.safe_load(self.server.kubeconfig.read_text())
+        (context,) = config["contexts"]
+        config["contexts"] = [{**context, "name": name} for name in CONTEXTS]
+        text = yaml.safe_dump(config)
+        (self.folder / "members").mkdir()
+        names = (
+            "config",
+            "members.yaml",
+            "karmada.yaml",
+            "member1-kubeconfig",
+            "member1.config",
+            "fleet.yaml",
+            "prod.config",
+        )
+        for name in (*names, "members/member1-kubeconfig", "members/member2.yaml"):
+            (self.folder / name).write_text(text)
+
+    def _objects(self) -> None:
+        send = self.server.send
+        for crd in [*bundled_crds(), definition()]:
+            send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+        for name in ("karmada-system", "karpool-system", "karpool-smart-pods", "shop"):
+            send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        made = node(NODE, labels={"karpenter.sh/nodepool": "general"})
+        send("POST", "/api/v1/nodes", made)
+        self._status("/api/v1/nodes/" + NODE, made["status"])
+        self._karpenter()
+        send("POST", "/apis/apps/v1/namespaces/default/deployments", workload("Deployment", "web"))
+        for name in ("infer", "busy"):
+            on = {"nodeName": NODE} if name == "busy" else {"schedulerName": "karpool-gpu-scheduler"}
+            send("POST", "/api/v1/namespaces/default/pods", workload("Pod", name, cpu="3", **on))
+        send(
+            "POST",
+            "/apis/cluster.karmada.io/v1alpha1/clusters",
+            {"metadata": {"name": "member1"}, "spec": {"syncMode": "Push"}},
+        )
+        status = {"resourceSummary": summary(100), "apiEnablements": APIS}
+        self._status("/apis/cluster.karmada.io/v1alpha1/clusters/member1", status)
+        for namespace in ("default", "shop"):
+            path = f"/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings"
+            send("POST", path, binding("web", namespace=namespace))
+        meta = {"name": "cluster-autoscaler-status"}
+        send("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": meta, "data": {"status": ""}})
+
+    def scale_up_waits(self) -> None:
+        path = "/apis/gpu.karpool.dev/v1alpha1/namespaces/karpool-smart-pods/scaleups"
+        self.server.send("POST", path, to_object(WAITING, "karpool-smart-pods"))
+
+    def _karpenter(self) -> None:
+        ref = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+        pool = {
+            "metadata": {"name": "general"},
+            "spec": {"template": {"spec": {"nodeClassRef": ref, "requirements": []}}},
+        }
+        self.server.send("POST", "/apis/karpenter.sh/v1/nodepools", pool)
+
+    def _status(self, path: str, status: dict[str, Any]) -> None:
+        merge = "application/merge-patch+json"
+        self.server.send("PATCH", f"{path}/status", {"status": status}, merge)
+
+    def _files(self) -> None:
+        for name in ("pod", "deployment"):
+            text = json.dumps(workload(name.capitalize(), "web"))
+            for ending in ("yaml", "json"):
+                (self.folder / f"{name}.{ending}").write_text(text)
+        for name in ("scenarios", "deploy"):
+            (self.folder / name).symlink_to(ROOT / name)
+        code = run(
+            ["snapshot", "--kubeconfig", str(self.folder / "config"), "-o", str(self.folder / "saved.gz")],
+            "karpool",
+        )
+        assert code == 0
+        for name in ("prod.gz", "prod.karpool.gz"):
+            shutil.copy(self.folder / "saved.gz", self.folder / name)
+        (self.folder / "now").write_text(rfc3339(time.time()))
