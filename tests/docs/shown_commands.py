@@ -22,6 +22,7 @@ PROGRAMS = (
     "python",
     "export",
     "helm",
+    "openssl",
     "podman",
     "curl",
     "grpcurl",
@@ -29,7 +30,8 @@ PROGRAMS = (
     "git",
 )
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
+    r"(?:^ *<!-- (?P<mark>[^\n]*) -->\n)?^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
 )
 _COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?:{'|'.join(PROGRAMS)})(?:\s|$)")
 
