@@ -16,6 +16,7 @@ from karpool.fleet.apiserver.server import Answer, ApiServer, Handler
 from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.apiserver.storage.record import Record
 from karpool.gpu.devices import PREFIX
+from karpool.gpu.scale_up_object import SCALEUPS
 from karpool.kube.transport import Request
 from karpool.model import quantity, resources
 from karpool.model.errors import Invalid
@@ -93,7 +94,7 @@ class Watching:
             "events": self._event,
             "nodeclaims.karpenter.sh": self._claim,
             "configmaps": self._configmap,
-            "scaleups.karpool.dev": self._scale_up,
+            str(SCALEUPS): self._scale_up,
             "resourcebindings.work.karmada.io": self._binding,
             "clusterresourcebindings.work.karmada.io": self._binding,
         }
