@@ -1,7 +1,7 @@
 """Writes a bill of materials (CycloneDX 1.6, JSON): python tools/sbom.py [LOCK] > sbom.json
 
-What is installed is compared with the lock file: another version than the pinned one, or a package that the
-lock does not know, is an error. The same lock and packages give the same bytes, so that two builds compare.
+What is installed is compared with the lock file: another version than the pinned one, or a package that is
+needed and not locked, is an error. The same lock and packages give the same bytes.
 """
 
 import json
@@ -101,7 +101,9 @@ def _needs(name: str, known: dict[str, str]) -> list[str]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found.add(canonicalize_name(requirement.name))
-    return sorted(known[each] for each in found if each in known)
+    if missing := sorted(found - known.keys()):
+        raise Mismatch(f"{name} needs {', '.join(missing)}, which the lock does not have; make lock")
+    return sorted(known[each] for each in found)
 
 
 def bill(lock: Path = RUNTIME) -> dict[str, Any]:

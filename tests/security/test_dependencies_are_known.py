@@ -1,7 +1,12 @@
 """What we run on: pinned, installed as pinned, under licences that may be combined with ours, and listed."""
 
+import hashlib
+import io
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -66,6 +71,9 @@ def test_what_is_installed_must_be_what_is_locked(tmp_path: Path) -> None:
     lock.write_text("no-such-package==1 \\\n    --hash=sha256:" + "0" * 64 + "\n")
     with pytest.raises(sbom.Mismatch, match="not installed"):
         sbom.bill(lock)
+    lock.write_text(sbom.RUNTIME.read_text().replace("msgspec==", "# msgspec=="))
+    with pytest.raises(sbom.Mismatch, match="karpool needs msgspec, which the lock does not have"):
+        sbom.bill(lock)
 
 
 def test_every_direct_dependency_says_why_it_is_there() -> None:
@@ -87,3 +95,17 @@ def test_the_code_runs_no_shell_no_pickle_and_no_text_as_code() -> None:
         if forbidden.search(line)
     ]
     assert found == []
+
+
+def test_two_builds_are_the_same_bytes_and_hold_only_the_package(tmp_path: Path) -> None:
+    wheels = []
+    for number in ("1", "2"):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / number)]
+        subprocess.run(command, cwd=sbom.ROOT, check=True, capture_output=True, timeout=50)
+        (wheel,) = (tmp_path / number).iterdir()
+        wheels.append(wheel.read_bytes())
+
+    assert hashlib.sha256(wheels[0]).hexdigest() == hashlib.sha256(wheels[1]).hexdigest()
+    names = zipfile.ZipFile(io.BytesIO(wheels[0])).namelist()
+    assert all(name.startswith(("karpool/", "karpool-")) for name in names)
+    assert not [name for name in names if name.endswith((".pyc", ".key", ".pem", ".env"))]

@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import json
 import socket
+import tarfile
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -184,6 +185,17 @@ def said_by(*arguments: str) -> str:
     return f"{out.getvalue()}\nexit {code}"
 
 
+def bundled(path: Path) -> dict[str, str]:
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if (file := archive.extractfile(member)) is not None:
+                data = file.read()
+                text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+                found[f"bundle: {member.name}"] = text.decode()
+    return found
+
+
 async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ApiServer(RealClock())
     client = Client(InProcess(server), qps=None)
@@ -195,13 +207,14 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
     broken.write_text(f"users: [{{name: u, user: {{token: {CANARY}, password: [{CANARY}}}]\nx: {CANARY}: y")
     workload = tmp_path / "pod.json"
     workload.write_text(json.dumps({"kind": "Pod", "apiVersion": "v1", **telling(pod("asks", cpu="2"))}))
-    saved = tmp_path / "saved.gz"
+    saved, bundle = tmp_path / "saved.gz", tmp_path / "bundle.tar.gz"
     heard = Heard()
 
     await controllers(config, client, heard)
     live = ("--kubeconfig", str(config))
     for arguments in (
         ("snapshot", *live, "-o", str(saved)),
+        ("support-bundle", *live, "-o", str(bundle)),
         ("top", *live, "-o", "json"),
         ("capacity", *live, "-f", str(workload), "-o", "json"),
         ("plan", *live, "-o", "json"),
@@ -214,6 +227,7 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
         ("top", "--snapshot", str(broken)),
     ):
         heard.texts[" ".join(arguments)] = await asyncio.to_thread(said_by, *arguments)
+    heard.texts |= bundled(bundle)
     heard.texts["snapshot"] = gzip.decompress(saved.read_bytes()).decode()
     heard.texts["log"] = capsys.readouterr().err
     for resource in (EVENTS, RESOURCEBINDINGS):
@@ -227,6 +241,7 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
     # Everything was really said and seen, or the search would prove nothing.
     assert "exit 0" in heard.texts[" ".join(("top", *live, "-o", "json"))]
     assert '"bound"' in heard.texts["snapshot"] and "PASSWORD" in heard.texts["snapshot"]
+    assert any('"bound"' in text for where, text in heard.texts.items() if where.startswith("bundle: "))
     assert '"level": "debug"' in heard.texts["log"]
     assert all("karpool_build_info" in text for where, text in heard.texts.items() if "metrics" in where)
     assert "ScheduleBindingFailed" in heard.texts[str(EVENTS)]
