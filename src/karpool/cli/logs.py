@@ -9,6 +9,8 @@ from typing import Any
 
 import structlog
 
+from karpool.kube import correlation
+
 _LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.INFO, logging.DEBUG)
 
 
@@ -26,7 +28,7 @@ def configure(verbosity: int, *, as_json: bool | None = None) -> None:
         renderers = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            correlation.add_to_line,
             structlog.processors.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", key="ts"),

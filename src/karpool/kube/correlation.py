@@ -6,11 +6,10 @@ about it can be found too.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import MutableMapping
+from contextvars import ContextVar, Token
 from itertools import count
-
-import structlog
+from typing import Any
 
 KEY = "decision"
 # Lower case, as gRPC wants names of metadata.
@@ -18,16 +17,32 @@ HEADER = "karpool-decision"
 
 _process = os.urandom(4).hex()
 _numbers = count(1)
+_current: ContextVar[str] = ContextVar(KEY, default="")
 
 
-@contextmanager
-def deciding(identity: str = "") -> Iterator[str]:
+class deciding:  # noqa: N801 - read as a word: `with deciding():`
     """Lines logged inside carry the id; one decision inside another keeps its own."""
-    chosen = identity or f"{_process}-{next(_numbers)}"
-    with structlog.contextvars.bound_contextvars(**{KEY: chosen}):
-        yield chosen
+
+    __slots__ = ("_before", "identity")
+
+    def __init__(self, identity: str = "") -> None:
+        self.identity = identity or f"{_process}-{next(_numbers)}"
+
+    def __enter__(self) -> str:
+        self._before: Token[str] = _current.set(self.identity)
+        return self.identity
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._before)
 
 
 def current() -> str:
     """The id of the decision that is being taken, or nothing."""
-    return str(structlog.contextvars.get_contextvars().get(KEY, ""))
+    return _current.get()
+
+
+def add_to_line(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor for structlog. What a line says itself counts more."""
+    if found := _current.get():
+        line.setdefault(KEY, found)
+    return line
