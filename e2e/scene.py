@@ -34,6 +34,7 @@ class Scene:
     logs: Path
     running: contextlib.ExitStack
     namespace: Callable[[], str]
+    estimator_ports: dict[str, int] = field(default_factory=dict)  # of those started last
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def estimators(self, make: Make, names: Sequence[str], flags: Sequence[str] = ()) -> dict[str, Program]:
@@ -51,6 +52,7 @@ class Scene:
             )
             self.running.callback(one.program.stop)
             self.control.estimator_at(name, one.port)
+            self.estimator_ports[name] = one.port
             started[name] = one.program
         return started
 

@@ -57,7 +57,7 @@ async def test_the_first_apply_respects_what_others_wrote(client: Client) -> Non
 
 
 async def test_apply_needs_a_manager_and_a_matching_object(client: Client) -> None:
-    await client.refused(400, "BadRequest", "PATCH", PATH, applied(), kind=APPLY)
+    await client.refused(422, "Invalid", "PATCH", PATH, applied(), kind=APPLY)
     other = applied()
     other["metadata"]["name"] = "b"
     await client.refused(400, "BadRequest", "PATCH", PATH, other, kind=APPLY, fieldManager="one")

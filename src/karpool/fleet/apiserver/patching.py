@@ -18,11 +18,12 @@ from karpool.fleet.apiserver.status import (
     StatusError,
     bad_request,
     conflict,
+    invalid,
     not_found,
     unsupported_media_type,
 )
 from karpool.fleet.apiserver.storage.record import Record
-from karpool.fleet.apiserver.types import Object, ResourceType
+from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
 from karpool.fleet.apiserver.writing import Intent
 from karpool.kube.transport import Request
 
@@ -84,9 +85,10 @@ def patched(kind: str, doc: Object, patch: Any, resource: ResourceType) -> Objec
 def _apply(cluster: Cluster, call: Call, intent: Intent, applied: Any) -> tuple[Record, bool]:
     if not isinstance(applied, dict):
         raise bad_request("the applied configuration must be one object")
-    if not call.query.text("fieldManager"):
-        raise bad_request("fieldManager: is required for apply")
     resource = call.resource
+    if not call.query.text("fieldManager"):
+        missing = FieldError("fieldManager", "", "FieldValueRequired", "is required for apply")
+        raise invalid(resource, call.route.name, [missing])
     record = cluster.collection(resource).get(call.namespace, call.route.name)
     if record is None and intent.subresource:
         raise not_found(resource, call.route.name)

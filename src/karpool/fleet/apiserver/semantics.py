@@ -1,6 +1,6 @@
 """What built-in objects must fulfil beyond their schema: fields that have to agree with each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from karpool.fleet.apiserver.kinds.crds import validate_crd
@@ -8,6 +8,7 @@ from karpool.fleet.apiserver.types import FieldError, Object, ResourceType
 from karpool.model.disruption import scaled
 from karpool.model.errors import Invalid
 from karpool.model.meta import LabelSelector, convert
+from karpool.model.quantity import milli_value
 
 
 def errors(resource: ResourceType, obj: Object, old: Object | None) -> list[FieldError]:
@@ -40,6 +41,7 @@ def _workload(obj: Object, old: Object | None) -> list[FieldError]:
     if policy not in (None, "Always"):
         path = "spec.template.spec.restartPolicy"
         found.append(FieldError(path, policy, "FieldValueNotSupported", "only Always is possible here"))
+    found += _pod_spec(_at(obj, "spec", "template", "spec") or {}, "spec.template.spec")
     return found
 
 
@@ -73,12 +75,46 @@ def _budget(obj: Object, old: Object | None) -> list[FieldError]:
     return found
 
 
+def _pod(obj: Object, old: Object | None) -> list[FieldError]:
+    return [] if old is not None else list(_pod_spec(obj.get("spec") or {}, "spec"))
+
+
+def _pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            yield from _amounts(container.get("resources") or {}, f"{path}.{kind}[{index}].resources")
+
+
+def _amounts(resources: Object, path: str) -> Iterator[FieldError]:
+    """Nothing negative, and no request beyond its limit."""
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for field, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            if str(amount).startswith("-"):
+                detail = "must be greater than or equal to 0"
+                yield FieldError(f"{path}.{field}[{name}]", amount, "FieldValueInvalid", detail)
+    for name, amount in requests.items():
+        limit = limits.get(name)
+        if limit is not None and limit != amount and milli_value(amount) > milli_value(limit):
+            detail = f"must be less than or equal to the {name} limit of {limit}"
+            yield FieldError(f"{path}.requests", amount, "FieldValueInvalid", detail)
+
+
+def _lease(obj: Object, old: Object | None) -> list[FieldError]:
+    seconds = _at(obj, "spec", "leaseDurationSeconds")
+    if seconds is None or seconds > 0:
+        return []
+    return [FieldError("spec.leaseDurationSeconds", seconds, "FieldValueInvalid", "must be greater than 0")]
+
+
 _CHECKS: dict[str, Callable[[Object, Object | None], list[FieldError]]] = {
     "deployments.apps": _workload,
     "replicasets.apps": _workload,
     "statefulsets.apps": _workload,
     "daemonsets.apps": _workload,
     "jobs.batch": _job,
+    "leases.coordination.k8s.io": _lease,
+    "pods": _pod,
     "poddisruptionbudgets.policy": _budget,
     "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
 }
