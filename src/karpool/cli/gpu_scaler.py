@@ -36,8 +36,10 @@ Example: karpool gpu-scaler --region eu-west-1 --max-in-flight 5
 @click.command("gpu-scaler", epilog=_EPILOG)
 @connection_options
 @_shown("--scheduler-name", default=SCHEDULER_NAME, help="Serve pods that name this scheduler.")
-@_shown("--default-pool", default="", help="GPU pool of pods that name none.")
-@_shown("--region", type=Region(), default="", help="Region of the cluster, while no node or pool tells.")
+@click.option("--default-pool", default="", help="GPU pool of pods that name none.")
+@click.option(
+    "--region", type=Region(), default="", help="Region of the cluster, while no node or pool tells."
+)
 @_shown("--strategy", type=click.Choice(STRATEGIES), default=STRATEGIES[0], help="Which device is taken.")
 @_shown("--isolation-policy", type=click.Choice((STATIC, DYNAMIC)), default=STATIC, help="Who sets the mode.")
 @_shown("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], help="How nodes are asked for.")

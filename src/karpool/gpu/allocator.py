@@ -16,7 +16,7 @@ from karpool.gpu import filters, placement
 from karpool.gpu.allocation import Allocation
 from karpool.gpu.amounts import NOTHING, Amount
 from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
-from karpool.gpu.devices import Device, as_new
+from karpool.gpu.devices import POOL_LABEL, Device, as_new
 from karpool.gpu.isolation import DYNAMIC, PARTITIONED, STATIC
 from karpool.gpu.ledger import RESERVATION_SECONDS, Ledger
 from karpool.gpu.partitions import PartitionCatalogue
@@ -198,7 +198,9 @@ class Allocator:
         if not self.is_open:
             return _NOT_RECOVERED
         if not request.pool:
-            return Refusal(Code.POOL_NAME_EMPTY, f"{request.key} names no GPU pool")
+            return Refusal(
+                Code.POOL_NAME_EMPTY, f"{request.key} names no GPU pool; set the annotation {POOL_LABEL}"
+            )
         if not 1 <= request.count <= COUNT_MAX:
             return Refusal(
                 Code.GPU_COUNT_OUT_OF_RANGE, f"{request.key} asks for {request.count} GPUs; 1 to {COUNT_MAX}"

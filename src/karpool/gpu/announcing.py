@@ -15,9 +15,10 @@ from karpool.gpu.seeing import Sight
 from karpool.gpu.world import Explanation, Tell
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.errors import KubeError, NotFound
+from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.events import EventRecorder, ObjectRef
 from karpool.kube.resource import PODS, Key
+from karpool.model.pod import Pod
 
 log = structlog.get_logger(__name__)
 
@@ -80,20 +81,33 @@ class Announcer:
             "lastTransitionTime": now,
         }
         seen = self._sight.workers.get(key)
-        if seen is None or seen.uid != uid or (seen.worker is not None and seen.worker.node):
+        if seen is None or seen.uid != uid or seen.is_bound:
             return
         try:
-            await self._client.patch(
-                PODS,
-                key.name,
-                {"metadata": {"uid": uid}, "status": {"conditions": [condition]}},
-                namespace=key.namespace,
-                how="strategic",
-                subresource="status",
-            )
+            try:
+                await self._patch(uid, key, condition, seen.version)
+            except Conflict:
+                found = await self._client.get(PODS, key.name, namespace=key.namespace, into=Pod)
+                if found.metadata.uid != uid or found.spec.node_name:
+                    return
+                await self._patch(uid, key, condition, found.metadata.resource_version)
         except NotFound:
             return
         except KubeError as error:
             self._told.pop(uid, None)  # the next step says it again
             log.debug("explanation not written", pod=str(key), reason=str(error))
             await self._client.clock.sleep(RETRY_SECONDS)
+
+    async def _patch(self, uid: str, key: Key, condition: dict[str, str], version: str) -> None:
+        """Over a version without a node: what was bound since must not be told that it waits."""
+        await self._client.patch(
+            PODS,
+            key.name,
+            {
+                "metadata": {"uid": uid, "resourceVersion": version},
+                "status": {"conditions": [condition]},
+            },
+            namespace=key.namespace,
+            how="strategic",
+            subresource="status",
+        )

@@ -5,7 +5,7 @@ its name. Only instance types on which the item itself would fit are considered.
 are kept until pools or the catalogue change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from karpool.gpu.demand import Item, Rung, Yield, key_of
@@ -15,7 +15,7 @@ from karpool.gpu.inventory import AMD_GPU, least, type_yield
 from karpool.model.catalogue import InstanceType
 from karpool.model.karpenter import Pool
 from karpool.model.requirements import Requirements, ValueSet
-from karpool.model.resources import CPU, GPU, MEMORY
+from karpool.model.resources import CPU, GPU, MEMORY, show_amount
 from karpool.model.taints import untolerated
 from karpool.provisioning.ask import Candidate
 from karpool.provisioning.candidates import Ladder, Skipped, Wish, ladder
@@ -101,6 +101,15 @@ class Ladders:
             rung = Rung(Candidate(instance_types=(type_.name,)), type_yield(type_, resource))
             return isinstance(feasible(item, (rung,)), tuple)
 
+        def why_not(types: Sequence[InstanceType]) -> str:
+            """What is asked for, and what the one with the most to give has."""
+            brings = {each.name: type_yield(each, resource) for each in types}
+            best = max(brings, key=lambda name: (brings[name].vram_bytes, brings[name].devices, name))
+            has = brings[best]
+            model = has.model or "of an unknown model"
+            memory = show_amount(MEMORY, has.vram_bytes)
+            return f"asked for {request.wanted}, and {best} has {has.devices} {model} with {memory} VRAM each"
+
         terms = request.node_terms
         return Wish(
             resources={resource: request.count, CPU: request.cpu_milli, MEMORY: request.memory_bytes},
@@ -108,6 +117,7 @@ class Ladders:
             preferences=tuple((each.weight, _labels(each.term.labels)) for each in request.preferred),
             tolerations=item.tolerations,
             only=fits,
+            why_not=why_not,
         )
 
 

@@ -65,7 +65,12 @@ class GpuRequest:
     def key(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name or self.uid
 
-    def __str__(self) -> str:
+    @property
+    def wanted(self) -> str:
+        """In words, without whose it is."""
         devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
         model = f" {self.model}" if self.model else ""
-        return f"{self.key}: {devices}{model} with {self.request} in pool {self.pool or '(none)'}"
+        return f"{devices}{model} with {self.request}"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.wanted} in pool {self.pool or '(none)'}"

@@ -7,7 +7,7 @@ behind. An object that cannot be understood is left out and says why; it stops n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import structlog
@@ -56,6 +56,8 @@ class SeenWorker:
     worker: Worker | None
     said: tuple[str, str]
     problem: str = ""
+    is_bound: bool = False
+    version: str = ""  # of the pod, for who writes over exactly that
 
 
 class Sight:
@@ -130,12 +132,20 @@ class Sight:
         meta = pod.metadata
         condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
         said = (condition.reason or "", condition.message or "") if condition else ("", "")
+        seen = partial(
+            SeenWorker,
+            key,
+            meta.uid,
+            said=said,
+            is_bound=bool(pod.spec.node_name),
+            version=meta.resource_version,
+        )
         try:
             item = self._item(pod)
         except (BadRequest, Invalid) as error:
-            return SeenWorker(key, meta.uid, None, said, str(error))
+            return seen(worker=None, problem=str(error))
         if isinstance(item, str):
-            return SeenWorker(key, meta.uid, None, said, item)
+            return seen(worker=None, problem=item)
         devices = annotations.assigned(pod.annotations)
         worker = Worker(
             item,
@@ -144,7 +154,7 @@ class Sight:
             leaving=pod.is_terminating,
             nominated=bool(pod.status.nominated_node_name),
         )
-        return SeenWorker(key, meta.uid, worker, said)
+        return seen(worker=worker)
 
     def _item(self, pod: Pod) -> Item | str:
         """Raises BadRequest or Invalid; a text where it is understood and cannot be served here."""

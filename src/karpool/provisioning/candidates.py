@@ -38,7 +38,8 @@ _OWN_PARTS = frozenset((NODEPOOL, INSTANCE_TYPE, *OFFERING_KEYS))
 class Wish:
     """Where units may run: alternatives of which one must hold, and preferences by weight.
 
-    `resources` is the largest unit. `only` narrows the types further, where labels cannot say it.
+    `resources` is the largest unit. `only` narrows the types further, where labels cannot say it; `why_not`
+    says in words what is wrong with types of which it leaves none.
     """
 
     resources: Mapping[str, int]
@@ -47,6 +48,7 @@ class Wish:
     tolerations: tuple[Toleration, ...] = ()
     overhead: Mapping[str, int] = field(default_factory=dict)  # of daemons, on every node
     only: Callable[[InstanceType], bool] | None = None
+    why_not: Callable[[Sequence[InstanceType]], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,11 @@ class _Tries:
             return []
         types = [offered.types[row] for row in np.flatnonzero(fitting)]
         if self._wish.only is not None:
-            types = [each for each in types if self._wish.only(each)]
-            if not types:
-                skipped.setdefault(pool.name, "none of its instance types has suitable devices")
+            suitable = [each for each in types if self._wish.only(each)]
+            if not suitable and pool.name not in skipped:
+                detail = f": {self._wish.why_not(types)}" if self._wish.why_not is not None else ""
+                skipped[pool.name] = f"none of its instance types has suitable devices{detail}"
+            types = suitable
         by_yield = sorted(types, key=lambda each: (self._yield(each), each.name))
         return [
             self._rung(pool, offered, wanted, tuple(same)) for _, same in groupby(by_yield, key=self._yield)

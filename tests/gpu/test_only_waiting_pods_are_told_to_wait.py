@@ -1,0 +1,74 @@
+"""The condition of a pod: never over one that has a node by now, whatever we have seen of it."""
+
+import pytest
+
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.gpu.announcing import Announcer
+from karpool.gpu.ladders import Ladders
+from karpool.gpu.seeing import Sight
+from karpool.gpu.world import Explanation, Tell
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
+from karpool.kube.events import EventRecorder
+from karpool.kube.resource import NODES, PODS, Key
+from karpool.model.pod import Pod
+from karpool.provisioning.market import Market
+
+KEY = Key("default", "infer")
+
+
+def manifest(**annotations):
+    return {
+        "metadata": {
+            "name": "infer",
+            "namespace": "default",
+            "annotations": {"tensor-fusion.ai/gpupool": "shared"}
+            | {f"tensor-fusion.ai/{name.replace('_', '-')}": value for name, value in annotations.items()},
+        },
+        "spec": {"schedulerName": "karpool-gpu-scheduler", "containers": [{"name": "main", "image": "m:1"}]},
+    }
+
+
+@pytest.fixture
+async def client():
+    client = Client(InProcess(ApiServer(RealClock())), RealClock(), qps=None)
+    await client.create(NODES, {"metadata": {"name": "n1"}})
+    return client
+
+
+async def told(client, sight, uid):
+    announcer = Announcer(client, sight, EventRecorder(client, "test"))
+    await announcer._write(uid, KEY, Explanation(uid, Tell.HANDING_OFF, "devices are reserved"))
+    pod = await client.get(PODS, "infer", namespace="default", into=Pod)
+    said = [each for each in pod.status.conditions or () if each.type == "PodScheduled"]
+    return said[0].reason if said else None
+
+
+async def seen(client):
+    sight = Sight(Ladders(Market()), namespace="smart")
+    pod = await client.get(PODS, "infer", namespace="default", into=Pod)
+    sight.put_pod(KEY, pod)
+    return sight, pod.metadata.uid
+
+
+async def test_a_pod_that_waits_is_told_though_it_changed_since(client):
+    await client.create(PODS, manifest(vram_request="8Gi"))
+    sight, uid = await seen(client)
+    await client.patch(PODS, "infer", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+    assert await told(client, sight, uid) == "HandingOff"
+
+
+async def test_a_pod_that_was_bound_since_is_not(client):
+    await client.create(PODS, manifest(vram_request="8Gi"))
+    sight, uid = await seen(client)
+    await client.bind("infer", "n1", namespace="default", uid=uid)
+    assert await told(client, sight, uid) != "HandingOff"
+
+
+async def test_a_pod_that_runs_is_not_even_if_its_request_was_spoilt(client):
+    await client.create(PODS, manifest(vram_request="lots"))
+    uid = (await client.get(PODS, "infer", namespace="default", into=Pod)).metadata.uid
+    await client.bind("infer", "n1", namespace="default", uid=uid)
+    sight, uid = await seen(client)
+    assert await told(client, sight, uid) != "HandingOff"
