@@ -51,6 +51,13 @@ class Days:
         for name in self._gpu:
             await self.at.give_back_gpu(name)
 
+    def forget(self) -> None:
+        """A new day begins with nothing."""
+        self._placed.clear()
+        self._local.clear()
+        self._gpu.clear()
+        self._out.clear()
+
     # What people do
 
     def _name(self, kind: str) -> str:

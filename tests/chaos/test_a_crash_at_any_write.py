@@ -1,9 +1,10 @@
 """Every controller is killed before and after each of its writes, while all others go on working.
 
-With the suite a few writes of each are tried, spread over the day; the long profile tries every one.
+With the suite all of them die once on the same day, somewhere in the middle of what they do. The long profile
+tries every write of every one of them, one at a time.
 """
 
-from functools import cache
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,15 +13,21 @@ from tests.chaos.company import KARMADA, Company, company
 from tests.chaos.profile import LONG
 from tests.chaos.story import calm, day, end_of_business, report
 
-# Those that write. What the others write, and when, is theirs; the numbers are found by counting.
-WRITERS = ((KARMADA, "scheduler"), (KARMADA, "descheduler"), ("grows", "consolidator"), ("gpu", "gpu-scaler"))
-# Somewhere in the middle of what each does on this day.
-SOME = {"scheduler": (6,), "descheduler": (1,), "consolidator": (11,), "gpu-scaler": (17,)}
+# Those that write, and a write somewhere in the middle of what each does on this day.
+SOME = {
+    (KARMADA, "scheduler"): 6,
+    (KARMADA, "descheduler"): 1,
+    ("grows", "consolidator"): 11,
+    ("gpu", "gpu-scaler"): 17,
+}
 
 
-async def crashing(at: Company, cluster: str, name: str, number: int, when: str) -> int:
-    """How often it was hit."""
-    fault = at.cluster(cluster).faults.crash_at_write(name, number, when=when)
+async def crashing(at: Company, when: str, numbers: Mapping[tuple[str, str], int]) -> list[int]:
+    """How often each was hit."""
+    faults = [
+        at.cluster(cluster).faults.crash_at_write(name, number, when=when)
+        for (cluster, name), number in numbers.items()
+    ]
     keeper = at.keep_alive()
     try:
         await day(at)
@@ -30,35 +37,41 @@ async def crashing(at: Company, cluster: str, name: str, number: int, when: str)
         assert await at.until(at.is_calm, within=1800, every=30), report(at)
     finally:
         keeper.cancel()
-    return fault.hits
+    return [fault.hits for fault in faults]
 
 
-@cache
+def crash(when: str, numbers: Mapping[tuple[str, str], int]) -> list[int]:
+    async def story() -> list[int]:
+        async with company() as at:
+            return await crashing(at, when, numbers)
+
+    return run_manual(story())
+
+
 def writes() -> dict[tuple[str, str], int]:
     """How many each makes on a day without faults."""
 
     async def story() -> dict[tuple[str, str], int]:
         async with company() as at:
-            before = {each: at.cluster(each[0]).faults.writes.get(each[1], 0) for each in WRITERS}
+            before = {each: at.cluster(each[0]).faults.writes.get(each[1], 0) for each in SOME}
             await day(at)
             await calm(at)
-            return {each: at.cluster(each[0]).faults.writes[each[1]] - before[each] for each in WRITERS}
+            return {each: at.cluster(each[0]).faults.writes[each[1]] - before[each] for each in SOME}
 
     return run_manual(story())
 
 
-def tried(writer: tuple[str, str]) -> tuple[int, ...]:
-    return tuple(range(1, writes()[writer] + 1)) if LONG else SOME[writer[1]]
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_when_all_of_them_die_on_one_day_nothing_changes(when: str) -> None:
+    assert crash(when, SOME) == [1] * len(SOME)
 
 
-@pytest.mark.timeout(3600 if LONG else 300)
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer[1])
-def test_changes_nothing(writer: tuple[str, str]) -> None:
-    for position, number in enumerate(tried(writer)):
-        for when in ("before", "after") if LONG else (("before", "after")[(position + number) % 2],):
+if LONG:
 
-            async def story(number: int = number, when: str = when) -> int:
-                async with company() as at:
-                    return await crashing(at, *writer, number, when)
-
-            assert run_manual(story()) == 1, f"{writer} has no write {number}"
+    @pytest.mark.timeout(7200)
+    @pytest.mark.parametrize("when", ["before", "after"])
+    @pytest.mark.parametrize("writer", SOME, ids=lambda writer: writer[1])
+    def test_when_one_of_them_dies_at_any_write_nothing_changes(writer: tuple[str, str], when: str) -> None:
+        for number in range(1, writes()[writer] + 1):
+            assert crash(when, {writer: number}) == [1], f"{writer} has no write {number}"

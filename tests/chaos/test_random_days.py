@@ -9,7 +9,7 @@ from tests.chaos.random_company import Days
 from tests.chaos.story import calm, report
 
 SEEDS = range(FIRST, FIRST + LIVES) if LIVES else (1,)
-STEPS = 40 if LIVES else 12
+STEPS = 40 if LIVES else 8
 
 
 @pytest.mark.timeout(900)

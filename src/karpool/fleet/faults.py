@@ -141,6 +141,7 @@ class Faults:
         """Die right before, or right after, the n-th write from now (1 is the next)."""
         assert when in ("before", "after"), when
         fault = Fault(component, "WRITE", times=1)
+        self._crashes = [each for each in self._crashes if not each[0].ended.is_set()]
         self._crashes.append((fault, self.writes.get(component, 0) + number, when))
         return fault
 
@@ -176,6 +177,7 @@ class Faults:
         return _kept(self._stale, Fault(component, "GET", path, seconds=seconds))
 
     def _on_watch(self, how: str, fault: Fault) -> Fault:
+        self._watch_faults = [each for each in self._watch_faults if not each[1].ended.is_set()]
         self._watch_faults.append((how, fault))
         return fault
 
@@ -255,6 +257,8 @@ class Faults:
 
 
 def _kept(faults: list[Fault], fault: Fault) -> Fault:
+    """Those that are over go, or a month of faults would slow down every request."""
+    faults[:] = [each for each in faults if not each.ended.is_set()]
     faults.append(fault)
     return fault
 

@@ -1,0 +1,125 @@
+"""A jury that never finds anything proves nothing: each kind of damage is done on purpose, and found."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from karpool.consolidation.marks import MOVE_MARK
+from karpool.fleet.clock import run_manual
+from karpool.gpu.scale_up_object import SCALEUPS
+from karpool.kube.resource import NODECLAIMS, NODEPOOLS, NODES, PODS, RESOURCEBINDINGS
+from karpool.provisioning.placeholders import KARPOOL, MANAGED_BY
+from tests.chaos.company import BESIDE_KARMADA, IN_MEMBERS, KARMADA, Company, company
+from tests.chaos.replicas import double
+from tests.fleet.living import deployment
+from tests.gpu.whole import worker
+
+
+async def without_controllers(at: Company) -> None:
+    """Nobody takes back what we do."""
+    for cluster, name in at.controllers:
+        await at.cluster(cluster).components.crash(name)
+        del at.cluster(cluster).components._builds[name]
+
+
+@pytest.fixture(scope="module")
+def seen() -> list[str]:
+    """What the jury says of a fleet that was damaged in every way it knows."""
+
+    async def story() -> list[str]:
+        async with company() as at:
+            assert not at.jury.when_calm()
+            await at.install("local", 8)
+            await at.place("web", 9)
+            assert await at.until(at.is_calm, within=600)
+            await without_controllers(at)
+            grows = at.people("grows")
+            nodes = (await grows.list(NODES)).items
+            await _budget_of_none(at)
+            marked = {"metadata": {"annotations": {MOVE_MARK: "karpool-move-x"}}}
+            for node in nodes:
+                await grows.patch(NODES, node["metadata"]["name"], marked)
+            await grows.delete(NODECLAIMS, (await grows.list(NODECLAIMS)).items[0]["metadata"]["name"])
+            await at.people("fixed").patch(
+                NODES, "fixed-m7i-xlarge-0", {"spec": {"unschedulable": True}} | marked
+            )
+            await _leave_things(at)
+            promised = [{"name": "fixed", "replicas": 99}]
+            name = "web-deployment"
+            await at.people(KARMADA).patch(
+                RESOURCEBINDINGS, name, {"spec": {"clusters": promised}}, namespace="default"
+            )
+            await asyncio.sleep(1)
+            return at.jury.when_calm()
+
+    return run_manual(story())
+
+
+async def _budget_of_none(at: Company) -> None:
+    budgets = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
+    await at.people("grows").patch(NODEPOOLS, "general", budgets)
+
+
+async def _leave_things(at: Company) -> None:
+    left: dict[str, Any] = deployment("left", 1)["spec"]["template"]["spec"]
+    labels = {MANAGED_BY: KARPOOL}
+    meta = {"name": "left", "namespace": "default", "labels": labels}
+    await at.people("gpu").create(PODS, {"metadata": meta, "spec": left})
+    await at.people("gpu").create(PODS, worker("waiting"))
+    spec = {"pool": "shared", "model": "*", "vramGiB": 8, "tflops": 30}
+    record = {"metadata": {"name": "left", "namespace": "karpool-smart-pods"}, "spec": spec}
+    await at.people("gpu").create(SCALEUPS, record)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "web-deployment gets 99 in fixed",
+        "binding default/web-deployment: 99 of 9 replicas",
+        "nodes go, and 0 may",
+        "fixed: node fixed-m7i-xlarge-0 is still cordoned",
+        "fixed: node fixed-m7i-xlarge-0 still has consolidation.karpool.dev/move",
+        "gpu: placeholder default/left is left",
+        "gpu: scale-up karpool-smart-pods/left is left",
+        "gpu: pod default/waiting waits for the GPU scaler",
+    ],
+)
+def test_damage_is_found(seen: list[str], sentence: str) -> None:
+    assert [each for each in seen if sentence in each], "\n".join(seen)
+
+
+def test_a_promise_that_is_not_kept_is_found() -> None:
+    async def story() -> list[str]:
+        async with company() as at:
+            await at.place("web", 2)
+            await asyncio.sleep(0.05)
+            return at.jury.when_calm()
+
+    assert [each for each in run_manual(story()) if "still promised" in each]
+
+
+def test_a_write_without_the_lease_is_found() -> None:
+    async def story() -> list[str]:
+        async with company() as at:
+            fencing = await double(at)
+            await asyncio.sleep(20)
+            assert not fencing.violations
+            leader = fencing.holder("gpu", "consolidator")
+            other = "consolidator" if leader != "consolidator" else "consolidator-2"
+            meta = {"name": "x", "namespace": "default"}
+            spec = deployment("x", 1)["spec"]["template"]["spec"]
+            await at.cluster("gpu").client(other).create(PODS, {"metadata": meta, "spec": spec})
+            return fencing.violations
+
+    (found,) = run_manual(story())
+    assert "while consolidator" in found
+
+
+def test_all_controllers_are_hit_by_the_weather() -> None:
+    async def story() -> list[tuple[str, str]]:
+        async with company() as at:
+            return at.controllers
+
+    found = run_manual(story())
+    assert {name for _, name in found} == {*BESIDE_KARMADA, *IN_MEMBERS}
