@@ -64,3 +64,12 @@ async def test_other_paths_and_methods_are_not_there(served):
 
     assert (await get("/"))[0] == 404
     assert (await get("/" + "x" * 3000))[0] == 400
+
+
+async def test_a_port_that_is_taken_is_named_with_the_flags_that_choose_another():
+    registry = CollectorRegistry()
+    async with HealthServer(Health(), registry=registry) as server:
+        with pytest.raises(
+            OSError, match=rf"127\.0\.0\.1:{server.port}: .*in use; choose another with --metrics"
+        ):
+            await HealthServer(Health(), port=server.port, registry=registry).__aenter__()

@@ -150,6 +150,7 @@ async def test_a_dry_run_prints_decisions_and_writes_nothing(tmp_path):
         ({"leader-elect-retry-period": "1h"}, "each must be larger than the next"),
         ({"workers": 0}, "--workers: 0: must be at least 1"),
         ({"assumption-ttl": "soon"}, "--assumption-ttl"),
+        ({"unschedulable-retry": "0s"}, "--unschedulable-retry: '0s': must be longer than nothing"),
         ({"cost": "free"}, "--cost: 'free': must be one of off, tie-break, weight"),
     ],
     ids=str,
@@ -163,3 +164,5 @@ async def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
 async def test_the_descheduler_refuses_in_the_same_way():
     with pytest.raises(WrongOptions, match="unschedulable-threshold"):
         await descheduler_process.run({"unschedulable-threshold": "-1s"}, asyncio.Event())
+    with pytest.raises(WrongOptions, match="--descheduling-interval: '0': must be longer than nothing"):
+        await descheduler_process.run({"descheduling-interval": "0"}, asyncio.Event())

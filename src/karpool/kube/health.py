@@ -6,6 +6,7 @@ Request size and the number of requests at once are bounded.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
@@ -67,7 +68,13 @@ class HealthServer:
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self.port)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            hint = "choose another with --metrics-bind-address and --health-probe-bind-address"
+            raise OSError(f"cannot serve on {self._host}:{self.port}: {reason}; {hint}") from error
         self.port = self._runner.addresses[0][1]
         log.info("health endpoint listening", host=self._host, port=self.port)
         return self

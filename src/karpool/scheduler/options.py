@@ -145,6 +145,10 @@ def defaults(flags: Sequence[Flag]) -> dict[str, Any]:
     return {flag.name: flag.default for flag in flags}
 
 
+# Of these, nothing would mean without a pause, or no time for an answer.
+_NEVER_ZERO = ("descheduling-interval", "unschedulable-retry", "scheduler-estimator-timeout")
+
+
 def validate(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[str]:
     """What is wrong with a set of flags, a line each."""
     options = defaults(flags) | dict(given)
@@ -155,6 +159,7 @@ def validate(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[str]:
         *(partial(check_value, flag, options[flag.name], signed=("v",)) for flag in flags),
         partial(_check_port, options["scheduler-estimator-port"]),
         partial(_check_positive, "workers", options["workers"]),
+        *(partial(_check_time, name, options[name]) for name in _NEVER_ZERO if name in options),
         partial(lease_timing, options),
         partial(_check_names, options),
     ]
@@ -199,6 +204,11 @@ def _check_names(options: Mapping[str, Any]) -> None:
 def _check_port(port: int) -> None:
     if not 1 <= port <= 65535:
         raise Invalid("--scheduler-estimator-port", port, "must be a port between 1 and 65535")
+
+
+def _check_time(name: str, text: str) -> None:
+    if durations.seconds(text) <= 0:
+        raise Invalid(f"--{name}", text, "must be longer than nothing")
 
 
 def _check_positive(name: str, value: int) -> None:
