@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e check format bench soak manifests vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e check format bench soak fuzz sbom manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ bench: setup-dev ## run the benchmarks: a table, and JSON in bench/results/
 
 soak: setup-dev ## random lives of embedded clusters, long: make soak [LIVES=50]
 	@KARPOOL_SOAK=$(LIVES) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fleet/test_random_runs_keep_the_invariants.py
+
+fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each reader
+	@KARPOOL_FUZZ=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fuzz
+
+sbom: setup-dev ## print a bill of materials (CycloneDX)
+	@$(BIN)/python tools/sbom.py
 
 manifests: setup-dev ## plain manifests and dashboards from their sources (needs helm)
 	@$(BIN)/python tools/build_manifests.py
