@@ -26,6 +26,7 @@ class Account:
     folders: tuple[str, ...]
     prefix: str
     on: tuple[str, ...]  # API servers
+    is_shared: bool = False  # a role for many commands, of which the scenarios run some
 
 
 ACCOUNTS = (
@@ -34,7 +35,7 @@ ACCOUNTS = (
     Account("descheduler-ours", ("karmada-access",), "karpool-descheduler", ("karmada",)),
     Account("gpu-scaler", ("gpu-scaler",), "karpool-gpu-scaler", ("elastic",)),
     Account("consolidator", ("consolidator",), "karpool-consolidator", ("elastic",)),
-    Account("planner", ("reader",), "karpool-reader", ("elastic",)),
+    Account("planner", ("reader",), "karpool-reader", ("elastic",), is_shared=True),
 )
 
 

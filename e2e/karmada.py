@@ -98,9 +98,14 @@ class Karmada:
 
 @contextlib.contextmanager
 def karmada(
-    peers: Mapping[str, Built], folder: Path, etcd_url: str, users: Sequence[str] = ()
+    peers: Mapping[str, Built],
+    folder: Path,
+    etcd_url: str,
+    users: Sequence[str] = (),
+    *,
+    propagates: bool = True,
 ) -> Iterator[Karmada]:
-    """A Karmada that propagates, without a scheduler."""
+    """A Karmada without a scheduler; one that does not propagate only keeps its objects."""
     built = peers["karmada"]
     with (
         api_server(peers["kubernetes"], folder, etcd_url, "karmada", users, controllers=_BUILT_IN) as server,
@@ -114,8 +119,9 @@ def karmada(
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         running.callback(_aggregated(built, server, kubectl, etcd_url).stop)
         running.callback(_webhook(built, server, kubectl).stop)
-        controllers = _controllers(built, server)
-        running.callback(controllers.stop)
+        controllers = _controllers(built, server) if propagates else None
+        if controllers is not None:
+            running.callback(controllers.stop)
         yield Karmada(server, kubectl, controllers)
 
 

@@ -61,13 +61,19 @@ def condition(obj: Object, kind: str) -> Object:
     return next((each for each in found if each["type"] == kind), {})
 
 
-def wait_for(what: str, look: Callable[[], T], deadline: float = 60.0, every: float = 0.2) -> T:
-    """The first true value of `look`; raises when there is none before the deadline."""
+def wait_for(
+    what: str,
+    look: Callable[[], T],
+    deadline: float = 60.0,
+    every: float = 0.2,
+    otherwise: Callable[[], str] = str,
+) -> T:
+    """The first true value of `look`; raises with what `otherwise` says when there is none in time."""
     end = time.monotonic() + deadline
     while True:
         found = look()
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {deadline:.0f} s; last seen {found!r}")
+            raise AssertionError(f"{what}: not within {deadline:.0f} s; last seen {found!r} {otherwise()}")
         time.sleep(every)

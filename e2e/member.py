@@ -41,17 +41,20 @@ class Member:
 
     def wait_running(self, namespace: str, count: int, deadline: float = 90.0) -> None:
         """Until so many pods run, no more and no fewer."""
-        try:
-            wait_for("pods run", lambda: len(self.pods(namespace, phase="Running")) == count, deadline)
-        except AssertionError as error:
-            seen = Counter(
-                (pod["status"].get("phase"), condition(pod, "PodScheduled").get("message", ""))
-                for pod in self.pods(namespace)
-            )
-            raise AssertionError(
-                f"{count} of {namespace} wanted in {self.server.name}: {dict(seen)}"
-            ) from error
-        assert len(self.pods(namespace)) == count
+        wait_for(
+            "pods run",
+            lambda: len(self.pods(namespace, phase="Running")) == count,
+            deadline,
+            otherwise=lambda: f"{count} wanted in {self.server.name}: {self._seen(namespace)}",
+        )
+        assert len(self.pods(namespace)) == count, self._seen(namespace)
+
+    def _seen(self, namespace: str) -> str:
+        kinds = Counter(
+            (pod["status"].get("phase"), condition(pod, "PodScheduled").get("message", ""))
+            for pod in self.pods(namespace)
+        )
+        return ", ".join(f"{number} {phase} {why}".strip() for (phase, why), number in kinds.items())
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import urllib.request
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,7 +36,8 @@ def bare(peers: dict[str, Built], place: Path, whole: Fleet) -> Iterator[tuple[A
         "--max-requests-inflight=2",
         "--max-mutating-requests-inflight=2",
     )
-    with api_server(peers["kubernetes"], place, whole.etcd_url, "bare", ["plain"], flags) as server:
+    name = f"bare-{uuid.uuid4().hex[:8]}"  # below a prefix of its own in an etcd that may have seen others
+    with api_server(peers["kubernetes"], place, whole.etcd_url, name, ["plain"], flags) as server:
         yield server, Kubectl(peers["kubernetes"].program("kubectl"), server.kubeconfig())
 
 
