@@ -298,3 +298,17 @@ def test_names_are_not_broken_in_the_report(plan):
     _, out, _ = plan(*two_half_empty(), more=["-o", "html"])
     assert '<td class="w">a</td>' in out
     assert "Rejected moves" not in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--rate", "5"], "--rate: '5': must be nodes per time, like 5/1h"),
+        (["--maintenance-window", "nonsense"], "--maintenance-window: 'nonsense': must be a schedule"),
+        (["--metrics-bind-address", "here"], "--metrics-bind-address: 'here': must be host:port"),
+        (["--policy", "WhenEmpty", "--threshold", "1"], "--threshold is for --policy Balanced"),
+    ],
+)
+def test_the_consolidator_refuses_flags_by_name(flags, said, capsys):
+    assert run(["consolidator", *flags], "karpool") == 2
+    assert said in capsys.readouterr().err

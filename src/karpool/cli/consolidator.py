@@ -1,7 +1,9 @@
 """`karpool consolidator`: makes plans continuously, and carries them out."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import click
 
@@ -17,8 +19,11 @@ from karpool.consolidation.plan import Plan
 from karpool.consolidation.policy import LARGEST_K, PolicyName
 from karpool.consolidation.process import ProcessOptions, run
 from karpool.consolidation.settings import PlanSettings, parse_rate, parse_window
+from karpool.model.errors import Invalid
 from karpool.provisioning.smart_pod import SmartPodSettings
-from karpool.wire.addresses import listener
+from karpool.wire.addresses import Listener, listener
+
+T = TypeVar("T")
 
 
 @click.command(epilog="Example: karpool consolidator --context prod --policy Balanced --dry-run --once")
@@ -136,6 +141,8 @@ def consolidator(
     """
     if not flags.heed_budgets:
         raise click.UsageError("--ignore-budgets is for karpool plan; a controller keeps to budgets")
+    if threshold and policy and policy != PolicyName.BALANCED:
+        raise click.UsageError(f"--threshold is for --policy Balanced, not for {policy}")
     chosen = replace(flags, policy=policy or "", threshold=threshold or 0)
     options = ProcessOptions(
         kubeconfig=cluster.kubeconfig,
@@ -154,16 +161,7 @@ def consolidator(
         ),
         region=flags.region,
         leader_elect=leader_elect,
-        listen=tuple(
-            dict.fromkeys(
-                found
-                for flag, text in (
-                    ("--metrics-bind-address", metrics_bind_address),
-                    ("--health-probe-bind-address", health_probe_bind_address),
-                )
-                if not once and (found := listener(flag, text)) is not None
-            )
-        ),
+        listen=() if once else _listeners(metrics_bind_address, health_probe_bind_address),
         timeout=cluster.request_timeout_seconds,
     )
 
@@ -181,6 +179,22 @@ def consolidator(
 def _settings(flags: PlanFlags, windows: tuple[str, ...], rates: tuple[str, ...]) -> PlanSettings:
     return replace(
         flags.settings(flags.override),
-        windows=tuple(map(parse_window, windows)),
-        rates=tuple(map(parse_rate, rates)),
+        windows=_parsed("--maintenance-window", parse_window, windows),
+        rates=_parsed("--rate", parse_rate, rates),
     )
+
+
+def _listeners(metrics: str, probes: str) -> tuple[Listener, ...]:
+    flags = {"--metrics-bind-address": metrics, "--health-probe-bind-address": probes}
+    try:
+        found = [listener(flag, text) for flag, text in flags.items()]
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _parsed(flag: str, parse: Callable[[str], T], given: tuple[str, ...]) -> tuple[T, ...]:
+    try:
+        return tuple(map(parse, given))
+    except Invalid as error:
+        raise click.BadParameter(str(error), param_hint=flag) from None
