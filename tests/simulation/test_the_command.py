@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from karpool.cli.main import run
-from karpool.fleet.simulation.figures import FIGURES
+from karpool.cli.simulate_html import over_time
+from karpool.fleet.simulation.figures import FIGURES, Result, Series
 
 QUIET = """\
 kind: Scenario
@@ -129,3 +130,13 @@ def test_an_action_that_cannot_be_done_names_itself(play):
     code, _, err = play(QUIET + "actions:\n  - {at: 1m, scale: {name: nobody, replicas: 2}}\n")
     assert code == 1
     assert "actions: at 1m in east" in err
+
+
+def test_a_variant_keeps_its_colour_where_another_has_nothing_to_draw():
+    def result(name, values):
+        series = {"evictions": Series("evicted", "pods", values)} if any(values) else {}
+        return Result(name, 1, 60.0, dict.fromkeys(FIGURES, 0.0), {}, [0.0, 60.0], series)
+
+    drawn = over_time([result("calm", [0, 0]), result("wild", [0, 5])], "evictions")
+    assert drawn.count("<polyline") == 2
+    assert re.search(r'class="l1"[^>]*><title>wild', drawn)

@@ -42,7 +42,13 @@ def over_time(results: Sequence[Result], name: str) -> str:
     drawn = []
     for result in results:
         series = result.series.get(name)
-        if series is None:
+        if series is None:  # it was 0 all the time; its colour stays its own
+            drawn.append(
+                charts.Series(
+                    result.variant,
+                    [(time / _HOUR, 0.0) for time in result.times[:: len(result.times) - 1 or 1]],
+                )
+            )
             continue
         points = [
             (time / _HOUR, value)
