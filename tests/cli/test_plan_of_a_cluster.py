@@ -312,3 +312,15 @@ def test_names_are_not_broken_in_the_report(plan):
 def test_the_consolidator_refuses_flags_by_name(flags, said, capsys):
     assert run(["consolidator", *flags], "karpool") == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_claim_without_a_node_is_told_from_a_node_that_does_not_exist(plan):
+    both = flat(*two_half_empty())
+    left = [each for each in both if each["kind"] != "Node"]
+    claim = next(each for each in left if each["kind"] == "NodeClaim")["metadata"]["name"]
+    code, _, err = plan(*left, command=("explain", "node", claim))
+    assert code == 1
+    assert f"{claim} is a NodeClaim that has no node yet" in err
+    code, _, err = plan(*left, command=("explain", "node", "nobody"))
+    assert code == 1
+    assert "node nobody is not in prod.yaml; see kubectl get nodes" in err

@@ -40,6 +40,10 @@ class NodeExplanation:
 
 def explained(node: str, seen: Seen, settings: PlanSettings) -> NodeExplanation:
     """Raises Failed when there is no such node."""
+    if any(each.name == node for each in seen.view.claims_without_node):
+        raise Failed(
+            f"{node} is a NodeClaim that has no node yet; consolidation leaves it alone until it has"
+        )
     if node not in seen.view.snapshot.names:
         raise Failed(f"node {node} is not in {seen.cluster or 'the cluster'}; see kubectl get nodes")
     plan = make_plan(seen.view, settings, seen.now)

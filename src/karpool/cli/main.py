@@ -36,7 +36,7 @@ _COMMANDS: Table = {
     ),
     "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
     "explain": ("karpool.cli.explain", "explain", "Say how a decision came about."),
-    "get": ("karpool.cli.get", "get", "Show what controllers hold: promises, scale-ups."),
+    "get": ("karpool.cli.get", "get", "Show what controllers hold: promises, scale-ups, moves."),
     "gpu-scaler": (
         "karpool.cli.gpu_scaler",
         "gpu_scaler",

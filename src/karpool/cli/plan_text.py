@@ -156,7 +156,7 @@ def pool_table(plan: Plan) -> Table:
     rows = [
         [
             pool.name,
-            pool.policy,
+            pool.policy or NONE,
             str(pool.nodes),
             money(pool.cost_per_hour) + (f" + {pool.unpriced} unknown" if pool.unpriced else ""),
             f"{pool.disruption:.1f}",
