@@ -75,6 +75,11 @@ class Karmada:
             }
         )
 
+    def no_estimator_at(self, cluster: str) -> None:
+        """One that is announced and gone holds up Karmada's scheduler for all clusters."""
+        name = f"{ESTIMATOR_PREFIX}-{cluster}"
+        self.kubectl("delete", "service", name, "-n", SYSTEM, "--ignore-not-found")
+
     def placements(self, namespace: str) -> dict[str, dict[str, int]]:
         """By binding: the clusters it was given and how many replicas each."""
         return {

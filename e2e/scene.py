@@ -52,6 +52,7 @@ class Scene:
             )
             self.running.callback(one.program.stop)
             self.control.estimator_at(name, one.port)
+            self.running.callback(self.control.no_estimator_at, name)
             self.estimator_ports[name] = one.port
             started[name] = one.program
         return started
