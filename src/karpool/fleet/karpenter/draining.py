@@ -128,8 +128,10 @@ class Draining:
         await self._carry_out(plan, node, claim)
         if not plan.is_drained:
             return Requeue(plan.again_seconds) if plan.again_seconds is not None else Requeue(60.0)
-        left = self._settings.drain_seconds_min - (now - parse_rfc3339(drained.last_transition_time or ""))
-        return Requeue(left) if left > 0 else None
+        least = self._settings.drain_seconds_min
+        left = least - (now - parse_rfc3339(drained.last_transition_time or ""))
+        # The clock may have been wrong when that was written, or be wrong now: look again soon.
+        return Requeue(min(left, least)) if left > 0 else None
 
     async def _carry_out(self, plan: DrainPlan, node: Node, claim: NodeClaim) -> None:
         cause = condition(claim.status.conditions, DISRUPTION_REASON)
