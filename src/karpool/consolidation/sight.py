@@ -1,8 +1,9 @@
 """A cluster as moves under way leave it to be seen by planning and validation.
 
 Nodes that other moves take are shown as leaving, so that they count against budgets and
-their pods have the first claim on room. Nodes that came for a move are shown as
-protected: they stay, and may receive pods. Placeholders are not fed into the view at all.
+their pods have the first claim on room, where they were meant to go. A move that is given
+up holds none. Nodes that came for a move are shown as protected: they stay, and may
+receive pods. Placeholders are not fed into the view at all.
 What a move wrote on its own nodes does not speak against it. Pure.
 """
 
@@ -19,7 +20,7 @@ from karpool.consolidation.plan import Move, NewNode, Why
 from karpool.consolidation.pod_facts import moment
 from karpool.consolidation.record import Phase, Record, Wanted
 from karpool.consolidation.settings import PlanSettings
-from karpool.consolidation.validation import validate_all
+from karpool.consolidation.validation import promised_by, validate_all
 from karpool.consolidation.view import EVICTABLE, ClusterView, Machine
 from karpool.kube.clock import rfc3339
 from karpool.kube.informer import Change, Sink
@@ -56,7 +57,9 @@ class WithoutPlaceholders:
 
 def seen_during(view: ClusterView, records: Iterable[Record], looked_at: Collection[str] = ()) -> ClusterView:
     """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone."""
-    taken: set[str] = set()
+    taken: set[str] = set()  # and their pods need room
+    kept: set[str] = set()
+    promised: dict[str, str] = {}
     own: set[str] = set()
     new: set[str] = set()
     for record in records:
@@ -64,14 +67,19 @@ def seen_during(view: ClusterView, records: Iterable[Record], looked_at: Collect
             continue
         if record.phase is not Phase.SETTLING:
             new.update(record.arrived)
+        promised |= promised_by(record.move, record.arrived)
         if record.name in looked_at:
             own.update(record.going)
+        elif record.phase is Phase.ROLLING_BACK or (looked_at and record.phase is Phase.WAITING):
+            # Its pods stay; or it is looked at after those that are now, before anything is done.
+            kept.update(record.going)
         elif record.phase.takes_nodes:
             taken.update(record.going)
-    if not taken and not own and not new:
+    if not taken and not kept and not own and not new:
         return view
     machines = [_shown(machine, taken, own, new) for machine in view.machines]
-    return replace(view, machines=machines, in_flight=frozenset((*view.in_flight, *taken)))
+    in_flight = frozenset((*view.in_flight, *taken, *kept))
+    return replace(view, machines=machines, in_flight=in_flight, promised=promised)
 
 
 def _shown(machine: Machine, taken: set[str], own: set[str], new: set[str]) -> Machine:
@@ -137,26 +145,48 @@ def objections(
     settings: PlanSettings,
     now: float,
 ) -> dict[str, tuple[Why, ...]]:
-    """By record: what speaks against going on. The oldest come first; each on top of those before."""
+    """By record: what speaks against going on.
+
+    Those that are furthest come first, then the oldest; each on top of those before that may go on, so
+    that of two that cannot both be made one is.
+    """
     chosen = [record for record in records if record.name in looked_at]
     chosen.sort(key=lambda record: (-_FURTHEST.index(record.phase), record.created, record.name))
+    if not chosen:
+        return {}
+    seen = seen_during(view, records, frozenset(record.name for record in chosen))
+    moves = {record.name: left_of(record, seen) for record in chosen}
+    results = validate_all(
+        [move for move in moves.values() if move.nodes],
+        seen,
+        settings,
+        now,
+        arrived={record.move.id: record.arrived for record in chosen},
+        targets=_receiving(records, seen),
+    )
     found: dict[str, tuple[Why, ...]] = {}
-    for with_new in (True, False):
-        batch = [record for record in chosen if bool(record.arrived) is with_new]
-        if not batch:
-            continue
-        names = frozenset(record.name for record in batch)
-        seen = seen_during(view, records, names)
-        arrived = [name for record in batch for name in record.arrived]
-        moves = {record.name: left_of(record, seen) for record in batch}
-        results = validate_all(moves.values(), seen, settings, now, arrived=arrived)
-        for record in batch:
-            move = moves[record.name]
-            why = results[move.id] if move.nodes else ()
-            if len(move.nodes) < len(record.nodes):
-                why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
-            found[record.name] = why or tuple(_overruled(move, seen))
+    for record in chosen:
+        move = moves[record.name]
+        why = results.get(move.id, ())
+        if len(move.nodes) < len(record.nodes):
+            why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
+        found[record.name] = why or tuple(_overruled(move, seen))
     return found
+
+
+def _receiving(records: Iterable[Record], view: ClusterView) -> list[str]:
+    """Nodes that moves under way send pods to. That makes them young, which must not stop the next."""
+    under_way = [record for record in records if not record.phase.is_over]
+    named = {name for record in under_way for name in promised_by(record.move, record.arrived).values()}
+    named.update(name for record in under_way for name in record.arrived)
+    return [
+        machine.name
+        for machine in view.machines
+        if machine.name in named
+        and not machine.is_leaving
+        and machine.name not in view.in_flight
+        and machine.is_initialized
+    ]
 
 
 def _overruled(move: Move, view: ClusterView) -> Iterable[Why]:

@@ -21,8 +21,10 @@ from karpool.consolidation.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.consolidation.world import Draft, NoWay, Pods, World
 from karpool.packing.one_node import Fitting
+from karpool.state.columns import Bools
 
 _UNSCORED = Policy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
+NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
 _TIMEOUT_SECONDS_PER_NODE = 0.08
 _TIMEOUT_SECONDS = (600.0, 3600.0)
 
@@ -87,7 +89,8 @@ def validate(
     `arrived` are the new nodes once they are there: they may receive pods however young they are,
     and no more have to be bought.
     """
-    return validate_all((move,), view, settings, now, arrived=arrived)[move.id]
+    names = tuple(arrived)
+    return validate_all((move,), view, settings, now, arrived={move.id: names}, targets=names)[move.id]
 
 
 def validate_all(
@@ -96,25 +99,34 @@ def validate_all(
     settings: PlanSettings = DEFAULTS,
     now: float = 0.0,
     *,
-    arrived: Collection[str] = (),
+    arrived: Mapping[str, Sequence[str]] = NONE_ARRIVED,
+    targets: Collection[str] = (),
 ) -> dict[str, tuple[Why, ...]]:
-    """Moves in order, each on top of those before it that still hold; by their ids."""
+    """Moves in order, each on top of those before it that still hold; by their ids.
+
+    `arrived` are the new nodes of moves (by id) in the order of the plan, once they are there. `targets`
+    are nodes that may receive pods however young they are.
+    """
     judged = judge(view, settings, now)
-    if arrived:
-        targets = judged.targets.copy()
-        for row in map(view.snapshot.find, arrived):
+    if targets:
+        open_rows = judged.targets.copy()
+        for row in map(view.snapshot.find, targets):
             if row is not None:
-                targets[row] = True
-        judged = replace(judged, targets=targets)
+                open_rows[row] = True
+        judged = replace(judged, targets=open_rows)
     planner = Planner(view, settings, now, judged=judged)
-    return {move.id: _Again(planner, move, bool(arrived)).objections() for move in chosen}
+    received = planner.world.receives.copy()
+    return {
+        move.id: _Again(planner, move, arrived.get(move.id, ()), received).objections() for move in chosen
+    }
 
 
 class _Again:
     """One move, once more."""
 
-    def __init__(self, planner: Planner, move: Move, has_arrived: bool) -> None:
-        self._planner, self._move, self._has_arrived = planner, move, has_arrived
+    def __init__(self, planner: Planner, move: Move, arrived: Sequence[str], received: Bools) -> None:
+        """`received`: rows that were sent pods before any move was."""
+        self._planner, self._move, self._arrived, self._received = planner, move, arrived, received
         self._world: World = planner.world
         self._view = planner.view
 
@@ -125,7 +137,12 @@ class _Again:
             if row is None:
                 return (Why("gone", f"node {node.name} does not exist any more", f"node {node.name}"),)
             rows.append(row)
-        changed = [*self._identity(rows), *self._ineligible(rows), *self._new_pods(rows)]
+        changed = [
+            *self._identity(rows),
+            *self._ineligible(rows),
+            *self._new_pods(rows),
+            *self._needed(rows),
+        ]
         return tuple(changed) or self._simulate(rows)
 
     def _identity(self, rows: Sequence[int]) -> Iterable[Why]:
@@ -161,12 +178,20 @@ class _Again:
                     key = pods.keys[pod]
                     yield Why("new_pod", f"pod {key} came to the node since", f"pod {key}")
 
+    def _needed(self, rows: Sequence[int]) -> Iterable[Why]:
+        """Nodes that a move before this one has to send pods to, for want of the place it was to have."""
+        for row in rows if self._move.kind is not MoveKind.EMPTY else ():
+            if self._world.receives[row] and not self._received[row]:
+                name = self._view.machines[row].name
+                message = f"pods of a move before it find no place on other nodes than {name}"
+                yield Why("no_room", message, f"node {name}")
+
     def _simulate(self, rows: list[int]) -> tuple[Why, ...]:
         world, move = self._world, self._move
         mark = world.relocation.mark()
         for row in rows:
             world.relocation.remove(row)
-        new = {} if self._has_arrived else self._pods_of_new_nodes(rows)
+        new = {} if self._arrived else self._pods_of_new_nodes(rows)
         placed, left = self._place(rows, new)
         if left and move.kind is not MoveKind.EMPTY:
             world.relocation.undo(mark)
@@ -206,7 +231,9 @@ class _Again:
 
     def _planned(self, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
         """Shape and row of every pod that was to go to a node that is still there."""
-        home = {pod.pod: self._view.snapshot.find(pod.node) for pod in self._move.pods if pod.node}
+        find = self._view.snapshot.find
+        homes = promised_by(self._move, self._arrived)
+        home = {pod: find(name) for pod, name in homes.items() if name}
         pods = self._view.pods
         for row in rows:
             for pod in pods.on(row):
@@ -248,6 +275,15 @@ class _Again:
                 return fitting
         message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
         return Why("no_type", message, f"nodepool {node.pool}")
+
+
+def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
+    """By pod, the node that it is meant for; empty: one that is still to come."""
+    found = {pod.pod: pod.node for pod in move.pods if pod.node}
+    for pod in move.pods:
+        if pod.new_node is not None:
+            found[pod.pod] = arrived[pod.new_node] if 0 <= pod.new_node < len(arrived) else ""
+    return found
 
 
 def what_if(

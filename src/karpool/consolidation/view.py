@@ -114,6 +114,8 @@ class ClusterView:
     pending: Sequence[str] = ()  # keys of pods that Karpenter would make room for
     nominated: Collection[str] = ()  # nodes that pending pods are meant for
     in_flight: Collection[str] = ()  # nodes that a move under way takes already
+    # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
+    promised: Mapping[str, str] = field(default_factory=dict)
     stop: Why | None = None
     recent: Sequence[Disturbance] = ()
     problems: Sequence[str] = ()

@@ -19,7 +19,7 @@ from karpool.consolidation.ranking import ratios
 from karpool.consolidation.scoring import Source, Verdict, evaluate
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.totals import Floats, PoolTotals
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.view import RESCHEDULABLE, ClusterView
 from karpool.model.shape import PodShape
 from karpool.packing import relocating
 from karpool.packing.new_nodes import Options, pack_new_nodes
@@ -198,18 +198,42 @@ class World:
         return sorted(whole.items(), key=lambda item: int(self.shape_rank[item[0]]))
 
     def _make_room_for_others(self) -> None:
-        """Pending pods, and pods of nodes that leave, take room before anything is planned; those that
-        find none are somebody else's."""
+        """Pods of nodes that leave, and pending pods, take room before anything is planned: first those
+        whose place is known, then the others; those that find none are somebody else's."""
         view, relocation = self.view, self.relocation
-        for row in np.argsort(self.turn).tolist():
-            if view.machines[row].is_leaving:
-                self.gone[row] = True
-                for shape, number in self.demand((row,)):
-                    self._receive(shape, relocation.place(shape, number))
+        leaving = [row for row in np.argsort(self.turn).tolist() if view.machines[row].is_leaving]
+        self.gone[leaving] = True
+        settled = {row: self._keep_promises(row) for row in leaving}
+        for row in leaving:
+            for shape, number in self.demand((row,)):
+                self._receive(shape, relocation.place(shape, number - settled[row][shape]))
         pending = Counter(view.snapshot.pending[key] for key in view.pending)
         for shape, number in sorted(pending.items(), key=lambda item: int(self.shape_rank[item[0]])):
             self._receive(shape, relocation.place(shape, number))
         relocation.commit()
+
+    def _keep_promises(self, row: int) -> Counter[int]:
+        """Send pods of a node where they are meant to go, as far as that still holds; their shapes."""
+        view, relocation, pods = self.view, self.relocation, self.view.pods
+        settled: Counter[int] = Counter()
+        for pod in pods.on(row) if view.promised else ():
+            home = view.promised.get(pods.keys[pod])
+            if home is None or not pods.flags[pod] & RESCHEDULABLE:
+                continue
+            shape, target = int(pods.shapes[pod]), view.snapshot.find(home) if home else None
+            if target is not None and relocation.allows(shape, target) and relocation.put(shape, target, 1):
+                self._receive(shape, ((target, 1),))
+                settled[shape] += 1
+            elif not home or (target is not None and self._is_closed_to_others(shape, target)):
+                settled[shape] += 1
+        return settled
+
+    def _is_closed_to_others(self, shape: int, row: int) -> bool:
+        """Whether a node stays that nothing else is sent to, since it is young: no room to count there."""
+        machine = self.view.machines[row]
+        if self.judged.targets[row] or machine.is_leaving or machine.name in self.view.in_flight:
+            return False
+        return bool(self.relocation.admits(shape)[self.relocation.position_of[row]])
 
     def _receive(self, shape: int, placed: Iterable[tuple[int, int]]) -> None:
         for row, pods in placed:
