@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e check format bench soak fuzz sbom manifests vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz sbom manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ e2e: setup-dev ## run against the real Kubernetes, Karpenter and Karmada (needs 
 	@$(BIN)/python -m e2e.peers >/dev/null
 	@$(BIN)/python -m pytest -q --timeout=300 e2e
 
+bench-real: setup-dev ## measure Go's and Karpool's estimators and schedulers side by side (needs Go)
+	@$(BIN)/python -m e2e.bench_real
+
 check: setup-dev ## lint, formatting, strict types, import layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -56,6 +59,15 @@ bench: setup-dev ## run the benchmarks: a table, and JSON in bench/results/
 
 soak: setup-dev ## random lives of embedded clusters, long: make soak [LIVES=50]
 	@KARPOOL_SOAK=$(LIVES) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fleet/test_random_runs_keep_the_invariants.py
+
+chaos: setup-dev ## the fault campaign, long: make chaos [LIVES=50] [FROM=0]
+	@KARPOOL_CHAOS=$(LIVES) KARPOOL_CHAOS_FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -n $(WORKERS) tests/chaos
+
+soak-30d: setup-dev ## thirty simulated days with every controller, about half an hour
+	@$(BIN)/python -m tests.chaos.soak 30
+
+nightly: setup-dev ## 2,000 random histories of GPU scale-ups
+	@KARPOOL_EXPLORE=1 KARPOOL_HISTORIES=2000 $(BIN)/python -m pytest -q tests/gpu/test_scale_up_survives_anything.py
 
 fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each reader
 	@KARPOOL_FUZZ=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fuzz
