@@ -7,6 +7,7 @@ import pytest
 
 from karpool.consolidation.consolidator import Consolidator
 from karpool.consolidation.plan import MoveKind
+from karpool.consolidation.process import summary
 from karpool.consolidation.record import Phase
 from karpool.kube.resource import NODES
 from karpool.provisioning.market import Market
@@ -160,5 +161,6 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
         await found.run(asyncio.Event())
         assert [record.phase for record in await p.records()] == [Phase.DONE]
         assert len(await p.stage.nodes()) == 1
+        assert summary(found.ended).startswith("1 moves made, 0 rolled back, 0 not begun")
 
     play(story)

@@ -8,6 +8,7 @@ too long is not acted on.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -137,6 +138,7 @@ class Consolidator:
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
+        self.ended: Counter[Phase] = Counter()  # moves that came to their end here, by how
 
     def not_ready(self) -> str | None:
         return self._watching.not_ready()
@@ -356,6 +358,7 @@ class Consolidator:
                 reason=after.reason,
                 message=after.message,
             )
+            self.ended[after.phase] += after.phase.is_over
             self.metrics.moved(before, after)
             self._announcer.moved(after, self._last_view)
 

@@ -6,7 +6,7 @@ somebody applies is written down and carried out by whoever leads, ourselves if 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,8 +58,10 @@ async def run(
     *,
     ready: Callable[[], None] = lambda: None,
     show: Callable[[Plan], None] | None = None,
+    ended: Callable[[str], None] = lambda summary: None,
 ) -> None:
-    """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then.
+    """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then. `ended` hears
+    what came of the moves when it is over.
 
     Raises ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the lease was lost.
     """
@@ -98,6 +100,8 @@ async def run(
             health.add("readyz", "watches", consolidator.not_ready)
             ready()
             await consolidator.run(stop)
+            if show is None:
+                ended(summary(consolidator.ended))
 
         # Looking writes nothing, so it needs no lease.
         if show is not None or not options.leader_elect:
@@ -106,6 +110,14 @@ async def run(
             elector = await elector_of(client, options.consolidator.namespace)
             follow_leadership(registry, "karpool_consolidation", lambda: elector.leading)
             await lead(elector, led, stop)
+
+
+def summary(ended: Mapping[Phase, int]) -> str:
+    """What came of moves, in one line; said as well when there were none."""
+    made, undone, refused = (ended.get(phase, 0) for phase in (Phase.DONE, Phase.ROLLED_BACK, Phase.REJECTED))
+    if not made + undone + refused:
+        return "nothing was moved"
+    return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
 
 
 async def elector_of(client: Client, namespace: str) -> LeaseElector:
