@@ -152,7 +152,7 @@ def test_strict_refuses_any_change(planned, write):
         attempt(saved, write(cluster(pod("new", "c", cpu="10m"))), strict=True)
 
 
-@pytest.mark.parametrize("age", [3601, -5], ids=["too old", "from the future"])
+@pytest.mark.parametrize("age", [3601, -600], ids=["too old", "from the future"])
 def test_the_age_of_a_plan_counts(planned, write, age):
     saved = planned(cluster())
     other = replace(saved, plan=replace(saved.plan, made_at=saved.plan.made_at - age))

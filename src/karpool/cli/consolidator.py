@@ -171,7 +171,13 @@ def consolidator(
             if once:
                 stop.set()
 
-        await run(options, stop, ready=lambda: note("consolidating"), show=show if dry_run else None)
+        await run(
+            options,
+            stop,
+            ready=lambda: note("consolidating"),
+            show=show if dry_run else None,
+            ended=note if once else lambda summary: None,
+        )
 
     run_until_stopped(serve)
 
