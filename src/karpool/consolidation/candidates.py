@@ -19,7 +19,7 @@ from karpool.consolidation.eligibility import (
     refused,
 )
 from karpool.consolidation.plan import Held, Why
-from karpool.consolidation.pod_facts import NONE, SEVERAL, moment
+from karpool.consolidation.pod_facts import NONE, SEVERAL
 from karpool.consolidation.policy import Policy, policy_of
 from karpool.consolidation.settings import PlanSettings, PoolSettings, pool_settings
 from karpool.consolidation.totals import is_empty
@@ -32,6 +32,7 @@ from karpool.consolidation.view import (
     ClusterView,
     Machine,
 )
+from karpool.kube.clock import moment
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, DEFAULT_DISRUPTION, DO_NOT_DISRUPT, NODEPOOL, NodeClaim

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from karpool.consolidation.plan import Why
-from karpool.consolidation.pod_facts import moment
+from karpool.kube.clock import moment
 from karpool.model import durations
 from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL, NodeClaim
 from karpool.model.meta import condition

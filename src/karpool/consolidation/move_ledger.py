@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpool.consolidation.execution import Measured
-from karpool.consolidation.pod_facts import moment
 from karpool.consolidation.record import Phase, Record
 from karpool.consolidation.view import ClusterView, Disturbance
+from karpool.kube.clock import moment
 from karpool.kube.resource import Key
 from karpool.model.pod import Pod
 

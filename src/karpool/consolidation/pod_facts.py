@@ -19,7 +19,7 @@ from karpool.consolidation.view import (
     UNREADY,
     PodTable,
 )
-from karpool.kube.clock import parse_rfc3339
+from karpool.kube.clock import moment
 from karpool.kube.resource import Key
 from karpool.model import disruption
 from karpool.model.disruption import DisruptionBudget
@@ -33,14 +33,6 @@ NONE = -1
 SEVERAL = -2
 _SLACK = 4096
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
-
-
-def moment(text: str | None) -> float | None:
-    """None when it is not there or cannot be read."""
-    try:
-        return parse_rfc3339(text) if text else None
-    except ValueError:
-        return None
 
 
 def protected_until(pod: Pod) -> float:

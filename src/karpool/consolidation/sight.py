@@ -17,12 +17,11 @@ from karpool.consolidation.budgeting import permission
 from karpool.consolidation.candidates import read_pools
 from karpool.consolidation.marks import PROTECTED
 from karpool.consolidation.plan import Move, NewNode, Why
-from karpool.consolidation.pod_facts import moment
 from karpool.consolidation.record import Phase, Record, Wanted
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.validation import promised_by, validate_all
 from karpool.consolidation.view import EVICTABLE, ClusterView, Machine
-from karpool.kube.clock import rfc3339
+from karpool.kube.clock import moment, rfc3339
 from karpool.kube.informer import Change, Sink
 from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE, Node

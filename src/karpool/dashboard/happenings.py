@@ -6,10 +6,10 @@ Only so many are held, whatever a cluster writes: the oldest go first.
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpool.dashboard.views import Happening, Happenings
+from karpool.kube.clock import moment
 from karpool.kube.informer import Change
 from karpool.kube.resource import Key
 from karpool.model.meta import Int64, Wire, WireObject
-from karpool.provisioning.stock_outs import moment
 
 HELD_MAX = 2000
 SHOWN_MAX = 500

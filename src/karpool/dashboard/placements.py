@@ -6,9 +6,9 @@ Pure, except that `detail` is given a what-if that somebody else has asked for.
 from collections.abc import Iterable
 
 from karpool.dashboard.views import Placement, PlacementDetail, Placements, Share, Step
+from karpool.kube.clock import moment
 from karpool.model.karmada.binding import Binding
 from karpool.model.meta import condition
-from karpool.provisioning.stock_outs import moment
 from karpool.scheduler import explanation
 from karpool.scheduler.known import Known
 from karpool.scheduler.landing import landing_of

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from karpool.dashboard.views import ScaleUpRow, ScaleUps, TimelineStep, TriedRow, UnitTimeline
 from karpool.dashboard.words import counted
 from karpool.gpu.record import MEANS, Record, State, Unit
+from karpool.kube.clock import moment
 from karpool.model.karpenter import NodeClaim
 from karpool.model.meta import condition
 from karpool.model.pod import Pod
 from karpool.provisioning.attempts import Tried
 from karpool.provisioning.placeholders import INDEX, REQUEST
 from karpool.provisioning.stages import Progress, progress_of
-from karpool.provisioning.stock_outs import moment
 
 SHOWN_MAX = 300
 GONE = "its record was removed, as the controller does when every worker it was for is served or gone"

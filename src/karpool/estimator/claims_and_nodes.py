@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from karpool.estimator.market import Market
-from karpool.kube.clock import Clock
+from karpool.kube.clock import Clock, moment
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
@@ -20,7 +20,7 @@ from karpool.model.resources import Resources, add
 from karpool.provisioning import claim_news
 from karpool.provisioning.expected import counted_capacity
 from karpool.provisioning.failures import Failures
-from karpool.provisioning.stock_outs import StockEvents, listed_values, moment
+from karpool.provisioning.stock_outs import StockEvents, listed_values
 
 log = structlog.get_logger(__name__)
 

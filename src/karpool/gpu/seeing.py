@@ -23,6 +23,7 @@ from karpool.gpu.quota_object import QUOTAS, GpuResourceQuota, closed, quota_of
 from karpool.gpu.record import Record
 from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.world import SMART_POD_USE, Explanation, Tell
+from karpool.kube.clock import moment
 from karpool.kube.informer import Change
 from karpool.kube.resource import NODEPOOLS, NODES, PODS, Key, Resource, Selection
 from karpool.kube.watched import ObjectSink, Watched
@@ -38,7 +39,6 @@ from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders import Placeholder
 from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.stages import Progress
-from karpool.provisioning.stock_outs import moment
 
 log = structlog.get_logger(__name__)
 

@@ -56,3 +56,11 @@ def rfc3339_micro(seconds: float) -> str:
 
 def parse_rfc3339(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+def moment(text: str | None) -> float | None:
+    """Seconds since the epoch of a time in an object; None when it is not there or cannot be read."""
+    try:
+        return parse_rfc3339(text) if text else None
+    except ValueError:
+        return None

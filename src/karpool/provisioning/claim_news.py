@@ -1,9 +1,10 @@
 """What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
 
+from karpool.kube.clock import moment
 from karpool.model.karpenter import NodeClaim
 from karpool.model.meta import Condition, condition
 from karpool.provisioning.failures import Cause, Failures
-from karpool.provisioning.stock_outs import moment, offer_of
+from karpool.provisioning.stock_outs import offer_of
 
 # Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
 GIVEN_UP_SECONDS = 240.0

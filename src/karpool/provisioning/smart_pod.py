@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from karpool.kube.clock import rfc3339
+from karpool.kube.clock import moment, rfc3339
 from karpool.kube.resource import PODS, Key, Resource
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
@@ -38,7 +38,6 @@ from karpool.provisioning.placeholders import (
     Outlook,
     Placeholder,
 )
-from karpool.provisioning.stock_outs import moment
 
 DESIGN = "tensor-fusion.ai"
 COMPONENT = f"{DESIGN}/component"

@@ -9,9 +9,9 @@ had one is not a failed launch, whatever events say.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from karpool.kube.clock import moment
 from karpool.model.karpenter import NodeClaim
 from karpool.model.meta import condition
-from karpool.provisioning.stock_outs import moment
 
 # Karpenter's own limits, a little early: a claim is seen to go a moment before it is gone.
 LAUNCH_SECONDS = 300.0

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
-from karpool.kube.clock import parse_rfc3339
+from karpool.kube.clock import moment
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
@@ -113,11 +113,3 @@ def listed_values(claim: NodeClaim, key: str) -> list[str]:
     except Invalid:
         return []
     return [] if wanted is None or wanted.complement else sorted(wanted.values)
-
-
-def moment(text: str | None) -> float | None:
-    """Seconds since the epoch; None when that is not a time."""
-    try:
-        return parse_rfc3339(text) if text else None
-    except ValueError:
-        return None
