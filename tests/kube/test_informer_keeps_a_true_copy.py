@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from karpool.kube.informer import Informer
 from karpool.kube.resource import PODS, Key, Selection
@@ -356,6 +357,35 @@ def test_a_forbidden_kind_is_asked_for_less_and_less():
     assert asked < 100
     assert "403 Forbidden: no list on pods" in reason
     assert not synced
+
+
+@pytest.mark.parametrize(
+    ("optional", "troubles", "warnings"),
+    [
+        pytest.param(False, [404], ["404"], id="missing"),
+        pytest.param(False, [404, 403, 404], ["404", "403", "404"], id="something else is wrong"),
+        pytest.param(True, [404], [], id="missing where it may be"),
+        pytest.param(True, [404, 403, 404], ["403"], id="closed where it may be missing"),
+    ],
+)
+def test_the_same_trouble_is_said_once_however_long_it_lasts(optional, troubles, warnings):
+    reasons = {404: "NotFound", 403: "Forbidden"}
+
+    async def scenario():
+        server = TinyServer()
+        informer = Informer(client_of(server), PODS, into=WireObject, optional=optional)
+        running = asyncio.create_task(informer.run())
+        for code in troubles:
+            server.fault = lambda request, code=code: Fault(response=status(code, reasons[code]))
+            await asyncio.sleep(3600)
+        running.cancel()
+        return len(server.requests)
+
+    with capture_logs() as logs:
+        asked = virtually(scenario())
+    said = [each["reason"] for each in logs if each["log_level"] == "warning"]
+    assert asked > 30 * len(troubles)
+    assert [code for each in said for code in ("404", "403") if code in each] == warnings
 
 
 def test_the_selection_is_used_for_list_and_watch():

@@ -108,7 +108,12 @@ class GpuScaler:
 
     def _informer(self, watched: Watched[Any], matters: Matters) -> tuple[Watched[Any], Informer[Any]]:
         informer = Informer(
-            self._client, watched.resource, into=watched.into, selection=watched.selection, keep=False
+            self._client,
+            watched.resource,
+            into=watched.into,
+            selection=watched.selection,
+            keep=False,
+            optional=watched.optional,
         )
         # Asked first: what is gone must still be known.
         informer.add_sink(_Waker(self._changed, partial(matters, watched.resource)))

@@ -33,12 +33,19 @@ def followers(
         grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
     found = []
     for (resource, into, selection), watched in grouped.items():
+        optional = all(each.optional for each in watched)
         informer: Informer[Any] = Informer(
-            client, resource, into=into, selection=selection, keep=False, page_size=page_size
+            client,
+            resource,
+            into=into,
+            selection=selection,
+            keep=False,
+            page_size=page_size,
+            optional=optional,
         )
         for each in watched:
             informer.add_sink(each.sink)
-        found.append(Follower(informer, all(each.optional for each in watched)))
+        found.append(Follower(informer, optional))
     return found
 
 

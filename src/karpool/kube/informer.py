@@ -164,15 +164,19 @@ class Informer(Generic[T]):
             except Gone as error:
                 log.debug("listing again", resource=str(self.resource), reason=str(error))
             except KubeError as error:
-                # Said aloud once: a kind that the server does not have stays away for ever.
-                again = self.last_error is not None and str(self.last_error) == str(error)
-                self.last_error = error
-                expected = self._optional and isinstance(error, NotFound)
-                say = log.debug if again or expected else log.warning
-                say("informer interrupted", resource=str(self.resource), reason=str(error))
+                self._interrupted(error)
             # An end after a good while is ordinary; ends in quick succession must cost less and less.
             failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1
             await self._client.clock.sleep(BACKOFF.delay(failures, self._client.chance()))
+
+    def _interrupted(self, error: KubeError) -> None:
+        """Said aloud once, and again when something else is wrong: a kind that the server does not have
+        stays away for ever."""
+        again = self.last_error is not None and str(self.last_error) == str(error)
+        self.last_error = error
+        expected = self._optional and isinstance(error, NotFound)
+        say = log.debug if again else log.info if expected else log.warning
+        say("informer interrupted", resource=str(self.resource), reason=str(error))
 
     def _followed_for(self, since: float | None) -> float:
         return 0.0 if since is None else self._client.clock.monotonic() - since
