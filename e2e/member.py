@@ -115,7 +115,11 @@ def member(
 
 
 def karpenter(
-    built: Built, server: ApiServer, kubectl: Kubectl, instance_types: Sequence[Mapping[str, Any]]
+    built: Built,
+    server: ApiServer,
+    kubectl: Kubectl,
+    instance_types: Sequence[Mapping[str, Any]],
+    env: Mapping[str, str] | None = None,
 ) -> Program:
     """Karpenter with its kwok provider, ready, with its CRDs and one node class."""
     definitions = [
@@ -143,6 +147,7 @@ def karpenter(
             "HEALTH_PROBE_PORT": str(health),
             "LOG_LEVEL": "info",
             "FEATURE_GATES": "CapacityBuffer=true,StaticCapacity=true,SpotToSpotConsolidation=true",
+            **(env or {}),
         },
     )
     program.wait_until(answers(f"http://127.0.0.1:{health}/readyz"))
