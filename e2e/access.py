@@ -66,7 +66,7 @@ def prepare(kubectl: Kubectl, server: str) -> None:
     if server != "karmada":
         namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karpool-system"}}
         kubectl.apply(namespace, *manifests("smart-pods"), *manifests("crds"))
-        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     for account in ACCOUNTS:
         if server in account.on:
             made = list(_roles(account))

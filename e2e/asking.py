@@ -1,6 +1,6 @@
 """Questions to an estimator, of either make, as a scheduler would send them: over mutual TLS."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -61,6 +61,5 @@ class Asker:
         return question.read(self._call(method, request)).value
 
     def _call(self, method: str, request: bytes) -> bytes:
-        stub = self._channel.unary_unary(f"/{_SERVICE}/{method}")
-        answer: bytes = stub(request, timeout=60, wait_for_ready=True)
-        return answer
+        stub: Callable[..., bytes] = self._channel.unary_unary(f"/{_SERVICE}/{method}")
+        return stub(request, timeout=120, wait_for_ready=True)

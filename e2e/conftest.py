@@ -1,12 +1,19 @@
-"""One real fleet for the whole run: etcd, Karmada, and two members that are real clusters."""
+"""One real fleet for the whole run: etcd, Karmada, and two members that are real clusters.
+
+What a run leaves behind: nothing when all went well; the logs of every program, below the folder
+that is named at the end, when something failed (`KARPOOL_E2E_LOGS` chooses where).
+"""
 
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -19,10 +26,54 @@ from e2e.member import Member
 from e2e.peers import Built, NoPeers
 from e2e.scene import Scene, clear
 
+_TEST_SECONDS = 600  # the first of a run includes the start of the fleet
+_LAST = "test_roles_are_exact.py"
+_TAIL = 12  # lines of each log of a scenario that failed
+_PLACE = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that is asked to end ends what it started, as with Ctrl-C."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What looks back at all scenarios comes last."""
-    items.sort(key=lambda item: item.path.name == "test_roles_are_exact.py")
+    items.sort(key=lambda item: item.path.name == _LAST)
+    for item in items:
+        item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    place = item.config.stash.get(_PLACE, None)
+    if report.failed and place is not None:
+        folder = place / _folder(item.name)
+        report.sections.append(("logs of all programs", str(place)))
+        for log in sorted(folder.glob("*.log")):
+            report.sections.append((f"end of {log}", _end_of(log)))
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    place = config.stash.get(_PLACE, None)
+    if place is not None and place.exists():
+        terminalreporter.write_line(f"logs of all programs: {place}")
+
+
+def _folder(test: str) -> str:
+    return test.replace("/", "-")[:80]
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-_TAIL:])
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +85,16 @@ def peers() -> dict[str, Built]:
 
 
 @pytest.fixture(scope="session")
-def place() -> Iterator[Path]:
-    """Where programs keep data and logs; the logs stay."""
-    path = Path(tempfile.mkdtemp(prefix="karpool-e2e-"))
+def place(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Where programs keep data and logs."""
+    chosen = os.environ.get("KARPOOL_E2E_LOGS")
+    if chosen:
+        Path(chosen).mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="karpool-e2e-", dir=chosen))
+    request.config.stash[_PLACE] = path
     yield path
-    shutil.rmtree(path / "etcd", ignore_errors=True)
+    all_went_well = not request.session.testsfailed and not request.session.shouldstop
+    shutil.rmtree(path if all_went_well else path / "etcd", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +147,7 @@ def namespace(control: Karmada, elastic: Member, static: Member) -> Iterator[Cal
         for one in (elastic, static):  # a workload that overtakes its namespace is retried late
             wait_for(
                 f"{name} in {one.server.name}",
-                lambda kubectl=one.kubectl: kubectl.run("get", "namespace", name).returncode == 0,
+                partial(_has_namespace, one, name),
             )
         return name
 
@@ -101,6 +157,10 @@ def namespace(control: Karmada, elastic: Member, static: Member) -> Iterator[Cal
         control.kubectl("delete", "namespace", name, "--wait=false")
         for one in (elastic, static):
             one.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def _has_namespace(member: Member, name: str) -> bool:
+    return member.kubectl.run("get", "namespace", name).returncode == 0
 
 
 @pytest.fixture
@@ -113,7 +173,7 @@ def scene(
     running: contextlib.ExitStack,
     namespace: Callable[[], str],
 ) -> Iterator[Scene]:
-    logs = place / request.node.name.replace("/", "-")[:80]
+    logs = place / _folder(request.node.name)
     members = {"elastic": whole.elastic, "static": whole.static}
     scene = Scene(whole.control, members, peers, pki, logs, running, namespace)
     yield scene

@@ -171,7 +171,7 @@ def api_server(
     )
     server = ApiServer(name, url, home, ca, tokens, authority, program)
     try:
-        program.wait_until(answers(f"{url}/readyz", ca, tokens["admin"]), 90)
+        program.wait_until(answers(f"{url}/readyz", ca, tokens["admin"]))
         if controllers is not None:
             server.others.append(_controller_manager(built, server, controllers))
         if scheduler:

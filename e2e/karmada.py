@@ -92,7 +92,12 @@ class Karmada:
 
     def refusal(self, namespace: str, name: str) -> Object:
         """The condition that says why a binding is not placed; empty while there is none."""
-        found = condition(self.kubectl.get("resourcebinding", name, "-n", namespace), "Scheduled")
+        named = [
+            each
+            for each in self.kubectl.items("resourcebindings", "-n", namespace)
+            if each["metadata"]["name"] == name
+        ]
+        found = condition(named[0], "Scheduled") if named else {}
         return found if found.get("status") == "False" else {}
 
     def _is_ready(self, name: str) -> bool:
@@ -121,7 +126,7 @@ def karmada(
             *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in (SYSTEM, CLUSTERS))
         )
         kubectl.apply(*crds_of(built.source / "charts" / "karmada" / "_crds" / "bases"))
-        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
         running.callback(_aggregated(built, server, kubectl, etcd_url).stop)
         running.callback(_webhook(built, server, kubectl).stop)
         controllers = _controllers(built, server) if propagates else None
@@ -177,7 +182,7 @@ def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str
             },
         },
     )
-    kubectl("wait", "--for=condition=Available", "apiservice/v1alpha1.cluster.karmada.io", "--timeout=60s")
+    kubectl("wait", "--for=condition=Available", "apiservice/v1alpha1.cluster.karmada.io", "--timeout=120s")
     return program
 
 

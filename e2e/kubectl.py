@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 Object = dict[str, Any]
 T = TypeVar("T")
+# Long enough for a machine that is busy with something else: waiting costs nothing when all is well.
+PATIENCE = 180.0
 
 
 class Kubectl:
@@ -34,7 +36,7 @@ class Kubectl:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=240,
         )
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
@@ -64,7 +66,7 @@ def condition(obj: Object, kind: str) -> Object:
 def wait_for(
     what: str,
     look: Callable[[], T],
-    deadline: float = 60.0,
+    deadline: float = PATIENCE,
     every: float = 0.2,
     otherwise: Callable[[], str] = str,
 ) -> T:

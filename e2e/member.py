@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.control_plane import ApiServer, api_server, crds_of
-from e2e.kubectl import Kubectl, Object, condition, wait_for
+from e2e.kubectl import PATIENCE, Kubectl, Object, condition, wait_for
 from e2e.market import GENERAL, ZONES
 from e2e.peers import Built
 from e2e.processes import Program, answers, free_port
@@ -39,7 +39,7 @@ class Member:
             if "deletionTimestamp" not in pod["metadata"] and phase in ("", pod["status"].get("phase"))
         ]
 
-    def wait_running(self, namespace: str, count: int, deadline: float = 90.0) -> None:
+    def wait_running(self, namespace: str, count: int, deadline: float = PATIENCE) -> None:
         """Until so many pods run, no more and no fewer."""
         wait_for(
             "pods run",
@@ -70,11 +70,11 @@ def without_nodes(member: Member) -> Iterator[None]:
 def _clear(member: Member) -> None:
     kubectl = member.kubectl
     kubectl("delete", "poddisruptionbudgets", "--all", "-A")
-    kubectl("delete", "nodepools", "--all", "--timeout=60s")
+    kubectl("delete", "nodepools", "--all", "--timeout=120s")
     kubectl("delete", "nodeclaims", "--all", "--wait=false")
     # The provider creates nodes late, and may do so for a claim that is gone.
     kubectl("delete", "nodes", "--all", "--wait=false")
-    wait_for("no node left", lambda: not kubectl.items("nodes") and not kubectl.items("nodeclaims"), 90)
+    wait_for("no node left", lambda: not kubectl.items("nodes") and not kubectl.items("nodeclaims"))
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def karpenter(
         *crds_of(built.source / "kwok" / "apis" / "crds"),
     ]
     kubectl.apply(*definitions)
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     kubectl.apply(NODE_CLASS)
     types = server.folder / "instance-types.json"
     types.write_text(json.dumps(list(instance_types)))

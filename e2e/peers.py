@@ -2,18 +2,30 @@
 
 Each folder under `go/` is a module file set that pins one of them and names its programs
 with `tool` lines; there is no source in it. Programs are kept outside the checkout, under a
-name made of what they were built from, so that an unchanged pin is never built twice.
+name made of what they were built from, so that an unchanged pin is never built twice. A build
+that was interrupted goes on where it stopped: Go keeps what it fetched and compiled.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 MODULES = Path(__file__).parent / "go"
+LIMIT_SECONDS = 45 * 60.0  # for all of them; `KARPOOL_E2E_BUILD_SECONDS`
+_QUIET_SECONDS = 15.0  # between two lines of progress
+_TAIL_LINES = 12
 
 
 class NoPeers(Exception):
@@ -38,6 +50,7 @@ PEERS = (
         ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     ),
     Peer("kwok", "sigs.k8s.io/kwok", ("kwok",)),
+    Peer("helm", "helm.sh/helm/v3", ("helm",)),
     Peer("karpenter", "sigs.k8s.io/karpenter", ("kwok",)),
     Peer(
         "karmada",
@@ -53,6 +66,7 @@ PEERS = (
         tags="kubernetes_protomessage_one_more_release",  # as upstream: its wire format embeds them
     ),
 )
+NAMES = tuple(peer.name for peer in PEERS)
 
 
 @dataclass(frozen=True)
@@ -74,43 +88,166 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karpool-e2e"
 
 
-def build_all(names: tuple[str, ...] = tuple(peer.name for peer in PEERS)) -> dict[str, Built]:
+def build_all(names: tuple[str, ...] = NAMES) -> dict[str, Built]:
     """Every named peer, built now or before; raises NoPeers."""
     go = shutil.which("go")
+    wanted = [peer for peer in PEERS if peer.name in names]
     if go is None:
         raise NoPeers(
-            "no Go tool chain: install Go 1.26 or newer (https://go.dev/dl) and run `make e2e` again"
+            f"no Go tool chain on PATH: install Go {_needed(wanted)} or newer (https://go.dev/dl) "
+            "and run `make e2e` again"
         )
-    return {peer.name: _build(go, peer) for peer in PEERS if peer.name in names}
+    end = time.monotonic() + _limit()
+    with _alone():
+        _check_version(go, wanted, end)
+        return {peer.name: _build(go, peer, end) for peer in wanted}
 
 
-def _build(go: str, peer: Peer) -> Built:
+def _limit() -> float:
+    given = os.environ.get("KARPOOL_E2E_BUILD_SECONDS", "")
+    try:
+        return float(given) if given else LIMIT_SECONDS
+    except ValueError:
+        raise NoPeers(f"KARPOOL_E2E_BUILD_SECONDS={given!r} is no number of seconds") from None
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Two runs at once would write the same files; the second waits and finds them built."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"another process is building in {cache()}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _check_version(go: str, wanted: list[Peer], end: float) -> None:
+    """An old Go fetches the one a module asks for, unless it is older than that ability or may not."""
+    for peer in wanted:
+        found = _go(go, MODULES / peer.name, end, "env", "GOVERSION").strip().removeprefix("go")
+        needed = _go_line(peer)
+        if _numbers(found) < _numbers(needed):
+            raise NoPeers(
+                f"{go} is Go {found}, and {peer.name} needs {needed}: install Go {_needed(wanted)} or newer "
+                "(https://go.dev/dl), or let it fetch one itself with GOTOOLCHAIN=auto"
+            )
+
+
+def _needed(wanted: list[Peer]) -> str:
+    return max((_go_line(peer) for peer in wanted), key=_numbers, default="1.24")
+
+
+def _go_line(peer: Peer) -> str:
+    found = re.search(r"^go (\S+)$", (MODULES / peer.name / "go.mod").read_text(), re.MULTILINE)
+    return found.group(1) if found else "1.24"  # the first that knows `tool` lines
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _build(go: str, peer: Peer, end: float) -> Built:
     folder = MODULES / peer.name
     target = cache() / f"{peer.name}-{_digest(folder, peer.tags)}"
     if not all((target / program).exists() for program in peer.programs):
-        print(f"building {peer.name} ({peer.module} {_version(folder, peer)})", file=sys.stderr, flush=True)
-        target.mkdir(parents=True, exist_ok=True)
-        _go(
-            go,
-            folder,
-            "build",
-            "-trimpath",
-            "-ldflags=-s -w",
-            f"-tags={peer.tags}",
-            "-o",
-            f"{target}{os.sep}",
-            "tool",
-        )
-    source = _go(go, folder, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
+        started = time.monotonic()
+        _say(f"building {peer.name} ({peer.module} {_version(folder, peer)})")
+        fresh = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        out = f"{fresh}{os.sep}"
+        flags = ("-v", "-trimpath", "-ldflags=-s -w", f"-tags={peer.tags}", "-o", out, "tool")
+        _go(go, folder, end, "build", *flags, progress=peer.name)
+        target.mkdir(exist_ok=True)
+        for program in fresh.iterdir():
+            program.replace(target / program.name)
+        fresh.rmdir()
+        if missing := [name for name in peer.programs if not (target / name).exists()]:
+            raise NoPeers(f"{folder}/go.mod names no tool that builds {', '.join(missing)}")
+        _say(f"built {peer.name} in {time.monotonic() - started:.0f} s")
+    source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
+    if not source:
+        _go(go, folder, end, "mod", "download", peer.module)
+        source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
     return Built(peer, target, Path(source))
 
 
-def _go(go: str, folder: Path, *arguments: str) -> str:
-    done = subprocess.run([go, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tail = "\n".join(done.stderr.splitlines()[-8:])
-        raise NoPeers(f"go {arguments[0]} in {folder} failed with code {done.returncode}:\n{tail}")
-    return done.stdout
+def _go(go: str, folder: Path, end: float, *arguments: str, progress: str = "") -> str:
+    """Its output; says how far it is where `progress` names what is built, and ends it at `end`."""
+    process = subprocess.Popen(
+        [go, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # it starts compilers, which have to end with it
+    )
+    assert process.stdout is not None and process.stderr is not None
+    said: list[str] = []
+    listening = threading.Thread(target=_follow, args=(process.stderr, said, progress), daemon=True)
+    listening.start()
+    try:
+        with _ended_at(process, end) as late:
+            output = process.stdout.read()
+            code = process.wait()
+        listening.join(5)
+    except BaseException:
+        _end(process)
+        raise
+    if late.is_set():
+        raise NoPeers(
+            f"go {arguments[0]} of {folder.name} was not done when the time for building "
+            f"({_limit():.0f} s, KARPOOL_E2E_BUILD_SECONDS) was over; run it again: it goes on from there"
+        )
+    if code:
+        tail = "\n".join(said[-_TAIL_LINES:])
+        raise NoPeers(f"go {arguments[0]} in {folder} failed with code {code}:\n{tail}")
+    return output
+
+
+@contextlib.contextmanager
+def _ended_at(process: "subprocess.Popen[str]", end: float) -> Iterator[threading.Event]:
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        _end(process)
+
+    timer = threading.Timer(max(0.0, end - time.monotonic()), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _follow(stream: IO[str], said: list[str], progress: str) -> None:
+    """Keeps the end of what it says; with `-v` that is a line for each package."""
+    spoken = time.monotonic()
+    fetched = compiled = 0
+    for line in stream:
+        said.append(line.rstrip())
+        del said[: -4 * _TAIL_LINES]
+        fetched += line.startswith("go: downloading")
+        compiled += not line.startswith(("go: ", "#", "\t"))
+        if progress and time.monotonic() - spoken >= _QUIET_SECONDS:
+            spoken = time.monotonic()
+            _say(f"building {progress}: {fetched} modules fetched, {compiled} packages compiled")
+
+
+def _say(text: str) -> None:
+    print(f"e2e: {text}", file=sys.stderr, flush=True)
 
 
 def _digest(folder: Path, tags: str) -> str:
@@ -132,3 +269,5 @@ if __name__ == "__main__":
             print(built.programs)
     except NoPeers as error:
         sys.exit(f"e2e: {error}")
+    except KeyboardInterrupt:
+        sys.exit("e2e: interrupted; run it again: it goes on from there")

@@ -1,4 +1,8 @@
-"""Programs that run while a test needs them, with their logs kept and their end made sure of."""
+"""Programs that run while a test needs them, with their logs kept and their end made sure of.
+
+Each runs in a process group of its own, and ends with the process that started it however
+that ends: Linux kills it when a test run is killed before it could clean up.
+"""
 
 import contextlib
 import os
@@ -6,11 +10,22 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+START_SECONDS = 180.0  # on a machine that is busy with something else; waiting costs nothing when all is well
+_HANDED_OUT: set[int] = set()
+# Becomes the program it is given, after asking the kernel to kill it when the parent ends.
+_TIED = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]): sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 class DidNotStart(Exception):
@@ -18,10 +33,21 @@ class DidNotStart(Exception):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens on now, and that was not handed out before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _HANDED_OUT:
+            _HANDED_OUT.add(port)
+            return port
+
+
+def _tied(command: Sequence[str | Path]) -> list[str]:
+    words = [str(word) for word in command]
+    if sys.platform != "linux":
+        return words
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *words]
 
 
 class Program:
@@ -32,10 +58,11 @@ class Program:
     ) -> None:
         self.name = name
         self.log = log
+
         log.parent.mkdir(parents=True, exist_ok=True)
         self._output = log.open("ab")
         self._process = subprocess.Popen(
-            [str(word) for word in command],
+            _tied(command),
             stdout=self._output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -52,7 +79,7 @@ class Program:
         """The exit code, or None while it runs."""
         return self._process.poll()
 
-    def wait_until(self, ready: Callable[[], bool], deadline: float = 60.0) -> None:
+    def wait_until(self, ready: Callable[[], bool], deadline: float = START_SECONDS) -> None:
         """Until `ready` says so; raises DidNotStart."""
         end = time.monotonic() + deadline
         while not ready():
@@ -64,19 +91,29 @@ class Program:
 
     def kill(self) -> None:
         """At once, as a crash would."""
-        self._signal(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         self._process.wait()
         self._output.close()
 
-    def stop(self, grace: float = 15.0) -> int:
+    def pause(self) -> None:
+        """Stands still, as under a debugger or on a machine that hangs; see `go_on`."""
+        self.send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def ask_to_stop(self) -> None:
+        self.send(signal.SIGTERM)
+
+    def stop(self, grace: float = 30.0) -> int:
         """Asked to end, then made to; returns the exit code."""
         if self._process.poll() is None:
-            self._signal(signal.SIGTERM)
-            try:
+            self.ask_to_stop()
+            self.go_on()
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-            except subprocess.TimeoutExpired:
-                self._signal(signal.SIGKILL)
-                self._process.wait()
+            self._signal_group(signal.SIGKILL)  # whatever is left of it
+            self._process.wait()
         self._output.close()
         return self._process.returncode
 
@@ -86,21 +123,29 @@ class Program:
     def tail(self, lines: int = 25) -> str:
         return "\n".join(line[:400] for line in self.text().splitlines()[-lines:])
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """To all of its group, while it runs: afterwards the number may be another's."""
+        if self._process.poll() is None:
+            self._signal_group(number)
+
+    def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
-def answers(url: str, ca: Path | None = None, token: str = "") -> Callable[[], bool]:
-    """Whether a GET of `url` is answered with 200 now."""
+def answers(url: str, ca: Path | None = None, token: str = "", code: int = 200) -> Callable[[], bool]:
+    """Whether a GET of `url` is answered with that code now."""
     context = ssl.create_default_context(cafile=str(ca)) if ca else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
 
     def ask() -> bool:
         try:
-            with urllib.request.urlopen(request, timeout=2, context=context) as response:
-                return bool(response.status == 200)
-        except (OSError, urllib.error.URLError):
+            with urllib.request.urlopen(request, timeout=5, context=context) as response:
+                return bool(response.status == code)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code == code
+        except OSError:
             return False
 
     return ask

@@ -131,7 +131,7 @@ class Scene:
 
 def clear(control: Karmada, members: Iterable[Member], namespace: str) -> None:
     """Take away what a namespace holds, everywhere, and wait until no pod of it is left."""
-    control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=30s")
+    control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=120s")
     for one in members:
         one.kubectl(
             "delete", "deployments,pods,poddisruptionbudgets", "--all", "-n", namespace, "--wait=false"

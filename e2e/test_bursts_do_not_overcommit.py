@@ -60,5 +60,5 @@ def _burst(scene: Scene, namespace: str, clusters: list[str], workloads: int) ->
         refused = [name for name in names if name not in done and scene.control.refusal(namespace, name)]
         return len(done) + len(refused) == workloads
 
-    wait_for("every workload placed or refused", settled, 120)
+    wait_for("every workload placed or refused", settled)
     return len(scene.control.placements(namespace))

@@ -6,6 +6,7 @@ import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,11 @@ def forget_history(etcd_url: str) -> None:
     call("/v3/kv/compaction", {"revision": revision, "physical": True})
 
 
-async def until(look: Callable[[], bool], seconds: float = 30.0) -> None:
+def _holds(informer: Informer[WireObject], name: str) -> bool:
+    return name in {each.metadata.name for each in informer.objects()}
+
+
+async def until(look: Callable[[], bool], seconds: float = 180.0) -> None:
     async with asyncio.timeout(seconds):
         while not look():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -134,14 +139,14 @@ def test_an_informer_comes_back_from_an_expired_watch(bare: tuple[ApiServer, Kub
             await client.create(CONFIGMAPS, config_map("removed"))
             informer = Informer(client, CONFIGMAPS, into=WireObject, selection=NAMESPACE)
             running = asyncio.create_task(informer.run())
-            await asyncio.wait_for(informer.synced.wait(), 20)
+            await asyncio.wait_for(informer.synced.wait(), 180)
             listed = informer.relists
             transport.cut()
             await asyncio.to_thread(kubectl, "delete", "configmap", "removed")
             await asyncio.to_thread(kubectl.apply, config_map("new"))
             await asyncio.to_thread(forget_history, whole.etcd_url)
             transport.mend()
-            await until(lambda: "new" in {each.metadata.name for each in informer.objects()})
+            await until(partial(_holds, informer, "new"))
             names = {each.metadata.name for each in informer.objects()}
             assert "kept" in names and "removed" not in names
             assert informer.relists > listed, "the old version is gone: it must list again"
@@ -157,12 +162,11 @@ def test_an_informer_outlives_watches_that_the_server_ends(bare: tuple[ApiServer
         async with Client(HttpTransport(kubeconfig.load(server.kubeconfig())), name="bare") as client:
             informer = Informer(client, CONFIGMAPS, into=WireObject, selection=NAMESPACE)
             running = asyncio.create_task(informer.run())
-            await asyncio.wait_for(informer.synced.wait(), 20)
+            await asyncio.wait_for(informer.synced.wait(), 180)
             listed = informer.relists
             for number in range(8):
                 await asyncio.to_thread(kubectl.apply, config_map(f"ticking-{number}"))
-                wanted = f"ticking-{number}"
-                await until(lambda w=wanted: w in {each.metadata.name for each in informer.objects()})
+                await until(partial(_holds, informer, f"ticking-{number}"))
                 await asyncio.sleep(0.7)
             assert informer.relists == listed, "a watch that ends is resumed, not begun anew"
             running.cancel()

@@ -39,7 +39,7 @@ def planned(member: Member) -> Object:
     """What `karpool plan` says."""
     command = karpool_command("plan", f"--kubeconfig={member.server.kubeconfig('planner')}", "-o", "json")
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, check=True, timeout=60
+        [str(word) for word in command], capture_output=True, text=True, check=True, timeout=180
     )
     found: Object = json.loads(done.stdout)
     return found
@@ -93,7 +93,7 @@ def test_nodes_whose_pods_fit_elsewhere_go_as_soon_as_their_budget_lets_them(
         return types_of(empty) == ["m5.large"] and len(kubectl.items("nodes")) == 1
 
     assert types_of(empty) == ["m5.large"] * 3
-    wait_for("two nodes went", gone, 150)
+    wait_for("two nodes went", gone)
     empty.wait_running(namespace, 3)
     assert min(smallest) >= 2, "the budget admits one at a time"
 
@@ -115,7 +115,7 @@ def test_a_node_that_is_too_big_is_replaced_when_k_admits_it(scene: Scene, empty
     kubectl("annotate", "nodepool", "general", "karpool.dev/consolidation-threshold=2", "--overwrite")
     (move,) = wait_for("a move is planned", lambda: planned(empty)["moves"])
     assert move["kind"] == "replace"
-    wait_for("it was replaced", lambda: types_of(empty) == ["m5.large"], 150)
+    wait_for("it was replaced", lambda: types_of(empty) == ["m5.large"])
     empty.wait_running(namespace, 2)
     wait_for("the old node is gone", lambda: len(kubectl.items("nodes")) == 1)
     assert not kubectl.items("pods", "-n", "karpool-smart-pods")

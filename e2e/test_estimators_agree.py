@@ -1,6 +1,6 @@
 """The Go estimator and Karpool's, asked the same over mutual TLS about the same loaded cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -32,7 +32,7 @@ def pair(scene: Scene, static: Member) -> Iterator[Pair]:
 
 
 def test_every_method_gives_the_same_answer(pair: Pair, scene: Scene, static: Member) -> None:
-    questions = {
+    questions: dict[str, Callable[[Asker], int]] = {
         "halves": lambda one: one.replicas(HALF),
         "big ones": lambda one: one.replicas(BIG),
         "much memory": lambda one: one.replicas(replica("100m", "6Gi")),
@@ -61,7 +61,7 @@ def test_replicas_that_wait_too_long_are_counted_alike(pair: Pair, static: Membe
     def both() -> list[int]:
         return [pair[make].unschedulable("waiting", namespace, 1) for make in ("go", "karpool")]
 
-    wait_for("both see two", lambda: both() == [2, 2], 30)
+    wait_for("both see two", lambda: both() == [2, 2])
     assert [pair[make].unschedulable("waiting", namespace, 3600) for make in ("go", "karpool")] == [0, 0]
     assert [pair[make].unschedulable("running", namespace, 1) for make in ("go", "karpool")] == [0, 0]
 

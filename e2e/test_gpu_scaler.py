@@ -69,14 +69,14 @@ def test_one_request_brings_one_node_and_two_more_fractions_use_it(scene: Scene,
     scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s")
     namespace = scene.namespace()
     kubectl.apply(fraction("first", namespace, "8Gi"))
-    wait_for("the first runs", lambda: len(empty.pods(namespace, phase="Running")) == 1, 120)
+    wait_for("the first runs", lambda: len(empty.pods(namespace, phase="Running")) == 1)
     (claim,) = kubectl.items("nodeclaims")
     (pod,) = empty.pods(namespace)
     assert pod["spec"]["nodeName"] == claim["status"]["nodeName"]
     kubectl.apply(*(fraction(name, namespace, "6Gi") for name in ("second", "third")))
-    wait_for("all run", lambda: len(empty.pods(namespace, phase="Running")) == 3, 60)
+    wait_for("all run", lambda: len(empty.pods(namespace, phase="Running")) == 3)
     assert len(kubectl.items("nodeclaims")) == 1
-    wait_for("nothing is left", lambda: not _leftovers(empty), 60)
+    wait_for("nothing is left", lambda: not _leftovers(empty))
 
 
 def test_a_request_that_no_machine_holds_buys_nothing(scene: Scene, empty: Member) -> None:
@@ -88,7 +88,6 @@ def test_a_request_that_no_machine_holds_buys_nothing(scene: Scene, empty: Membe
     said = wait_for(
         "it is told",
         lambda: condition(kubectl.get("pod", "huge", "-n", namespace), "PodScheduled"),
-        60,
     )
     assert said["reason"] in ("NeverFits", "ScaleUpRejected")
     assert not kubectl.items("nodeclaims")

@@ -23,7 +23,12 @@ class Kubectl:
 
     def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*self._command, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
         )
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
@@ -129,7 +134,7 @@ def test_accounts_may_do_their_work_and_no_more(kubectl: Kubectl, account: str) 
 
 
 def test_the_kind_of_scale_ups_is_served_with_its_columns(kubectl: Kubectl) -> None:
-    kubectl("wait", "--for=condition=Established", "crd/scaleups.gpu.karpool.dev", "--timeout=30s")
+    kubectl("wait", "--for=condition=Established", "crd/scaleups.gpu.karpool.dev", "--timeout=120s")
     scale_up = {
         "apiVersion": "gpu.karpool.dev/v1alpha1",
         "kind": "ScaleUp",

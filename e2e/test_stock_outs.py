@@ -34,7 +34,7 @@ def _placed(scene: Scene, namespace: str, name: str, replicas: int) -> dict[str,
     """A workload of halves, and where it goes."""
     scene.control.kubectl.apply(deployment(name, namespace, replicas, "500m"))
     binding = f"{name}-deployment"
-    return wait_for(f"{name} placed", lambda: scene.control.placements(namespace).get(binding), 90) or {}
+    return wait_for(f"{name} placed", lambda: scene.control.placements(namespace).get(binding)) or {}
 
 
 def test_a_pool_whose_limits_are_taken_away_stops_counting_and_recovers(scene: Scene, empty: Member) -> None:
@@ -81,7 +81,7 @@ def test_replicas_that_wait_for_a_pool_that_launches_nothing_move(
         reasons = {event["reason"] for event in empty.kubectl.items("events", "-A")}
         assert "CapacityNotCounted" in reasons
         assert not empty.kubectl.items("nodeclaims")
-    wait_for("believed again", lambda: _placed_in_elastic(scene, namespace), 90)
+    wait_for("believed again", lambda: _placed_in_elastic(scene, namespace))
     empty.wait_running(namespace, 20)
 
 

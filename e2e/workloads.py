@@ -23,7 +23,7 @@ def deployment(name: str, namespace: str, replicas: int, cpu: str = "500m", **po
 
 
 # Workloads are placed, and nothing of them reaches a member.
-HELD_BACK = {"suspension": {"dispatching": True}}
+HELD_BACK: dict[str, Any] = {"suspension": {"dispatching": True}}
 DYNAMIC = {
     "replicaSchedulingType": "Divided",
     "replicaDivisionPreference": "Weighted",

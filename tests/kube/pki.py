@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -21,7 +22,7 @@ class Pair:
 
 
 class Authority:
-    def __init__(self, name="test CA"):
+    def __init__(self, name: str = "test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         key_usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -33,7 +34,7 @@ class Authority:
         )
         self.pem = built.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name, *, hosts=(), end=END):
+    def issue(self, name: str, *, hosts: Sequence[str] = (), end: datetime.datetime = END) -> Pair:
         """A server certificate when `hosts` are given, otherwise a client's."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -56,7 +57,9 @@ class Authority:
             ),
         )
 
-    def _builder(self, subject, public_key, end):
+    def _builder(
+        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, end: datetime.datetime
+    ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -69,7 +72,7 @@ class Authority:
         )
 
 
-def _host(text):
+def _host(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
