@@ -8,9 +8,12 @@ import msgspec
 
 from karpool.dashboard.collector import LOOKED_AT_SECONDS, Collector
 from karpool.fleet.clock import LoopClock, run_manual
+from karpool.fleet.loading import load_objects
 from karpool.gpu.scale_up_object import SCALEUPS
 from karpool.kube.resource import DEPLOYMENTS
-from tests.dashboard.fleets import clusters_of, control_plane, scale_ups
+from karpool.scheduler.promise_record import PROMISES, Recorded, write
+from tests.consolidation import cluster_objects
+from tests.dashboard.fleets import clusters_of, control_plane, placed, scale_ups
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
@@ -122,6 +125,43 @@ def test_promises_end_by_themselves_and_whoever_looks_is_told() -> None:
             assert collector.promises().items == []
             assert collector.fleet().promised_replicas == 0
             assert collector.bell.versions()["promises"] > before
+
+    run_manual(main())
+
+
+def test_a_promise_ends_with_its_pods_also_after_a_workload_shrank_and_grew() -> None:
+    """Nothing is reported of it; its pods on nodes are seen all the same, as by an estimator."""
+
+    def pods(numbers: range) -> list[dict[str, object]]:
+        found = [cluster_objects.pod(f"web-{number}", "ip-1", "1") for number in numbers]
+        for each in found:
+            each["metadata"]["namespace"] = "default"
+        return found
+
+    async def main() -> None:
+        clock = LoopClock()
+        binding = placed("web", 10, {"east": 10}, clock.now())
+        del binding["status"]["aggregatedStatus"]
+        record = {"east": Recorded((((6,), 1.0),), shrank=True)}
+        binding["metadata"]["annotations"][PROMISES] = write(record, {"east": (10,)}, clock.now())
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+        meta = {"name": "web", "namespace": "default", "uid": "web", "ownerReferences": [owner]}
+        replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta}
+        async with AsyncExitStack() as stack:
+            fleet = {"karmada": [binding], "east": [replicas, *pods(range(4))]}
+            clusters = await stack.enter_async_context(clusters_of(fleet, clock))
+            clients = {name: each.client("dashboard") for name, each in clusters.items()}
+            collector = await stack.enter_async_context(following(clients))
+            await asyncio.sleep(5)
+            assert collector.fleet().promised_replicas == 6
+
+            await load_objects(clusters["east"].client("admin"), pods(range(4, 8)))
+            await asyncio.sleep(5)
+            assert [each.replicas for each in collector.promises().items] == [2]
+
+            await load_objects(clusters["east"].client("admin"), pods(range(8, 10)))
+            await asyncio.sleep(5)
+            assert collector.promises().items == []
 
     run_manual(main())
 

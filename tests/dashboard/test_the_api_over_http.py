@@ -195,7 +195,7 @@ async def test_one_dead_cluster_is_told_and_the_others_are_shown(asked: Asked) -
         fleet = await (await session.get(f"{PREFIX}/fleet")).json()
 
     assert (live.status, ready.status) == (200, 503)
-    assert "cluster gpu" in text and "not read yet" in text
+    assert "cluster gpu" in text and "not listed yet" in text
     by_name = {each["name"]: each for each in fleet["clusters"]}
     assert by_name["east"]["nodes"] == 13
     assert any("not everything has been read" in line for line in by_name["gpu"]["why"])

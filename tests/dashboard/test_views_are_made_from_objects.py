@@ -6,16 +6,18 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 from karpool.cli.cluster_source import tell_of_objects
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.plan import RejectedMove, Why
 from karpool.consolidation.planning import make_plan
+from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard import board as boards
 from karpool.dashboard import happenings as happened
 from karpool.dashboard import timelines
-from karpool.dashboard.board import board, move_detail
+from karpool.dashboard.board import board, in_order, move_detail
 from karpool.dashboard.fleet_map import ClusterFacts, Promised, fleet, nodes
 from karpool.dashboard.happenings import RecentEvents, SeenEvent, happenings
 from karpool.dashboard.node_detail import node_detail
@@ -171,6 +173,15 @@ def test_many_approved_moves_leave_room_for_refused_ones(monkeypatch) -> None:
 
 def refused_for_their_budget(plan):
     return [RejectedMove(move, (Why("budget", "the budget allows none"),)) for move in plan.moves[:3]]
+
+
+def test_clusters_with_something_to_see_come_first_and_a_pool_without_moves_still_has_its_line() -> None:
+    empty = board("a", make_plan(seen(one_pool(0)), PlanSettings(), NOW))
+    busy, idle, judged = (replaced(empty, cluster=name) for name in "bcd")
+    busy, judged = replaced(busy, approved=1), replaced(judged, refused=2)
+
+    assert [each.cluster for each in in_order([empty, judged, idle, busy])] == ["b", "d", "a", "c"]
+    assert [(each.policy, each.k) for each in empty.pools] == [("Balanced (k=2)", 2)]
 
 
 def test_without_a_plan_a_node_says_that_it_is_not_known_yet() -> None:

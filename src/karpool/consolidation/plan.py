@@ -156,6 +156,7 @@ class PoolState:
     unpriced: int
     allowed: Mapping[str, int] = field(hash=False)  # by disruption reason, before the plan
     why: tuple[Why, ...] = ()  # what closes it
+    k: int | None = None  # None: its moves are not scored
 
 
 @dataclass(frozen=True, slots=True)

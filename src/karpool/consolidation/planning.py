@@ -294,6 +294,7 @@ class Planner:
                     totals.unpriced,
                     dict(allowance.left) if allowance is not None else {},
                     why,
+                    rules.policy.k if rules.policy is not None and rules.policy.is_scored else None,
                 )
             )
         return tuple(found)

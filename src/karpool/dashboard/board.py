@@ -6,11 +6,10 @@ Pure.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from karpool.consolidation.plan import Move, MovedPod, Plan, PoolState
-from karpool.consolidation.policy import Policy
-from karpool.consolidation.scoring import PoolVerdict, Score
+from karpool.consolidation.scoring import Score
 from karpool.dashboard.views import Board, Fate, HeldRow, MoveDetail, MovePoint, PoolBoard
 from karpool.dashboard.words import NAMES_MAX, counted, new_node, reasons, scores
 
@@ -38,7 +37,7 @@ def board(cluster: str, plan: Plan) -> Board:
         refused=len(plan.rejected),
         held=held,
         held_left_out=max(0, len(plan.held) - HELD_MAX),
-        pools=[_pool(each, _policies(plan)) for each in plan.pools],
+        pools=[_pool(each) for each in plan.pools],
         nodes_before=plan.before.nodes,
         nodes_after=plan.after.nodes,
         price_before=plan.before.price_per_hour,
@@ -47,6 +46,11 @@ def board(cluster: str, plan: Plan) -> Board:
         stopped=plan.stopped.message if plan.stopped is not None else "",
         notes=_notes(plan),
     )
+
+
+def in_order(boards: Iterable[Board]) -> list[Board]:
+    """Clusters with something to do first, then those with something to see; else as they come."""
+    return sorted(boards, key=lambda each: (not each.approved, not each.refused, not each.held))
 
 
 def move_detail(cluster: str, plan: Plan, id_: str) -> MoveDetail | None:
@@ -122,18 +126,11 @@ def _deciding(move: Move) -> Score | None:
     return min(found, key=lambda score: score.score - score.threshold, default=None)
 
 
-def _policies(plan: Plan) -> dict[str, Policy]:
-    verdicts: list[PoolVerdict] = [pool for move in plan.moves for pool in move.verdict.pools]
-    verdicts += [pool for each in plan.rejected for pool in each.move.verdict.pools]
-    return {each.pool: each.policy for each in verdicts}
-
-
-def _pool(state: PoolState, policies: dict[str, Policy]) -> PoolBoard:
-    policy = policies.get(state.name)
+def _pool(state: PoolState) -> PoolBoard:
     return PoolBoard(
         name=state.name,
         policy=state.policy,
-        k=policy.k if policy is not None and policy.is_scored else None,
+        k=state.k,
         nodes=state.nodes,
         cost_per_hour=state.cost_per_hour,
         allowed=dict(state.allowed),

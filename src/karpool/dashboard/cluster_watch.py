@@ -5,7 +5,6 @@ Karpenter cluster and one with GPU scale-up are all watched alike. Nothing is wr
 Who is told of changes is told by area, not by object.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,11 +15,14 @@ from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.bell import Area, Bell
 from karpool.dashboard.happenings import RecentEvents, SeenEvent
+from karpool.estimator.owners import BETWEEN, Owned, Owners
+from karpool.estimator.pods import NOT_KNOWN, BoundPods
 from karpool.gpu.record import Record
 from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
 from karpool.kube.client import Client
-from karpool.kube.errors import Denied, NotFound
-from karpool.kube.informer import Change, Informer
+from karpool.kube.errors import Denied
+from karpool.kube.following import Following
+from karpool.kube.informer import Change
 from karpool.kube.resource import (
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
@@ -46,9 +48,10 @@ from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, Stora
 from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders import REQUEST
 from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime
+from karpool.scheduler.promise import Lifetime, Promise
 from karpool.scheduler.view import View as SchedulerView
 from karpool.state.cluster import ClusterState, Namespace
+from karpool.wire.request import Arrived
 
 Object = dict[str, Any]
 FINISHED_MAX = 100
@@ -75,7 +78,10 @@ class ClusterWatch:
         self._observed = Observed(Market(region=region))
         self._stock = Stock()
         self._bell = bell
-        self._informers = list(self._build(client))
+        self._owners = Owners()
+        self._bound = BoundPods(self.state.shape_of, self._owners.get)
+        self._following = Following(client, self._all_watches())
+        self.seen = 0  # grows with whatever is heard
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
 
@@ -83,28 +89,22 @@ class ClusterWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for informer, _ in self._informers:
-                group.create_task(informer.run(), name=f"dashboard {self.name} {informer.resource}")
+        await self._following.run()
 
     def not_ready(self) -> str | None:
         """What has not been read yet; kinds that the cluster does not have are not waited for."""
-        for informer, optional in self._informers:
-            if informer.synced.is_set() or (optional and _is_missing(informer)):
-                continue
-            why = f": {informer.last_error}" if informer.last_error is not None else ""
-            return f"cluster {self.name}: {informer.resource} are not read yet{why}"
-        return None
+        return self._following.not_ready()
 
     @property
     def staleness(self) -> float:
         """Seconds since the API server was last heard of."""
-        return min(informer.staleness() for informer, _ in self._informers)
+        return min(informer.staleness() for informer in self._following.informers)
 
     @property
     def is_control_plane(self) -> bool:
         return any(
-            informer.resource is CLUSTERS and informer.synced.is_set() for informer, _ in self._informers
+            informer.resource is CLUSTERS and informer.synced.is_set()
+            for informer in self._following.informers
         )
 
     # Reading
@@ -126,11 +126,18 @@ class ClusterWatch:
         found = self._stock.failures.of_pool(pool, self.clock.now())
         return "" if found is None else str(found)
 
+    def arrived(self, promise: Promise) -> Arrived:
+        """What of a promise is on nodes here, as the cluster's own estimator would say; empty as long as
+        that is not known."""
+        if self.not_ready() is not None:
+            return NOT_KNOWN
+        return self._bound.arrived(promise.assumed(promise.promised))
+
     def problems(self) -> list[str]:
         """Kinds that may not be read, and objects that cannot be understood."""
         denied = [
             f"{informer.resource}: {informer.last_error}"
-            for informer, _ in self._informers
+            for informer in self._following.informers
             if isinstance(informer.last_error, Denied)
         ]
         return [*denied, *map(str, self.state.problems)]
@@ -138,25 +145,19 @@ class ClusterWatch:
     # Inside
 
     def _changed(self, resource: Resource, into: type[Any]) -> None:
+        self.seen += 1
         areas = _areas_of(resource, into)
         if Area.FLEET in areas and resource not in _KARMADA:
             self._changes += 1
         self._bell.ring(areas)
 
-    def _build(self, client: Client) -> Iterator[tuple[Informer[Any], bool]]:
-        """One informer for all who read a kind in the same way."""
-        wanted: dict[Any, list[Watched[Any]]] = {}
-        for each in self._watches():
-            wanted.setdefault((each.resource, each.into, each.selection), []).append(each)
-        for (resource, into, selection), group in wanted.items():
-            optional = all(each.optional for each in group)
-            informer: Informer[Any] = Informer(
-                client, resource, into=into, selection=selection, keep=False, optional=optional
-            )
-            for each in group:
-                informer.add_sink(each.sink)
-            informer.add_sink(_Told(partial(self._changed, resource, into)))
-            yield informer, optional
+    def _all_watches(self) -> Iterator[Watched[Any]]:
+        """Every kind, and that something of it changed: told last, when all others know."""
+        wanted = list(self._watches())
+        yield from wanted
+        for resource, into, selection in {(each.resource, each.into, each.selection): 0 for each in wanted}:
+            told = _Told(partial(self._changed, resource, into))
+            yield Watched(resource, into, told, selection, optional=True)
 
     def _watches(self) -> Iterable[Watched[Any]]:
         sink = self.state.sink
@@ -169,6 +170,9 @@ class ClusterWatch:
         yield from self._observed.watches
         yield from self._stock.watches
         yield Watched(PODS, Pod, ObjectSink(self._put_pod, self._drop_pod))
+        yield Watched(PODS, Pod, self._bound)  # after the state, which knows what each pod asks for
+        for resource in BETWEEN:
+            yield Watched(resource, Owned, self._owners, optional=True)
         yield Watched(NODECLAIMS, NodeClaim, ObjectSink(self._put_claim, self._drop_claim), optional=True)
         yield Watched(SCALEUPS, ScaleUp, ObjectSink(self._put_record, self._drop_record), optional=True)
         yield Watched(EVENTS, SeenEvent, self.events, optional=True)
@@ -243,14 +247,12 @@ class _Each:
             self._take(change)
 
 
-def _is_missing(informer: Informer[Any]) -> bool:
-    return isinstance(informer.last_error, NotFound | Denied)
-
-
 def _areas_of(resource: Resource, into: type[Any]) -> Sequence[Area]:
     """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
     if into is SeenEvent:
         return (Area.EVENTS,)
+    if into is Owned:
+        return ()
     if resource in _KARMADA:
         return (Area.FLEET, Area.PLACEMENTS, Area.PROMISES)
     if resource == SCALEUPS:

@@ -16,7 +16,7 @@ from karpool.consolidation.planning import make_plan
 from karpool.consolidation.settings import PlanSettings
 from karpool.dashboard import fleet_map, happenings, placements, promises, timelines, views
 from karpool.dashboard.bell import Area, Bell
-from karpool.dashboard.board import board, move_detail
+from karpool.dashboard.board import board, in_order, move_detail
 from karpool.dashboard.cluster_watch import ClusterWatch
 from karpool.dashboard.node_detail import node_detail
 from karpool.kube.client import Client
@@ -83,6 +83,7 @@ class Collector:
         self._looked_at = float("-inf")
         self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
         self._askers: dict[str, Asker | None] = {}
+        self._verified: dict[tuple[int, str], tuple[int, int]] = {}
 
     # Running
 
@@ -108,9 +109,8 @@ class Collector:
                 log.exception("dashboard tick raised")
 
     def _look_at_time(self) -> None:
-        for ledger in self._ledgers():
-            if ledger.expire(self.clock.monotonic()):
-                self.bell.ring((Area.PROMISES, Area.PLACEMENTS, Area.FLEET))
+        if self._verify() | self._expire():
+            self.bell.ring((Area.PROMISES, Area.PLACEMENTS, Area.FLEET))
         contact = {
             watch.name: (watch.staleness > fleet_map.QUIET_SECONDS, watch.not_ready())
             for watch in self._watches.values()
@@ -125,6 +125,27 @@ class Collector:
                 planned = self._plans.get(watch.name)
                 if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
                     self._make_plan(watch)
+
+    def _expire(self) -> bool:
+        freed = [ledger.expire(self.clock.monotonic()) for ledger in self._ledgers()]
+        return any(freed)
+
+    def _verify(self) -> bool:
+        """Tell ledgers which pods are on nodes in watched clusters, as estimators tell schedulers."""
+        freed, now = False, self.clock.monotonic()
+        for number, ledger in enumerate(self._ledgers()):
+            for name in ledger.clusters():
+                watch = self._watches.get(name)
+                if watch is None or not self._is_news(number, name, (watch.seen, ledger.grown(name))):
+                    continue
+                for promise in list(ledger.promises(name)):
+                    arrived = watch.arrived(promise)
+                    freed |= bool(arrived.bound and ledger.report(name, promise.binding, arrived, now))
+        return freed
+
+    def _is_news(self, ledger: int, cluster: str, version: tuple[int, int]) -> bool:
+        before, self._verified[ledger, cluster] = self._verified.get((ledger, cluster)), version
+        return before != version
 
     # Answers
 
@@ -193,7 +214,7 @@ class Collector:
                 pending.append(watch.name)
             elif plan.before.nodes or plan.pools:
                 boards.append(board(watch.name, plan))
-        return views.Consolidation(at=self.clock.now(), boards=boards, pending=pending)
+        return views.Consolidation(at=self.clock.now(), boards=in_order(boards), pending=pending)
 
     def move(self, cluster: str, id_: str) -> views.MoveDetail | None:
         watch = self._watches.get(cluster)

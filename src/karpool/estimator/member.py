@@ -12,7 +12,7 @@ from typing import Any
 
 from karpool.estimator import gates
 from karpool.estimator.framework import Watched, watches_of
-from karpool.estimator.owners import Kinds, Owned, OwnerReader, Owners
+from karpool.estimator.owners import BETWEEN, Kinds, Owned, OwnerReader, Owners
 from karpool.estimator.pods import BoundPods, WaitingPods, outstanding
 from karpool.estimator.question import Question
 from karpool.estimator.registry import Plugins
@@ -21,7 +21,7 @@ from karpool.estimator.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.client import Client
 from karpool.kube.feature_gates import Gates
 from karpool.kube.following import Follower, followers
-from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Selection
+from karpool.kube.resource import NODES, PODS, Selection
 from karpool.model.node import Node
 from karpool.model.pod import Pod
 from karpool.state.cluster import ClusterState
@@ -134,10 +134,7 @@ class Member:
             # After the state, which then knows what each pod asks for.
             self._bound = BoundPods(self.state.shape_of, self._owners.get)
             wanted.append(Watched(PODS, Pod, self._bound, LIVE_PODS))
-            wanted += (
-                Watched(each, Owned, self._owners, optional=True)
-                for each in (REPLICASETS, DEPLOYMENTS, STATEFULSETS, JOBS)
-            )
+            wanted += (Watched(each, Owned, self._owners, optional=True) for each in BETWEEN)
         for plugin in plugins:
             wanted += watches_of(plugin)
         return followers(self._client, wanted, page_size=PAGE_SIZE)

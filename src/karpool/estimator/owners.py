@@ -12,9 +12,11 @@ from typing import Any
 from karpool.kube.client import Client
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.informer import Change
-from karpool.kube.resource import Resource
+from karpool.kube.resource import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
 from karpool.model.meta import ObjectMeta, OwnerReference, WireObject
 
+# Kinds between a pod and what people create, for an informer to tell of; others are asked for.
+BETWEEN = (REPLICASETS, DEPLOYMENTS, STATEFULSETS, JOBS)
 CHAIN_MAX = 8  # a custom resource of a custom resource is two; owners may also form a circle
 _KNOWN_MAX = 200_000
 _API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")

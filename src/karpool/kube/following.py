@@ -1,7 +1,7 @@
 """Informers for everything that somebody wants to be told of: one for all who read a kind in the same way."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,15 @@ class Follower:
     @property
     def ready(self) -> bool:
         """Whether every object was told once; an optional kind may also not exist, or be closed to us."""
-        if self.informer.synced.is_set():
-            return True
+        return self.informer.synced.is_set() or self._is_away
+
+    @property
+    def _is_away(self) -> bool:
         return self.optional and isinstance(self.informer.last_error, NotFound | Denied)
+
+    def staleness(self) -> float:
+        """A kind that does not exist, or is closed to us, has nothing to tell; one that was there has."""
+        return 0.0 if self._is_away else self.informer.staleness()
 
 
 def followers(
@@ -56,6 +62,10 @@ class Following:
         self._name = client.name
         self._followers = followers(client, wanted)
 
+    @property
+    def informers(self) -> Iterator[Informer[Any]]:
+        return (each.informer for each in self._followers)
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -71,4 +81,4 @@ class Following:
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
-        return max((each.informer.staleness() for each in self._followers if not each.optional), default=0.0)
+        return max((each.staleness() for each in self._followers), default=0.0)
