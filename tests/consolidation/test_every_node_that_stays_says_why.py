@@ -78,7 +78,7 @@ def test_a_wish_that_has_run_out_or_cannot_be_read_holds_nothing():
 def test_a_budget_that_allows_nothing_holds_the_node_of_its_pod():
     cluster = two_nodes(labels={"app": "web"})
     cluster.budget("web", {"app": "web"}, allowed=0)
-    assert why(make_plan(cluster.view(), now=NOW)) == ("pdb_blocked", "poddisruptionbudget web")
+    assert why(make_plan(cluster.view(), now=NOW)) == ("pdb_blocked", "poddisruptionbudget team/web")
     cluster.budget("web", {"app": "web"}, allowed=1)
     assert make_plan(cluster.view(), now=NOW).moves
 

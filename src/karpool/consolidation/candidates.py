@@ -196,7 +196,9 @@ class _Judge:
 
     def _held_by(self, pod: int) -> str:
         pods, number = self._view.pods, int(self._view.pods.budget[pod])
-        return ", ".join(pods.several[pod]) if number == SEVERAL else self._view.budgets[number].name
+        names = pods.several[pod] if number == SEVERAL else (self._view.budgets[number].name,)
+        namespace = pods.keys[pod].partition("/")[0]  # a budget holds pods of its own namespace only
+        return ", ".join(f"{namespace}/{name}" for name in names)
 
     @staticmethod
     def _wait(rules: PoolRules, empty: bool) -> str:
