@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from karpool.cli.main import commands
 from karpool.consolidation.metrics import ConsolidationMetrics
+from karpool.dashboard.metrics import Metrics as DashboardMetrics
 from karpool.estimator.failure_reports import FailureGauges
 from karpool.estimator.metrics import Metrics
 from karpool.gpu.metrics import ScaleUpMetrics
@@ -122,7 +123,7 @@ def _plain(text: str) -> str:
 _METRICS_HEAD = """# Metrics
 
 Made from the code by `python tools/build_reference.py`. Every process serves them as text at `/metrics`
-(`--metrics-bind-address`).
+(`--metrics-bind-address`; the dashboard where its page is, for those who may look at it).
 
 Names that other projects gave (`karmada_...`, `karpenter_...`, `scheduler_...`) are **stable**: they keep
 their names, labels and meaning. `karpool_...` are **beta**: a change is announced in the changelog one
@@ -169,12 +170,17 @@ def _consolidator(registry: CollectorRegistry) -> None:
     follow_leadership(registry, "karpool_consolidation", bool)
 
 
+def _dashboard(registry: CollectorRegistry) -> None:
+    DashboardMetrics(registry)
+
+
 PROCESSES: dict[str, Callable[[CollectorRegistry], None]] = {
     "karpool estimator": _estimator,
     "karpool scheduler": _scheduler,
     "karpool descheduler": _descheduler,
     "karpool consolidator": _consolidator,
     "karpool gpu-scaler": _gpu,
+    "karpool dashboard": _dashboard,
 }
 _LIBRARY = ("process_", "python_")  # which of them there are depends on the platform
 _LIBRARY_NOTE = "And what the Prometheus client tells of any process: `process_...` and `python_...`.\n"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from karpool.fleet.apiserver.http import serve
 from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.kube.clock import RealClock
+from tests.kube.pki import Authority
 
 
 def saved(path: Path, *names: str) -> str:
@@ -68,6 +70,40 @@ async def test_every_context_is_shown_until_it_is_told_to_stop(tmp_path: Path) -
 
     assert [each["name"] for each in fleet["clusters"]] == ["east", "west"]
     assert "trusted-types 'none'" in page.headers["Content-Security-Policy"]
+    assert code == 0
+
+
+async def test_elsewhere_than_on_loopback_it_speaks_tls_and_asks_for_its_token(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    issued = authority.issue("dashboard", hosts=["localhost", "127.0.0.1"])
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_bytes(issued.certificate)
+    key.write_bytes(issued.key)
+    files = ("--tls-cert-file", str(certificate), "--tls-private-key-file", str(key))
+    trusting = ssl.create_default_context(cadata=authority.pem.decode())
+    config = saved(tmp_path / "fleet.yaml", "east")
+    async with started("--kubeconfig", config, "--host", "0.0.0.0", "--port", "0", *files) as (process, link):
+        url, _, token = link.partition("#token=")
+        here = url.replace("0.0.0.0", "127.0.0.1")
+        async with aiohttp.ClientSession() as session:
+
+            async def asked(path: str, **headers: str) -> int:
+                async with session.get(here + path, ssl=trusting, headers=headers) as response:
+                    return response.status
+
+            right = f"Bearer {token}"
+            found = [await asked(path) for path in ("", "livez", "api/v1/fleet", "metrics")]
+            opened = [await asked(path, Authorization=right) for path in ("api/v1/fleet", "metrics")]
+            with pytest.raises(aiohttp.ClientError):
+                await session.get(here.replace("https:", "http:"))
+        process.send_signal(signal.SIGTERM)
+        code = await process.wait()
+
+    assert url.startswith("https://0.0.0.0:") and len(token) >= 32
+    assert found == [200, 200, 401, 401]
+    assert opened == [200, 200]
     assert code == 0
 
 

@@ -51,8 +51,9 @@ def address(path: str, **given: str) -> str:
 
 
 async def test_every_answer_is_what_the_description_says(asked: Asked) -> None:
-    board = await (await asked.session.get(f"{PREFIX}/consolidation")).json()
-    move = board["boards"][0]["points"][0]["id"]
+    found = await (await asked.session.get(f"{PREFIX}/consolidation")).json()
+    board = next(each for each in found["boards"] if each["cluster"] == GIVEN["cluster"])
+    move = board["points"][0]["id"]
     for endpoint in ENDPOINTS:
         response = await asked.session.get(address(endpoint.path, move=move))
         assert response.status == 200, endpoint.path
@@ -165,11 +166,47 @@ async def test_a_token_opens_the_api_and_nothing_else_does(asked: Asked) -> None
         right = {"Authorization": f"Bearer {token}", "Host": "dashboard.example"}
         assert (await session.get(f"{PREFIX}/fleet", headers=right)).status == 200
         assert (await session.get(f"{PREFIX}/stream")).status == 401
+        assert (await session.get("/metrics")).status == 401
         # The page and the description hold nothing of the fleet.
         assert (await session.get("/")).status == 200
         assert (await session.get("/openapi.json")).status == 200
 
     assert token in page.link and token not in page.url
+
+
+async def test_metrics_tell_of_answers_and_clusters(asked: Asked) -> None:
+    async def told() -> dict[str, float]:
+        text = await (await asked.session.get("/metrics")).text()
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    before = await told()
+    await asked.session.get(f"{PREFIX}/fleet")
+    await asked.session.get(f"{PREFIX}/nothing")
+    await asked.session.post(f"{PREFIX}/fleet")
+    async with asked.session.get(f"{PREFIX}/stream") as stream:
+        await _versions(stream)
+        after = await told()
+
+    def more(name: str) -> float:
+        return after[name] - before[name]
+
+    counted = "karpool_dashboard_requests_total"
+    assert {code: more(f'{counted}{{code="{code}"}}') for code in ("2xx", "404", "4xx", "5xx")} == {
+        "2xx": 2,  # one of them the metrics themselves
+        "404": 1,
+        "4xx": 1,
+        "5xx": 0,
+    }
+    assert more("karpool_dashboard_open_pages") == 1
+    assert more("karpool_dashboard_request_duration_seconds_count") == 4
+    assert {after[f'karpool_dashboard_cluster_synced{{cluster="{name}"}}'] for name in asked.clusters} == {
+        1.0
+    }
+    assert (
+        max(after[f'karpool_dashboard_staleness_seconds{{cluster="{name}"}}'] for name in asked.clusters) < 60
+    )
+    assert any(name.startswith("karpool_build_info{") for name in after)
 
 
 async def test_outside_loopback_a_token_is_needed(asked: Asked) -> None:

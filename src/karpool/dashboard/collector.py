@@ -72,7 +72,7 @@ class Collector:
         self.bell = Bell()
         self._wishes = wishes or Wishes()
         self._clients = dict(clusters)
-        self._watches = {
+        self.watches = {
             name: ClusterWatch(
                 name, client, self.bell, lifetime=self._wishes.lifetime, region=self._wishes.region
             )
@@ -90,13 +90,13 @@ class Collector:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for watch in self._watches.values():
+            for watch in self.watches.values():
                 group.create_task(watch.run())
             group.create_task(self._tick())
 
     def not_ready(self) -> str | None:
         """What has not been read yet, of the first cluster that lacks something."""
-        found = (watch.not_ready() for watch in self._watches.values())
+        found = (watch.not_ready() for watch in self.watches.values())
         return next((each for each in found if each is not None), None)
 
     async def _tick(self) -> None:
@@ -113,7 +113,7 @@ class Collector:
             self.bell.ring((Area.PROMISES, Area.PLACEMENTS, Area.FLEET))
         contact = {
             watch.name: (watch.staleness > fleet_map.QUIET_SECONDS, watch.not_ready())
-            for watch in self._watches.values()
+            for watch in self.watches.values()
         }
         if (
             contact != self._contact
@@ -121,7 +121,7 @@ class Collector:
             self._contact = contact
             self.bell.ring((Area.FLEET, Area.CONSOLIDATION))
         if self.clock.monotonic() - self._looked_at < LOOKED_AT_SECONDS:
-            for watch in self._watches.values():
+            for watch in self.watches.values():
                 planned = self._plans.get(watch.name)
                 if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
                     self._make_plan(watch)
@@ -135,7 +135,7 @@ class Collector:
         freed, now = False, self.clock.monotonic()
         for number, ledger in enumerate(self._ledgers()):
             for name in ledger.clusters():
-                watch = self._watches.get(name)
+                watch = self.watches.get(name)
                 if watch is None or not self._is_news(number, name, (watch.seen, ledger.grown(name))):
                     continue
                 for promise in list(ledger.promises(name)):
@@ -151,18 +151,18 @@ class Collector:
 
     def fleet(self) -> views.Fleet:
         return fleet_map.fleet(
-            [self._facts(watch) for watch in self._watches.values()],
+            [self._facts(watch) for watch in self.watches.values()],
             self._members(),
             promises.by_cluster(self._ledgers()),
             self.clock.now(),
         )
 
     def nodes(self, cluster: str, pool: str | None = None) -> views.Nodes | None:
-        watch = self._watches.get(cluster)
+        watch = self.watches.get(cluster)
         return None if watch is None else fleet_map.nodes(cluster, watch.view(), self.clock.now(), pool=pool)
 
     def node(self, cluster: str, name: str) -> views.NodeDetail | None:
-        watch = self._watches.get(cluster)
+        watch = self.watches.get(cluster)
         if watch is None:
             return None
         self._looked_at = self.clock.monotonic()
@@ -200,7 +200,7 @@ class Collector:
                     timelines.traces(watch.smart_pods.values(), watch.claims),
                     watch.unreadable.values(),
                 )
-                for watch in self._watches.values()
+                for watch in self.watches.values()
             ),
             self.clock.now(),
         )
@@ -208,7 +208,7 @@ class Collector:
     def consolidation(self) -> views.Consolidation:
         self._looked_at = self.clock.monotonic()
         pending, boards = [], []
-        for watch in self._watches.values():
+        for watch in self.watches.values():
             plan = self._plan(watch)
             if plan is None:
                 pending.append(watch.name)
@@ -217,13 +217,13 @@ class Collector:
         return views.Consolidation(at=self.clock.now(), boards=in_order(boards), pending=pending)
 
     def move(self, cluster: str, id_: str) -> views.MoveDetail | None:
-        watch = self._watches.get(cluster)
+        watch = self.watches.get(cluster)
         plan = self._plan(watch) if watch is not None else None
         return None if plan is None else move_detail(cluster, plan, id_)
 
     def events(self) -> views.Happenings:
         return happenings.happenings(
-            ((watch.name, watch.events) for watch in self._watches.values()), self.clock.now()
+            ((watch.name, watch.events) for watch in self.watches.values()), self.clock.now()
         )
 
     # Inside
@@ -242,7 +242,7 @@ class Collector:
         )
 
     def _control_planes(self) -> Iterator[ClusterWatch]:
-        return (watch for watch in self._watches.values() if watch.is_control_plane)
+        return (watch for watch in self.watches.values() if watch.is_control_plane)
 
     def _ledgers(self) -> list[Ledger]:
         found = (watch.scheduling.ledger for watch in self._control_planes())

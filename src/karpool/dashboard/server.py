@@ -8,6 +8,7 @@ content: a browser that missed some asks again and has missed nothing.
 import asyncio
 import inspect
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -20,15 +21,17 @@ from karpool.dashboard.answers import Bodies, Body
 from karpool.dashboard.collector import Collector
 from karpool.dashboard.endpoints import ENDPOINTS, NAME_MAX, PREFIX, Endpoint
 from karpool.dashboard.guard import HEADERS, Guard, Refused
+from karpool.dashboard.metrics import Metrics
 from karpool.dashboard.page_files import PageFile, page_files
 from karpool.dashboard.views import Problem
-from karpool.kube.health import Health
+from karpool.kube.health import Health, exposed, probed
 from karpool.model.errors import Invalid
 
 log = structlog.get_logger(__name__)
 
 REQUESTS_MAX = 64  # at once
 STREAMS_MAX = 100
+METRICS = "/metrics"
 HEARTBEAT_SECONDS = 15.0
 WRITE_SECONDS = 30.0  # for a client to take a piece of a stream
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,6 +44,7 @@ class DashboardServer:
     collector: Collector
     guard: Guard
     health: Health
+    metrics: Metrics
 
     def __post_init__(self) -> None:
         self._bodies = Bodies(secrets.token_hex(4))
@@ -56,6 +60,7 @@ class DashboardServer:
         app.router.add_get("/openapi.json", _openapi)
         for probe in ("livez", "readyz", "healthz"):
             app.router.add_get(f"/{probe}", self._probe)
+        app.router.add_get(METRICS, self._metrics)
         for path, file in page_files().items():
             app.router.add_get(path, _page_handler(file))
         app.on_shutdown.append(self._close)
@@ -68,8 +73,16 @@ class DashboardServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_api = request.path.startswith(PREFIX)
-        refused = self.guard.refusal(request.method, request.headers, is_api=is_api)
+        began = time.perf_counter()
+        response = await self._guarded(request, handler)
+        if request.path != openapi.STREAM:
+            self.metrics.answered(response.status, time.perf_counter() - began)
+        return response
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        # What tells of the fleet is for those who may look; pages and probes tell nothing.
+        tells = request.path.startswith(PREFIX) or request.path == METRICS
+        refused = self.guard.refusal(request.method, request.headers, is_api=tells)
         if refused is not None:
             return _problem(refused)
         if request.path == openapi.STREAM:
@@ -121,11 +134,10 @@ class DashboardServer:
         return None if answer is None else self._bodies.put(key, version, answer)
 
     async def _probe(self, request: web.Request) -> web.Response:
-        outcomes = self.health.failures("readyz" if request.path == "/readyz" else "livez")
-        failed = any(outcomes.values())
-        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in outcomes.items()]
-        text = "\n".join(lines) if failed or "verbose" in request.query else "ok"
-        return web.Response(status=503 if failed else 200, text=text + "\n")
+        return probed(self.health, "readyz" if request.path == "/readyz" else "livez", request)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return exposed(self.metrics.registry)
 
     # Changes
 
@@ -136,6 +148,7 @@ class DashboardServer:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
         )
         self._streams += 1
+        self.metrics.pages.inc()
         try:
             await response.prepare(request)
             await self._follow(response)
@@ -143,6 +156,7 @@ class DashboardServer:
             pass  # the browser has left, or takes nothing any more
         finally:
             self._streams -= 1
+            self.metrics.pages.dec()
         return response
 
     async def _follow(self, response: web.StreamResponse) -> None:

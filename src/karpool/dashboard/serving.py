@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from karpool.dashboard.collector import Collector, Wishes
 from karpool.dashboard.guard import TOKEN_LEAST, Guard, is_loopback
+from karpool.dashboard.metrics import Metrics
 from karpool.dashboard.server import DashboardServer
 from karpool.kube.client import Client
 from karpool.kube.health import Health
@@ -55,7 +57,9 @@ async def dashboard(
     collector = Collector(clusters, wishes)
     health = Health()
     health.add("readyz", "clusters", collector.not_ready)
-    server = DashboardServer(collector, Guard(token, hosts), health)
+    metrics = Metrics(CollectorRegistry())
+    metrics.follow(collector.watches)
+    server = DashboardServer(collector, Guard(token, hosts), health, metrics)
     runner = web.AppRunner(
         server.application(),
         access_log=None,

@@ -99,18 +99,27 @@ class HealthServer:
         return self._answer("readyz", request)
 
     def _answer(self, probe: Probe, request: web.Request) -> web.Response:
-        outcomes = self._health.failures(probe)
-        failed = any(outcomes.values())
-        lines = [
-            f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in outcomes.items()
-        ]
-        verdict = f"{request.path[1:]} check {'failed' if failed else 'passed'}"
-        text = "\n".join((*lines, verdict)) if failed or "verbose" in request.query else "ok"
-        return web.Response(status=503 if failed else 200, text=text + "\n")
+        return probed(self._health, probe, request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body = generate_latest(self._registry)
-        return web.Response(body=body, headers={"content-type": CONTENT_TYPE_LATEST})
+        return exposed(self._registry)
+
+
+def probed(health: Health, probe: Probe, request: web.Request) -> web.Response:
+    """The answer to a probe: `ok`, or every check that there is."""
+    outcomes = health.failures(probe)
+    failed = any(outcomes.values())
+    lines = [
+        f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in outcomes.items()
+    ]
+    verdict = f"{request.path[1:]} check {'failed' if failed else 'passed'}"
+    text = "\n".join((*lines, verdict)) if failed or "verbose" in request.query else "ok"
+    return web.Response(status=503 if failed else 200, text=text + "\n")
+
+
+def exposed(registry: CollectorRegistry) -> web.Response:
+    """Metrics as text."""
+    return web.Response(body=generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _ping() -> None:
