@@ -54,6 +54,11 @@ VALUES: Object = {
     },
     "consolidator": {"enabled": True, "dryRun": False},
     "gpuScaler": {"enabled": True},
+    "dashboard": {
+        "enabled": True,
+        "token": {"secretName": "karpool-dashboard-token"},
+        "tls": {"secretName": "karpool-dashboard-tls"},
+    },
 }
 
 
@@ -78,13 +83,14 @@ FOLDERS = {
     "consolidator": Folder(("consolidator",), MEMBER),
     "consolidator-planning": Folder(("consolidator",), MEMBER, ("consolidator.dryRun=true",)),
     "gpu-scaler": Folder(("gpu-scaler",), MEMBER),
+    "dashboard": Folder(("dashboard",), MEMBER),
     "estimator": Folder(("estimator",), HOST),
     "estimator-access": Folder(("estimator",), HOST, ("render=access",)),
     "scheduler": Folder(("scheduler",), HOST),
     "descheduler": Folder(("descheduler",), HOST),
     "karmada-access": Folder(("scheduler", "descheduler"), HOST, ("render=access",)),
     "host-monitors": Folder(("estimator", "scheduler", "descheduler"), HOST, monitors=True),
-    "member-monitors": Folder(("consolidator", "gpu-scaler"), MEMBER, monitors=True),
+    "member-monitors": Folder(("consolidator", "gpu-scaler", "dashboard"), MEMBER, monitors=True),
 }
 
 

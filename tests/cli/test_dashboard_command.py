@@ -7,18 +7,19 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from karpool.cli.dashboard import Certificate
 from karpool.cli.main import run
 from karpool.fleet.apiserver.http import serve
 from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.kube.clock import RealClock
-from tests.kube.pki import Authority
+from tests.kube.pki import Authority, Pair
 
 
 def saved(path: Path, *names: str) -> str:
@@ -153,3 +154,50 @@ def test_a_short_token_is_refused_and_not_shown(tmp_path: Path, capsys: pytest.C
     assert run(["dashboard", *options], "karpool") == 1
     said = capsys.readouterr().err
     assert "at least 16" in said and "hunter2" not in said
+
+
+async def test_a_token_of_a_file_is_asked_for_and_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("correct horse battery\n")
+    config = saved(tmp_path / "kubeconfig", "east")
+    options = ("--kubeconfig", config, "--port", "0", "--token-file", str(tmp_path / "token"))
+    async with started(*options) as (_, url), aiohttp.ClientSession() as session:
+        assert "#" not in url and "horse" not in url
+        assert (await session.get(f"{url}api/v1/fleet")).status == 401
+        headers = {"Authorization": "Bearer correct horse battery"}
+        assert (await session.get(f"{url}api/v1/fleet", headers=headers)).status == 200
+
+
+def shown_to(certificate: Certificate, authority: Authority) -> bytes:
+    """What a browser that trusts the authority is shown now."""
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+    incoming, outgoing, back, forth = (ssl.MemoryBIO() for _ in range(4))
+    client = trust.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    server = certificate.context.wrap_bio(back, forth, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+        back.write(outgoing.read())
+        incoming.write(forth.read())
+    found = client.getpeercert(binary_form=True)
+    assert found is not None
+    return found
+
+
+def test_a_renewed_certificate_is_used_and_half_of_one_is_not(tmp_path: Path) -> None:
+    authority = Authority()
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def write(pair: Pair) -> None:
+        for path, content in zip(files, (pair.certificate, pair.key), strict=True):
+            path.write_bytes(content)
+
+    write(authority.issue("old", hosts=["localhost"]))
+    certificate = Certificate(*files)
+    before = shown_to(certificate, authority)
+    renewed = authority.issue("new", hosts=["localhost"])
+    files[0].write_bytes(renewed.certificate)  # its key has not come yet
+    certificate.renew()
+    assert shown_to(certificate, authority) == before
+    write(renewed)
+    certificate.renew()
+    assert shown_to(certificate, authority) != before

@@ -42,6 +42,7 @@ def test_every_command_is_of_a_kind_that_is_looked_at() -> None:
 def test_folders_that_are_applied_exist() -> None:
     applied = [words[words.index("-k") + 1] for words in starting("kubectl") if "-k" in words]
     assert len(applied) == 3
+    applied += re.findall(r"`kubectl apply -k (\S+)`", TEXT)
     assert all((ROOT / each / "kustomization.yaml").is_file() for each in applied)
 
 
@@ -84,11 +85,11 @@ def test_the_certificates_made_as_told_are_ones_that_both_sides_accept(tmp_path:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on PATH: the commands for certificates were not run")
     made = starting("openssl")
-    assert len(made) == 5
+    assert len(made) == 6
     for words in made:
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    for name in ("server", "client"):
+    for name in ("server", "client", "dashboard"):
         certificate, key = (tmp_path / f"{name}.{end}" for end in ("crt", "key"))
         check_pair(("crt", certificate, certificate.read_bytes()), ("key", key, key.read_bytes()))
     check_authority("ca", tmp_path / "ca.crt", (tmp_path / "ca.crt").read_bytes())
@@ -123,6 +124,18 @@ def test_secrets_that_are_made_are_those_that_are_mounted() -> None:
     assert all(
         {"kubeconfig", "ca.crt", "token"} == keys for name, keys in made.items() if name.endswith("config")
     )
+
+
+def test_the_secrets_of_the_dashboard_are_those_that_its_manifest_mounts() -> None:
+    made = {
+        words[words.index("secret") + 2]
+        for words in starting("kubectl", "-n", "karpool-system", "create")
+        if "secret" in words
+    }
+    (deployment,) = of_kind("dashboard", "Deployment")
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert made == {each["secret"]["secretName"] for each in volumes if "secret" in each}
+    assert "--token-file=/etc/karpool/token/token" in container("dashboard")["args"]
 
 
 def test_the_kubeconfig_of_the_secret_reads_its_token_and_authority_from_files(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What runs is non-root, read-only, probed, and started with flags that exist."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -7,9 +8,17 @@ import pytest
 import yaml
 
 from karpool.cli.main import commands
-from tests.deploy.manifests import DEPLOY, Object, of_kind
+from tests.deploy.manifests import DEPLOY, Object, objects, of_kind
 
-RUNNING = ("estimator", "scheduler", "descheduler", "consolidator", "consolidator-planning", "gpu-scaler")
+CONTROLLERS = (
+    "estimator",
+    "scheduler",
+    "descheduler",
+    "consolidator",
+    "consolidator-planning",
+    "gpu-scaler",
+)
+RUNNING = (*CONTROLLERS, "dashboard")
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -56,7 +65,7 @@ def test_certificates_are_mounted_so_that_they_can_be_rotated(folder: str) -> No
         assert mount.get("readOnly") is True or mount["mountPath"] == "/tmp"
 
 
-@pytest.mark.parametrize("folder", RUNNING)
+@pytest.mark.parametrize("folder", CONTROLLERS)
 def test_probes_ask_where_the_program_answers(folder: str) -> None:
     found = container(folder)
     ports = {each["name"]: each["containerPort"] for each in found["ports"]}
@@ -70,13 +79,38 @@ def test_probes_ask_where_the_program_answers(folder: str) -> None:
     assert {found[name]["httpGet"]["port"] for name in PROBES} == {"probes"}
 
 
+def test_the_dashboard_answers_everything_on_one_port_with_tls_and_a_token() -> None:
+    found = container("dashboard")
+    flags = dict(each.split("=", 1) for each in found["args"] if "=" in each)
+    assert found["ports"] == [{"name": "web", "containerPort": int(flags["--port"]), "protocol": "TCP"}]
+    assert {(found[name]["httpGet"]["port"], found[name]["httpGet"]["scheme"]) for name in PROBES} == {
+        ("web", "HTTPS")
+    }
+    mounts = {each["name"]: each["mountPath"] for each in found["volumeMounts"]}
+    assert flags["--token-file"] == f"{mounts['token']}/token"
+    assert flags["--tls-cert-file"] == f"{mounts['tls']}/tls.crt"
+    (monitor,) = [each for each in objects("member-monitors") if "dashboard" in each["metadata"]["name"]]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    volumes = {each["name"]: each.get("secret", {}).get("secretName") for each in pod("dashboard")["volumes"]}
+    assert (endpoint["port"], endpoint["scheme"]) == ("web", "https")
+    assert endpoint["authorization"]["credentials"] == {"name": volumes["token"], "key": "token"}
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == volumes["tls"]
+    (service,) = of_kind("dashboard", "Service")
+    assert endpoint["tlsConfig"]["serverName"] == f"{service['metadata']['name']}.karpool-system.svc"
+    assert [(each["port"], each["targetPort"]) for each in service["spec"]["ports"]] == [(443, "web")]
+
+
 @pytest.mark.parametrize("folder", RUNNING)
 def test_every_argument_is_one_that_the_command_takes(folder: str) -> None:
     arguments: list[str] = list(container(folder)["args"])
-    with commands.make_context("karpool", arguments) as context:
+    with ExitStack() as stack, commands.make_context("karpool", arguments) as context:
         name, *rest = [*context._protected_args, *context.args]  # click keeps the name of the command apart
         command = commands.get_command(context, name)
         assert command is not None and name == folder.removesuffix("-planning")
+        files = [each for each in command.params if isinstance(each.type, click.Path)]
+        for each in files:
+            each.type.exists, before = False, each.type.exists  # type: ignore[attr-defined]
+            stack.callback(setattr, each.type, "exists", before)
         with command.make_context(name, rest, parent=context) as inner:
             assert isinstance(inner, click.Context) and inner.params
 
@@ -89,7 +123,7 @@ def test_services_budgets_and_policies_choose_the_pods(folder: str) -> None:
     selectors += [each["spec"]["selector"]["matchLabels"] for each in of_kind(folder, "PodDisruptionBudget")]
     selectors += [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(folder, "NetworkPolicy")]
     selectors += [each["labelSelector"]["matchLabels"] for each in pod(folder)["topologySpreadConstraints"]]
-    assert len(selectors) == 6
+    assert len(selectors) == (5 if folder == "dashboard" else 6)  # which has one replica, and no budget
     assert all(set(each.items()) <= set(labels.items()) for each in selectors)
     (account,) = of_kind(folder, "ServiceAccount")
     assert pod(folder)["serviceAccountName"] == account["metadata"]["name"]
@@ -100,7 +134,7 @@ def test_network_policies_open_only_the_ports_in_use(folder: str) -> None:
     (policy,) = of_kind(folder, "NetworkPolicy")
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
-    assert opened == ({"metrics", "grpc"} if folder == "estimator" else {"metrics"})
+    assert opened == {"estimator": {"metrics", "grpc"}, "dashboard": {"web"}}.get(folder, {"metrics"})
     assert all(rule.get("from") for rule in policy["spec"]["ingress"])
     left = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
     estimators = {10352} if folder in ("scheduler", "descheduler") else set()
@@ -120,6 +154,6 @@ def test_the_values_of_the_chart_name_every_key_of_its_schema() -> None:
     schema = json.loads((chart / "values.schema.json").read_text())
     values = yaml.safe_load((chart / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
-    for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpuScaler"):
+    for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpuScaler", "dashboard"):
         own = set(schema["properties"][name]["properties"]) - set(values)
-        assert own | {"settings"} == set(values[name]) | {"settings"}, name
+        assert own | {"settings"} == set(values[name]) - set(values) | {"settings"}, name

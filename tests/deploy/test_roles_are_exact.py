@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from karpool.dashboard.serving import dashboard
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.kinds.bundled import bundled_crds
+from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.live import LiveCluster
 from karpool.gpu.scale_up_object import SCALEUPS
+from karpool.gpu.scale_up_object import definition as scale_ups
 from karpool.kube import snapshot
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
@@ -227,6 +232,25 @@ async def _plan(p: Play) -> None:
     assert [len(plan.moves) for plan in shown] == [1]
 
 
+async def test_the_dashboard_does_its_work_under_its_role() -> None:
+    guard = guard_of("dashboard", "karpool-dashboard")
+    server = ApiServer(RealClock())
+    transport = InProcess(server)
+    for crd in [*bundled_crds(), scale_ups()]:
+        await Client(transport, qps=None).create(CRDS, crd)
+    async with dashboard({"east": Client(guard.around(transport), qps=None)}) as page:
+        async with asyncio.timeout(30):
+            while page.collector.not_ready() is not None or not _all_watched(guard):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    await server.close()
+    judge(guard)
+
+
+def _all_watched(guard: Guard) -> bool:
+    """Watches follow their lists by a moment."""
+    return {grant for grant in guard.granted if grant.verb == "watch"} <= guard.used
+
+
 async def test_the_estimator_does_its_work_under_its_roles() -> None:
     guard = guard_of("estimator-access", "karpool-estimator")
     world = World()
@@ -286,7 +310,7 @@ def test_no_role_holds_what_nobody_should(folder: str) -> None:
 READS = {"get", "list", "watch"}
 
 
-@pytest.mark.parametrize("folder", ["reader", "estimator-access", "consolidator-planning"])
+@pytest.mark.parametrize("folder", ["reader", "estimator-access", "consolidator-planning", "dashboard"])
 def test_estimating_and_planning_write_nothing_but_events(folder: str) -> None:
     for each in of_kind(folder, *_ROLES):
         for rule in each["rules"]:

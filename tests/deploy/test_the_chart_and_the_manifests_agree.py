@@ -126,6 +126,12 @@ def test_without_a_choice_nothing_runs() -> None:
             {"estimator": {"enabled": True}, "certManager": {"enabled": True}},
             "certManager.issuerRef is needed",
         ),
+        ({"dashboard": {"enabled": True}}, "dashboard.token.secretName is needed"),
+        (
+            {"dashboard": {"enabled": True, "token": {"secretName": "t"}}},
+            "dashboard.tls.secretName is needed",
+        ),
+        ({"dashboard": {"service": {"type": "Everywhere"}}}, "service"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -142,6 +148,7 @@ def test_certificates_follow_the_release_and_its_namespace() -> None:
         "estimator": {"enabled": True, "clusters": [{"name": "m1"}, {"name": "m2"}]},
         "scheduler": {"enabled": True, "kubeconfig": {"secretName": "k"}},
         "descheduler": {"enabled": True, "kubeconfig": {"secretName": "k"}},
+        "dashboard": {"enabled": True, "token": {"secretName": "k"}, "tls": {"hosts": ["fleet.example.com"]}},
     }
     found = rendering(values)
     certificates = {each["metadata"]["name"]: each["spec"] for each in found if each["kind"] == "Certificate"}
@@ -150,7 +157,10 @@ def test_certificates_follow_the_release_and_its_namespace() -> None:
         for each in found
         if each["kind"] == "Service" and any(port["name"] == "grpc" for port in each["spec"]["ports"])
     }
-    assert set(certificates) == {"capacity-estimator", "capacity-estimator-client"}
+    assert set(certificates) == {"capacity-estimator", "capacity-estimator-client", "capacity-dashboard"}
+    assert {"capacity-dashboard.elsewhere.svc", "fleet.example.com"} <= set(
+        certificates["capacity-dashboard"]["dnsNames"]
+    )
     assert len(services) == 2 and services <= set(certificates["capacity-estimator"]["dnsNames"])
     made = {each["secretName"] for each in certificates.values()}
     mounted = {name for each in found if each["kind"] == "Deployment" for name in secrets_of(each)}
@@ -197,6 +207,30 @@ def test_a_component_overrides_what_is_set_for_all() -> None:
     assert [each["kind"] for each in found].count("PrometheusRule") == 2
     boards = [each for each in found if each["kind"] == "ConfigMap"]
     assert len(boards) == 2 and all(yaml.safe_load(text) for each in boards for text in each["data"].values())
+
+
+def flags_of(found: list[Object]) -> set[str]:
+    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+    return set(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+@rendered
+def test_a_dashboard_shows_this_cluster_or_those_of_a_kubeconfig() -> None:
+    base: Object = {"enabled": True, "token": {"secretName": "t"}, "tls": {"insecure": True}}
+    here = rendering({"dashboard": {**base, "clusterName": "east"}})
+    assert {"--cluster=east=", "--insecure-http"} <= flags_of(here)
+    others = {**base, "kubeconfig": {"secretName": "k"}}
+    remote = rendering({"dashboard": others, "reader": {"create": False}})
+    assert "--all-contexts" in flags_of(remote)
+    assert not [each for each in remote if "Role" in each["kind"]]  # they belong to those clusters
+    chosen = flags_of(rendering({"dashboard": {**others, "contexts": ["a", "m=b"]}}))
+    assert {"--cluster=a", "--cluster=m=b"} <= chosen and "--all-contexts" not in chosen
+    (probe,) = {
+        each["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["scheme"]
+        for each in remote
+        if each["kind"] == "Deployment"
+    }
+    assert probe == "HTTP"
 
 
 @rendered

@@ -1,15 +1,18 @@
 """`karpool dashboard`: a web page of the fleet, for looking only."""
 
 import asyncio
+import contextlib
 import secrets
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from karpool.cli.exits import Failed
 from karpool.cli.go_flags import parameter, values
@@ -26,8 +29,12 @@ from karpool.kube.kubeconfig import ClusterConfig
 from karpool.scheduler.estimator_client import EstimatorClients
 from karpool.scheduler.options import SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.process import estimator_clients, scheduler_options
+from karpool.wire.tls import stamp
+
+log = structlog.get_logger(__name__)
 
 PORT = 8088
+RELOAD_SECONDS = 30.0
 # What a scheduler is told, and whoever explains its decisions has to be told as well.
 _SHARED_NAMES = (
     "plugins",
@@ -42,13 +49,61 @@ _SHARED_NAMES = (
 _SHARED = tuple(flag for flag in SCHEDULER_FLAGS if "estimator" in flag.name or flag.name in _SHARED_NAMES)
 
 
+@dataclass
+class Certificate:
+    """Read again when its files change; what cannot be used is reported, and the last good pair stays."""
+
+    certificate: Path
+    key: Path
+    context: ssl.SSLContext = field(
+        default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    )
+
+    def __post_init__(self) -> None:
+        """Raises Failed."""
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            self._stamp = stamp((self.certificate, self.key))
+            self.context.load_cert_chain(self.certificate, self.key)
+        except (ssl.SSLError, OSError) as error:
+            raise Failed(f"{self.certificate} and {self.key} cannot be used: {error}") from None
+
+    def renew(self) -> None:
+        try:
+            found = stamp((self.certificate, self.key))
+            if found == self._stamp:
+                return
+            self._stamp = found
+            # Into one of its own first: half a pair must not spoil what is served.
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+            self.context.load_cert_chain(self.certificate, self.key)
+        except (ssl.SSLError, OSError) as error:
+            log.warning("renewed certificate not used", certificate=str(self.certificate), reason=str(error))
+            return
+        log.info("certificate reloaded", certificate=str(self.certificate))
+
+    @contextlib.asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._follow(), name="certificate")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            self.renew()
+
+
 @dataclass(frozen=True)
 class Listener:
     host: str
     port: int
     token: str | None
-    tls: ssl.SSLContext | None
+    tls: Certificate | None
     hosts: tuple[str, ...]
+    shows_token: bool  # one that was made here is known to nobody else
 
 
 @click.option(
@@ -66,7 +121,7 @@ class Listener:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Token to ask for. Outside loopback one is made and shown, if none is given.",
+    help="Token to ask for, never shown. Outside loopback one is made and shown, if none is given.",
 )
 @click.option("--tls-cert-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="PEM.")
 @click.option(
@@ -105,23 +160,17 @@ def _dashboard(
         )
     token = _token(token_file, host)
     configs = _configs(cluster, named, all_contexts)
-    listener = Listener(host, port, token, tls, hosts)
+    listener = Listener(host, port, token, tls, hosts, shows_token=token_file is None)
     timeout = inf if cluster.request_timeout_seconds == 0 else cluster.request_timeout_seconds
     run_until_stopped(lambda stop: _serve(stop, configs, listener, chosen, region, timeout))
 
 
-def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def _tls(certificate: Path | None, key: Path | None) -> Certificate | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
         raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (ssl.SSLError, OSError) as error:
-        raise Failed(f"{certificate} and {key} cannot be used: {error}") from None
-    return context
+    return Certificate(certificate, key)
 
 
 def _token(path: Path | None, host: str) -> str | None:
@@ -176,7 +225,7 @@ async def _serve(
                     host=listener.host,
                     port=listener.port,
                     token=listener.token,
-                    tls=listener.tls,
+                    tls=listener.tls.context if listener.tls is not None else None,
                     hosts=listener.hosts,
                     wishes=wishes,
                 )
@@ -186,7 +235,9 @@ async def _serve(
                 f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}; "
                 "choose another --port, or 0 for a free one"
             ) from None
-        note(f"{', '.join(clients)}: open {page.link}")
+        if listener.tls is not None:
+            await stack.enter_async_context(listener.tls.renewing())
+        note(f"{', '.join(clients)}: open {page.link if listener.shows_token else page.url}")
         await stop.wait()
         for each in asked:
             await each.close()

@@ -67,6 +67,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if $tls.secretName }}{{ $tls.secretName }}{{ else if .Values.certManager.enabled }}{{ include "karpool.fullname" . }}-estimator-tls{{ end -}}
 {{- end }}
 
+{{- define "karpool.dashboardCertificate" -}}
+{{- $tls := .Values.dashboard.tls -}}
+{{- if $tls.secretName }}{{ $tls.secretName }}{{ else if .Values.certManager.enabled }}{{ include "karpool.fullname" . }}-dashboard-tls{{ end -}}
+{{- end }}
+
 {{- /* The Secret of a scheduler's client certificate. Takes root, tls and where, for messages. */ -}}
 {{- define "karpool.clientCertificate" -}}
 {{- if .tls.insecure -}}

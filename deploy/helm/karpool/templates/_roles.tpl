@@ -146,3 +146,18 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [policy.karmada.io], resources: [clusterpropagationpolicies, propagationpolicies], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [get, list, watch]}
 {{- end }}
+
+{{- /* What the page shows; the switch is looked for by its name. */ -}}
+{{- define "karpool.rules.dashboard" -}}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods], verbs: [list, watch]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [karpool-consolidation], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
+- {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
+- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
+- {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
+- {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
+{{- end }}

@@ -6,7 +6,9 @@
 
 {{- /* Everything that runs for one component: account, Deployment, Service, budget, policy, monitor.
 Takes root, component, name, settings, args (a list), probePort, token (whether the pod talks to this cluster),
-secrets (a list of name, secret, path), grpc (a Service port, for estimators), cluster, service, egress (ports). */ -}}
+secrets (a list of name, secret, path), grpc (a Service port, for estimators), cluster, service, egress (ports).
+The dashboard has one port for everything, and metrics behind its token: web is its scheme, HTTP or HTTPS, and
+scrape (authorization and tlsConfig) how Prometheus gets in. */ -}}
 {{- define "karpool.workload" -}}
 {{- $root := .root -}}
 {{- $c := .settings -}}
@@ -60,19 +62,24 @@ spec:
             {{- if .grpc }}
             - {name: grpc, containerPort: 10352, protocol: TCP}
             {{- end }}
+            {{- if .web }}
+            - {name: web, containerPort: {{ .probePort }}, protocol: TCP}
+            {{- else }}
             - {name: metrics, containerPort: 8080, protocol: TCP}
             - {name: probes, containerPort: {{ .probePort }}, protocol: TCP}
+            {{- end }}
+          {{- $probe := ternary "port: probes" (printf "port: web, scheme: %s" .web) (not .web) }}
           livenessProbe:
-            httpGet: {path: /livez, port: probes}
+            httpGet: {path: /livez, {{ $probe }}}
             periodSeconds: 10
             timeoutSeconds: 5
             failureThreshold: 6
           readinessProbe:
-            httpGet: {path: /readyz, port: probes}
+            httpGet: {path: /readyz, {{ $probe }}}
             periodSeconds: 5
             timeoutSeconds: 3
           startupProbe:
-            httpGet: {path: /livez, port: probes}
+            httpGet: {path: /livez, {{ $probe }}}
             periodSeconds: 2
             failureThreshold: 30
           resources: {{- toYaml $c.resources | nindent 12 }}
@@ -116,7 +123,7 @@ metadata:
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  {{- if .grpc }}
+  {{- if or .grpc .web }}
   type: {{ .service.type }}
   {{- else }}
   clusterIP: None
@@ -126,7 +133,11 @@ spec:
     {{- if .grpc }}
     - {name: grpc, port: 10352, targetPort: grpc, protocol: TCP}
     {{- end }}
+    {{- if .web }}
+    - {name: web, port: {{ ternary 443 80 (eq .web "HTTPS") }}, targetPort: web, protocol: TCP}
+    {{- else }}
     - {name: metrics, port: 8080, targetPort: metrics, protocol: TCP}
+    {{- end }}
 {{- if and $root.Values.podDisruptionBudget.enabled (gt (int $c.replicas) 1) }}
 ---
 apiVersion: policy/v1
@@ -154,9 +165,19 @@ spec:
     matchLabels: {{- include "karpool.selector" $ | nindent 6 }}
   policyTypes: [Ingress, Egress]
   ingress:
+    {{- if $.web }}
+    - ports:
+        - {port: web, protocol: TCP}
+      from:
+        {{- toYaml (default (list (dict "podSelector" dict)) .dashboardFrom) | nindent 8 }}
+        {{- if $root.Values.serviceMonitor.enabled }}
+        {{- toYaml (default (list (dict "namespaceSelector" dict)) .metricsFrom) | nindent 8 }}
+        {{- end }}
+    {{- else }}
     - ports:
         - {port: metrics, protocol: TCP}
       from: {{- toYaml (default (list (dict "namespaceSelector" dict)) .metricsFrom) | nindent 8 }}
+    {{- end }}
     {{- if $.grpc }}
     - ports:
         - {port: grpc, protocol: TCP}
@@ -186,8 +207,12 @@ spec:
   selector:
     matchLabels: {{- include "karpool.selector" . | nindent 6 }}
   endpoints:
-    - port: metrics
+    - port: {{ ternary "web" "metrics" (not (not .web)) }}
       interval: {{ $root.Values.serviceMonitor.interval }}
+      {{- if .web }}
+      scheme: {{ lower .web }}
+      {{- toYaml .scrape | nindent 6 }}
+      {{- end }}
 {{- end }}
 {{- end }}
 
