@@ -9,7 +9,7 @@ asked for (`unserved`). Functions give violations as sentences; none is good.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from karpool.consolidation.marks import CORDONED, MOVE_MARK, PROTECTED
+from karpool.consolidation.marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.record import ACTIVE, RECORD
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.storage.history import Event
@@ -189,6 +189,8 @@ def leaks(now: World) -> Violations:
         for key in (MOVE_MARK, CORDONED, PROTECTED, DO_NOT_DISRUPT):
             if key in notes:
                 yield f"node {name_of(node)} still has {key}={notes[key]}"
+        if LEAVING in labels_of(node):
+            yield f"node {name_of(node)} still has {LEAVING}"
         if node["spec"].get("unschedulable"):
             yield f"node {name_of(node)} is still cordoned"
         for taint in node["spec"].get("taints") or ():

@@ -8,7 +8,7 @@ from typing import Any
 
 from karpool.consolidation.consolidator import Consolidator, ConsolidatorOptions
 from karpool.consolidation.execution import ExecutionSettings
-from karpool.consolidation.marks import CORDONED, MOVE_MARK, PROTECTED
+from karpool.consolidation.marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.record import ConfigMap, Phase, Record, from_object, selection
 from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.clock import run_manual
@@ -151,6 +151,8 @@ class Play:
         for node in await self.stage.nodes():
             keys = (MOVE_MARK, CORDONED, PROTECTED, DO_NOT_DISRUPT)
             found += [f"{node.name}: {key}" for key in keys if key in node.annotations]
+            if LEAVING in node.labels:
+                found.append(f"{node.name}: {LEAVING}")
             if node.spec.unschedulable:
                 found.append(f"{node.name}: cordoned")
         smart = [pod for pod in await self.stage.all_pods() if pod.metadata.namespace != "default"]

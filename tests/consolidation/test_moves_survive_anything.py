@@ -187,6 +187,27 @@ def test_the_switch_stops_every_phase_and_survives_a_restart(phase: Phase) -> No
     play(story)
 
 
+def test_a_view_that_is_not_kept_up_holds_no_move_for_ever() -> None:
+    """Pools can neither be listed nor watched; all else works."""
+    brief = replace(QUICK.execution, quiet_seconds=90.0, look_seconds=30.0)
+    options = replace(QUICK, execution=brief, stale_seconds=70.0)
+
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(Phase.WAITING)
+        faults = p.stage.cluster.faults
+        broken = faults.fail(CONSOLIDATOR, status=500, path="/nodepools$")
+        faults.cut_watches(CONSOLIDATOR, path="/nodepools$")
+        (record,) = await p.over(seconds=180)
+        assert (record.phase, record.reason) == (Phase.REJECTED, "timeout")
+        assert "looked at" in record.message
+        broken.end()
+        await p.reached(Phase.DONE)
+
+    play(story, options)
+
+
 def test_a_pool_that_is_stopped_takes_its_moves_back() -> None:
     async def story(p: Play) -> None:
         await p.too_large()

@@ -33,7 +33,8 @@ from karpool.provisioning.ask import Purpose
 from karpool.provisioning.placeholders import Outlook, Placeholder
 from tests.consolidation.plans import move, new_node, source
 
-SETTINGS = ExecutionSettings(launch_seconds=100.0, cordon_seconds=50.0)
+SETTINGS = ExecutionSettings(launch_seconds=100.0, look_seconds=50.0)
+MEASURED = Measured(0.6)
 OBJECTION = Why("churn", "something changed")
 
 
@@ -80,6 +81,7 @@ class Model:
     stop: Why | None = None
     objections: tuple[Why, ...] | None = ()
     cordon_seen: bool = True
+    measured: Measured | None = MEASURED
     slow: bool = False  # new nodes do not come
     hold: bool = False  # nodes do not go
     deleted: set[str] = field(default_factory=set)
@@ -100,7 +102,7 @@ class Model:
             cordon_seen=self.cordon_seen,
             owners={"web": 3},
             arrived_price=0.4,
-            measured=Measured(0.6),
+            measured=self.measured,
         )
 
     def next(self) -> None:
@@ -256,7 +258,7 @@ def ended_cleanly(model: Model) -> None:
     assert [name for name, found in model.nodes.items() if marked_by(found)] == []
     assert [name for name, found in model.nodes.items() if found.spec.unschedulable] == []
     if record.phase is Phase.DONE:
-        assert record.realised == 0.6
+        assert record.realised == (0.6 if model.measured else None)
         for each in record.move.nodes:
             assert (each.name in record.kept) or each.claim not in model.claims
     else:
@@ -317,6 +319,24 @@ def test_half_a_move_goes_on_where_it_was_and_keeps_the_rest_when_something_chan
     ended_cleanly(model)
     assert model.record.phase is Phase.DONE and set(model.nodes) == {"node-1"}
     assert model.record.going == ("node-0",)
+
+
+@pytest.mark.parametrize("new_nodes", [0, 1])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_move_that_can_never_be_looked_at_again_comes_to_an_end(new_nodes: int, half: bool) -> None:
+    for tick in range(18):
+        model = Model(record_of(2, new_nodes), now=14.0)
+        for number in range(60):
+            if number == tick:
+                if half:
+                    happen(model, "delete_one", None)
+                model.objections = model.measured = None  # from now on, for good
+            model.next()
+            model.now += 2 if number < tick else 30
+            model.finish_deletions()
+            model.arrive(0)
+        assert model.record.phase.is_over, f"{model.record.phase} from {tick} on"
+        ended_cleanly(model)
 
 
 def test_a_clock_that_went_back_begins_the_time_of_a_phase_anew() -> None:

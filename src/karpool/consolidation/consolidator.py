@@ -138,6 +138,7 @@ class Consolidator:
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
+        self._was_stale = False
         self.ended: Counter[Phase] = Counter()  # moves that came to their end here, by how
 
     def not_ready(self) -> str | None:
@@ -241,20 +242,23 @@ class Consolidator:
         return self._watching.observed.stop_reason()
 
     def _is_stale(self) -> bool:
+        """Said when it begins, not in every pass."""
         staleness = self._watching.staleness()
-        if staleness <= self.options.stale_seconds:
-            return False
-        log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
-        return True
+        stale = staleness > self.options.stale_seconds
+        if stale and not self._was_stale:
+            log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
+        self._was_stale = stale
+        return stale
 
     async def _seen(self, records: Sequence[Record], stop: Why | None, now: float) -> Seen:
-        if stop is not None or self._is_stale():
+        if self._is_stale():
             return Seen(stop=stop, closed=self._closed)
         execution = self.options.execution
         looked_at = frozenset(
             record.name
             for record in records
-            if sight.is_looked_at(record, now, execution.quiet_seconds, self._watching.observed.claim)
+            if stop is None
+            and sight.is_looked_at(record, now, execution.quiet_seconds, self._watching.observed.claim)
         )
         settling = [
             record
@@ -262,7 +266,7 @@ class Consolidator:
             if record.phase is Phase.SETTLING and now >= record.since + execution.settle_seconds
         ]
         if not looked_at and not settling:
-            return Seen(closed=self._closed)
+            return Seen(stop=stop, closed=self._closed)
         view = self._view_now()
         self._closed = sight.closed_pools(view, self.options.plan, now)
         known = list(self.ledger.values())
@@ -271,6 +275,7 @@ class Consolidator:
             return sight.objections(view, records, looked_at, self.options.plan, now)
 
         return Seen(
+            stop=stop,
             closed=self._closed,
             objections=await self._off_loop(look),
             cordoned=frozenset(

@@ -20,6 +20,7 @@ from karpool.provisioning.placeholders import Outlook, Placeholder
 from karpool.provisioning.readiness import Lack, readiness
 
 CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
+MEASURE_SECONDS = 1200.0  # what cannot be measured by then is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class ExecutionSettings:
     quiet_seconds: float = 15.0  # between decision and validation
     launch_seconds: float | None = None
     refusal_seconds: float = 30.0  # an autoscaler that says no for so long means it
-    cordon_seconds: float = 120.0  # for the last look
+    look_seconds: float = 120.0  # a move that could not be looked at again for so long is given up
     settle_seconds: float = 60.0  # after the nodes are gone, until savings are measured
 
 
@@ -123,7 +124,7 @@ def step(record: Record, world: World, settings: ExecutionSettings, now: float) 
         case Phase.CORDONING:
             return _cordoning(record, world, settings, now)
         case Phase.DELETING:
-            return _deleting(record, world, now)
+            return _deleting(record, world, settings, now)
         case Phase.SETTLING:
             return _settling(record, world, settings, now)
         case Phase.ROLLING_BACK:
@@ -144,7 +145,11 @@ def _waiting(record: Record, world: World, settings: ExecutionSettings, now: flo
     if now < due:
         return Wait(due)
     if world.objections is None:
-        return Wait()
+        limit = due + settings.look_seconds
+        if now < limit:
+            return Wait(limit)
+        why = _not_looked_at(settings)
+        return Store(record.to(Phase.REJECTED, now, why.code, why.message))
     if world.objections:
         why = world.objections[0]
         return Store(record.to(Phase.REJECTED, now, why.code, why.message))
@@ -182,11 +187,9 @@ def _asking(record: Record, world: World, settings: ExecutionSettings, now: floa
 def _cordoning(record: Record, world: World, settings: ExecutionSettings, now: float) -> Next:
     if why := world.stop or _missing(record, world) or _lost(record, world):
         return _back(record, now, why)
-    limit = record.since + settings.cordon_seconds
+    limit = record.since + settings.look_seconds
     if now >= limit:
-        return _back(
-            record, now, Why("timeout", f"no last look was possible in {settings.cordon_seconds:g} s")
-        )
+        return _back(record, now, _not_looked_at(settings))
     open_nodes = [node for node in _sources(record, world) if not is_cordoned(node, record.name)]
     if open_nodes:
         cordons = Act(tuple(Mark(node, cordon=True) for node in open_nodes))
@@ -210,13 +213,17 @@ def _cordoning(record: Record, world: World, settings: ExecutionSettings, now: f
     )
 
 
-def _deleting(record: Record, world: World, now: float) -> Next:
+def _deleting(record: Record, world: World, settings: ExecutionSettings, now: float) -> Next:
     going = [source for source in record.move.nodes if source.name not in record.kept]
     left = [source for source in going if _is_left(source, world)]
     if left:
         why = world.stop or _lost(record, world) or next(iter(world.objections or ()), None)
-        if why is None:
-            return Wait() if world.objections is None else Act(tuple(Delete(source) for source in left))
+        if why is None and world.objections is not None:
+            return Act(tuple(Delete(source) for source in left))
+        limit = record.since + settings.look_seconds
+        if why is None and now < limit:
+            return Wait(limit)
+        why = why or _not_looked_at(settings)
         if len(left) == len(record.move.nodes):
             return _back(record, now, why)
         kept = (*record.kept, *(source.name for source in left))
@@ -237,9 +244,10 @@ def _settling(record: Record, world: World, settings: ExecutionSettings, now: fl
     due = record.since + settings.settle_seconds
     if now < due:
         return Wait(due)
-    if world.measured is None:
-        return Wait()
-    measured = world.measured
+    limit = record.since + max(settings.settle_seconds, MEASURE_SECONDS)
+    if world.measured is None and now < limit:
+        return Wait(limit)
+    measured = world.measured or Measured(None)
     return Store(
         record.to(
             Phase.DONE,
@@ -262,6 +270,11 @@ def _rolling_back(record: Record, world: World, now: float) -> Next:
 
 def _back(record: Record, now: float, why: Why) -> Store:
     return Store(record.to(Phase.ROLLING_BACK, now, why.code, why.message))
+
+
+def _not_looked_at(settings: ExecutionSettings) -> Why:
+    """The view that says whether anything has changed is not kept up to date by the server."""
+    return Why("timeout", f"the move could not be looked at again within {settings.look_seconds:g} s")
 
 
 def _withdraw(world: World, until: float | None) -> Next:

@@ -73,7 +73,7 @@ class Instance:
     id: str
     type: InstanceType
     offer: Offer
-    launched_at: float
+    launched_at: float  # by the clock that does not jump: a machine boots by its own time
     tags: Mapping[str, str]
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
@@ -243,7 +243,7 @@ class Cloud:
             id=f"i-{self._random.getrandbits(68):017x}",
             type=bought,
             offer=offer,
-            launched_at=self._clock.now(),
+            launched_at=self._clock.monotonic(),
             tags=dict(tags),
             labels={**offer_labels(bought, offer), **labels},
             taints=taints,

@@ -309,6 +309,8 @@ class _Faulty:
         key, now = (request.path, tuple(request.query)), self._faults.clock.monotonic()
         known = self._remembered.get(key)
         if known is None or now - known[0] > lag:
+            # What nobody may be told any more goes, or a month of other names would pile up.
+            self._remembered = {each: old for each, old in self._remembered.items() if now - old[0] <= lag}
             known = self._remembered[key] = (now, await self._inner.request(request, timeout=timeout))
         return known[1]
 

@@ -117,7 +117,7 @@ class Kubelet:
             return await self._heartbeat(node) if node is not None and self._alive(name) else None
         if not instance.boot.registers:
             return None
-        age = self._clock.now() - instance.launched_at
+        age = self._clock.monotonic() - instance.launched_at
         if node is None:
             if wait := self._left(instance, "register", self._settings.register, age):
                 return Requeue(wait)

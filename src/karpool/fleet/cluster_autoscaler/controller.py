@@ -99,6 +99,7 @@ class ClusterAutoscaler:
                 self._watched.node,
                 going=self._removals.under_way,
                 now=self._clock.now(),
+                tick=self._clock.monotonic(),
                 settings=self._settings,
             )
             for group in self._groups

@@ -61,16 +61,18 @@ def observe(
     *,
     going: Collection[str],
     now: float,
+    tick: float,
     settings: AutoscalerSettings,
 ) -> GroupView:
-    """`going`: nodes that are on their way out although they may not show it yet."""
+    """`going`: nodes that are on their way out although they may not show it yet. `tick`: now, by the
+    clock that does not jump."""
     view = GroupView(group, instances, launching)
     registered = not_started = unready = resource_unready = unregistered = 0
     for instance in instances:
         node = node_of(instance.id)
         if node is None:
             unregistered += 1
-            late = now - instance.launched_at > settings.max_node_provision_seconds
+            late = tick - instance.launched_at > settings.max_node_provision_seconds
             (view.long_unregistered if late else view.starting).append(instance)
             continue
         registered += 1

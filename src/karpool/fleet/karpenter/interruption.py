@@ -84,7 +84,7 @@ class Interruptions:
             uid = instance.tags.get(CLAIM_TAG, "")
             if instance.tags.get(CLUSTER_TAG) != self._cluster or not uid or uid in known:
                 continue
-            if self._clock.now() - instance.launched_at < self._shared.settings.orphan_seconds:
+            if self._clock.monotonic() - instance.launched_at < self._shared.settings.orphan_seconds:
                 continue
             # The claim may be newer than what we know; its end cannot be taken back.
             if not await self._view.claims.exists(instance.tags.get(NAME_TAG, ""), uid):
