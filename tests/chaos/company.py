@@ -17,6 +17,7 @@ from karpool.fleet.embedded import EmbeddedCluster
 from karpool.fleet.estimators import Estimators
 from karpool.fleet.fleet import Fleet
 from karpool.fleet.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes, Timing
+from karpool.fleet.wiring import InProcess
 from karpool.kube.client import Client
 from karpool.kube.errors import NotFound
 from karpool.kube.resource import DEPLOYMENTS, PDBS, PODS, PROPAGATIONPOLICIES
@@ -223,7 +224,9 @@ async def company(seed: int = 0, flags: Mapping[str, Mapping[str, Any]] = FLAGS)
 
     def furnish(fleet: Fleet) -> None:
         jury = Jury(fleet, MOST)
-        made.append((jury, add_controllers(fleet, flags)))
+        wiring = InProcess()
+        add_controllers(fleet, flags, wiring)
+        made.append((jury, wiring.estimators))
         jury.watch_controllers()
 
     async with Fleet(fleet_file(seed), LoopClock(), furnish=furnish) as fleet:

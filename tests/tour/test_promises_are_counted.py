@@ -44,7 +44,7 @@ async def hangs(_: Any, notes: Notes) -> None:
 
 async def is_left_by_a_controller(_: Any, notes: Notes) -> None:
     notes.promise("a node comes", True, "1 node")
-    FAILURES["karpool-scheduler in karmada"] += 1
+    FAILURES["scheduler in karmada"] += 1
 
 
 def chapter(what: Any) -> Chapter:
@@ -52,7 +52,7 @@ def chapter(what: Any) -> Chapter:
 
 
 def played(*what: Any, **listeners: Any) -> list[Outcome]:
-    stage: Any = SimpleNamespace(clock=LoopClock(), controllers=SimpleNamespace(failures=FAILURES.copy))
+    stage: Any = SimpleNamespace(clock=LoopClock(), team=SimpleNamespace(failures=FAILURES.copy))
     return run_manual(play(stage, [chapter(each) for each in what], **listeners))
 
 
@@ -81,7 +81,7 @@ def test_what_was_kept_is_kept_with_its_numbers() -> None:
         pytest.param(hangs, f"hangs: did not end within {CHAPTER_SECONDS:.0f} s of the fleet", id="no end"),
         pytest.param(
             is_left_by_a_controller,
-            "is left by a controller: failed and had to be started again: karpool-scheduler in karmada",
+            "is left by a controller: failed and had to be started again: scheduler in karmada",
             id="a controller that fails",
         ),
     ],

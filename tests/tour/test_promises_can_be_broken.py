@@ -8,10 +8,10 @@ from karpool.fleet.tour.tour import CHAPTERS, play
 from tests.tour.fleets import on_stage
 
 DEAF = {
-    "karmada": ("karpool-scheduler", "karpool-descheduler"),
-    "oregon": ("karpool-gpu-scaler", "karpool-consolidator"),
-    "ireland": ("karpool-gpu-scaler", "karpool-consolidator"),
-    "tokyo": ("karpool-gpu-scaler", "karpool-consolidator"),
+    "karmada": ("scheduler", "descheduler"),
+    "oregon": ("gpu-scaler", "consolidator"),
+    "ireland": ("gpu-scaler", "consolidator"),
+    "tokyo": ("gpu-scaler", "consolidator"),
 }
 
 

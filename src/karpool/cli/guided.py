@@ -20,7 +20,7 @@ from karpool.fleet.clock import LoopClock, ScaledLoop
 from karpool.fleet.fleet import Fleet
 from karpool.fleet.serving import served
 from karpool.fleet.tour.chapter import Chapter, Outcome
-from karpool.fleet.tour.controllers import connect
+from karpool.fleet.tour.over_https import connect
 from karpool.fleet.tour.stage import Stage
 from karpool.fleet.tour.tour import CHAPTERS, play, staged, tour_fleet
 from karpool.kube.client import Client

@@ -17,14 +17,14 @@ from karpool.consolidation.policy import PolicyName, PolicyOverride, parse_polic
 from karpool.consolidation.settings import PlanSettings, parse_rate, parse_window
 from karpool.estimator import options as estimator_flags
 from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.estimators import EstimatorComponent, Estimators
 from karpool.fleet.fleet import Fleet
 from karpool.fleet.live import LiveCluster
-from karpool.fleet.runtime import Build, Component, Context
+from karpool.fleet.wiring import Flags, InProcess, Team, Wiring, Work
 from karpool.gpu import strategies
 from karpool.gpu.allocator import Settings as AllocatorSettings
 from karpool.gpu.controller import GpuScaler, ScalerOptions
 from karpool.gpu.world import Settings as ScalerSettings
+from karpool.kube.client import Client
 from karpool.kube.flags import Flag
 from karpool.model import durations
 from karpool.model.errors import Invalid
@@ -35,8 +35,7 @@ from karpool.scheduler.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaul
 from karpool.scheduler.process import scheduler_options
 from karpool.scheduler.running import Scheduler
 
-Flags = Mapping[str, Any]
-_Add = Callable[[Fleet, Estimators, Flags], None]
+_Add = Callable[[Team, Flags], None]
 
 
 @dataclass(frozen=True)
@@ -56,45 +55,36 @@ def check_controllers(chosen: Mapping[str, Flags]) -> None:
             raise error.at(name) from None
 
 
-def add_controllers(fleet: Fleet, chosen: Mapping[str, Flags]) -> Estimators:
-    """Start them; `Fleet(..., furnish=...)` is where to call it. Raises Invalid."""
+def add_controllers(fleet: Fleet, chosen: Mapping[str, Flags], wiring: Wiring | None = None) -> Team:
+    """Start them, in this process unless wired otherwise; `Fleet(..., furnish=...)` is one place to call it.
+    Raises Invalid."""
     check_controllers(chosen)
-    estimators = Estimators()
+    team = Team(fleet, wiring or InProcess())
     for name, controller in CONTROLLERS.items():
         if name in chosen:
-            controller.add(fleet, estimators, chosen[name])
-    return estimators
+            controller.add(team, chosen[name])
+    return team
 
 
-class _Stoppable:
-    """Something with `run(stop)` that nobody stops but by ending its task."""
-
-    def __init__(self, what: Scheduler | Descheduler | Consolidator) -> None:
-        self._what = what
-
-    async def run(self) -> None:
-        await self._what.run(asyncio.Event())
+# Beside Karmada. None of them is stopped but by ending its task.
 
 
-# Beside Karmada
-
-
-def _scheduler(fleet: Fleet, estimators: Estimators, flags: Flags) -> None:
+def _scheduler(team: Team, flags: Flags) -> None:
     options = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(flags))
-    _karmada(fleet).add(
-        "scheduler",
-        lambda context: _Stoppable(
-            Scheduler(context.client, options, asker=estimators.clients(context.clock))
-        ),
-    )
+
+    async def work(client: Client) -> None:
+        await Scheduler(client, options, asker=team.wiring.asker(client.clock)).run(asyncio.Event())
+
+    team.add(_karmada(team.fleet), "scheduler", work)
 
 
-def _descheduler(fleet: Fleet, estimators: Estimators, flags: Flags) -> None:
+def _descheduler(team: Team, flags: Flags) -> None:
     options = descheduler_options(defaults(DESCHEDULER_FLAGS) | dict(flags))
-    _karmada(fleet).add(
-        "descheduler",
-        lambda context: _Stoppable(Descheduler(context.client, estimators.clients(context.clock), options)),
-    )
+
+    async def work(client: Client) -> None:
+        await Descheduler(client, team.wiring.asker(client.clock), options).run(asyncio.Event())
+
+    team.add(_karmada(team.fleet), "descheduler", work)
 
 
 def _karmada(fleet: Fleet) -> EmbeddedCluster:
@@ -117,14 +107,8 @@ def _checks_flags(known: tuple[Flag, ...]) -> Callable[[Flags], None]:
 # In every member
 
 
-def _estimator(fleet: Fleet, estimators: Estimators, flags: Flags) -> None:
-    for cluster in fleet.clusters.values():
-        given = {"region": cluster.spec.region, **flags}
-        cluster.embedded.add("estimator", _build_estimator(estimators, given))
-
-
-def _build_estimator(estimators: Estimators, given: dict[str, Any]) -> Build:
-    return lambda context: EstimatorComponent(context, estimators, given)
+def _estimator(team: Team, flags: Flags) -> None:
+    team.wiring.add_estimators(team, flags)
 
 
 def _check_estimator(given: Flags) -> None:
@@ -134,30 +118,34 @@ def _check_estimator(given: Flags) -> None:
         raise Invalid("", dict(given), "; ".join(errors))
 
 
-def _consolidator(fleet: Fleet, estimators: Estimators, flags: Flags) -> None:
+def _consolidator(team: Team, flags: Flags) -> None:
     options = consolidator_options(flags)
-    _in_each(
-        fleet,
-        "consolidator",
-        lambda context, market: _Stoppable(Consolidator(context.client, options, market=market)),
-    )
+
+    def of(cluster: LiveCluster) -> Work:
+        async def work(client: Client) -> None:
+            consolidator = Consolidator(client, options, market=Market(cluster.catalogue))
+            team.consolidators[cluster.name] = consolidator
+            await consolidator.run(asyncio.Event())
+
+        return work
+
+    _in_each(team, "consolidator", of)
 
 
-def _gpu_scaler(fleet: Fleet, estimators: Estimators, flags: Flags) -> None:
-    # A strategy learns, so each cluster and each restart has its own.
-    _in_each(
-        fleet,
-        "gpu-scaler",
-        lambda context, market: GpuScaler(context.client, scaler_options(flags), market=market),
-    )
+def _gpu_scaler(team: Team, flags: Flags) -> None:
+    def of(cluster: LiveCluster) -> Work:
+        async def work(client: Client) -> None:
+            # A strategy learns, so each cluster and each restart has its own.
+            await GpuScaler(client, scaler_options(flags), market=Market(cluster.catalogue)).run()
+
+        return work
+
+    _in_each(team, "gpu-scaler", of)
 
 
-def _in_each(fleet: Fleet, name: str, build: Callable[[Context, Market], Component]) -> None:
-    def of(cluster: LiveCluster) -> Build:
-        return lambda context: build(context, Market(cluster.catalogue))
-
-    for cluster in fleet.clusters.values():
-        cluster.embedded.add(name, of(cluster))
+def _in_each(team: Team, name: str, work_of: Callable[[LiveCluster], Work]) -> None:
+    for cluster in team.fleet.clusters.values():
+        team.add(cluster.embedded, name, work_of(cluster))
 
 
 def _refuse_unknown(given: Flags, names: set[str]) -> None:

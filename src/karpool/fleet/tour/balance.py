@@ -94,12 +94,12 @@ async def play(stage: Stage, notes: Notes) -> None:
 
 
 def _plan(stage: Stage) -> Plan | None:
-    consolidator = stage.controllers.consolidators.get(WHERE)
+    consolidator = stage.team.consolidators.get(WHERE)
     return consolidator.plan if consolidator is not None else None
 
 
 def _records(stage: Stage) -> list[Record]:
-    consolidator = stage.controllers.consolidators.get(WHERE)
+    consolidator = stage.team.consolidators.get(WHERE)
     return list(consolidator.ledger.values()) if consolidator is not None else []
 
 

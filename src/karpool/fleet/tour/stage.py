@@ -6,7 +6,7 @@ from typing import Any
 
 from karpool.fleet.fleet import Fleet
 from karpool.fleet.loading import load_objects
-from karpool.fleet.tour.controllers import Controllers
+from karpool.fleet.wiring import Team
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.resource import CLUSTERS, DEPLOYMENTS, NODES, PODS, RESOURCEBINDINGS, Selection
@@ -14,6 +14,7 @@ from karpool.model.karmada.cluster import read_cluster
 from karpool.model.karpenter import CAPACITY_TYPE
 from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.pod import Pod
+from karpool.scheduler.estimator_client import EstimatorClients
 from karpool.wire.asking import ask_replicas
 from karpool.wire.request import ReplicaRequirements
 
@@ -26,7 +27,8 @@ class Stage:
     fleet: Fleet
     karmada: Client
     members: Mapping[str, Client]
-    controllers: Controllers
+    team: Team
+    estimators: EstimatorClients
 
     @property
     def clock(self) -> Clock:
@@ -83,7 +85,7 @@ class Stage:
         """How many replicas of this size the estimator would give, asked over gRPC as schedulers do."""
         member = read_cluster(await self.karmada.get(CLUSTERS, cluster))
         wanted = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
-        reply = await self.controllers.estimators.ask(member, ask_replicas(wanted))
+        reply = await self.estimators.ask(member, ask_replicas(wanted))
         return reply.value or 0
 
     async def placed(self, namespace: str, name: str) -> dict[str, int]:

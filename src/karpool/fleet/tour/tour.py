@@ -12,7 +12,7 @@ from karpool.fleet.fleet import Fleet
 from karpool.fleet.fleet_file import FleetFile, read_fleet_file
 from karpool.fleet.tour import balance, burst, from_zero, gpu_fraction, stock_out
 from karpool.fleet.tour.chapter import Chapter, Notes, Outcome
-from karpool.fleet.tour.controllers import Controllers, connect
+from karpool.fleet.tour.over_https import OverHttps, connect
 from karpool.fleet.tour.stage import Stage
 from karpool.kube.errors import KubeError
 from karpool.model.errors import Invalid
@@ -44,9 +44,10 @@ async def staged(fleet: Fleet, kubeconfig: Path) -> AsyncIterator[Stage]:
             name: await stack.enter_async_context(connect(kubeconfig, name, fleet.clock, "karpool-tour"))
             for name in fleet.api_servers
         }
-        controllers = await stack.enter_async_context(Controllers(fleet, kubeconfig).running())
+        wiring = OverHttps(fleet, kubeconfig)
+        team = await stack.enter_async_context(wiring.running())
         karmada = clients.pop(fleet.karmada.name)
-        yield Stage(fleet, karmada, clients, controllers)
+        yield Stage(fleet, karmada, clients, team, wiring.estimators)
 
 
 async def play(
@@ -72,7 +73,7 @@ async def play(
 
 async def _one(stage: Stage, chapter: Chapter, tell: Callable[[str], None]) -> Outcome:
     notes, began, error = Notes(tell), stage.clock.monotonic(), ""
-    failures = stage.controllers.failures()
+    failures = stage.team.failures()
     try:
         async with asyncio.timeout(CHAPTER_SECONDS):
             await chapter.play(stage, notes)
@@ -81,7 +82,7 @@ async def _one(stage: Stage, chapter: Chapter, tell: Callable[[str], None]) -> O
     except (KubeError, Invalid, OSError) as problem:
         log.warning("chapter failed", chapter=chapter.name, exc_info=problem)
         error = str(problem) or type(problem).__name__
-    if failed := stage.controllers.failures() - failures:
+    if failed := stage.team.failures() - failures:
         error = error or f"failed and had to be started again: {', '.join(failed)}"
     took = stage.clock.monotonic() - began
     return Outcome(chapter, tuple(notes.promises), tuple(notes.figures), took, error)
