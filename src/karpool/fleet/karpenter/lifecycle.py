@@ -242,7 +242,8 @@ class Lifecycle:
         return ""
 
     def _deadlines(self, claim: NodeClaim, conditions: Conditions) -> Iterable[float]:
-        age = self._clock.now() - parse_rfc3339(claim.metadata.creation_timestamp or "")
+        # A claim of "tomorrow" is looked at as if it were new: the clock may be set right meanwhile.
+        age = max(0.0, self._clock.now() - parse_rfc3339(claim.metadata.creation_timestamp or ""))
         if (expires := _expire_after(claim)) is not None:
             yield expires - age
         if not conditions.is_true(LAUNCHED):

@@ -13,6 +13,8 @@ from karpool.model.meta import condition
 from karpool.model.node import INSTANCE_TYPE
 from karpool.model.requirements import WELL_KNOWN, conflict, from_labels
 
+_LOOK_AGAIN_SECONDS = 60.0
+
 
 class Window(NamedTuple):
     """`open`: Consolidatable. Otherwise `in_seconds` says when it will be; None: not by waiting."""
@@ -29,7 +31,8 @@ def consolidatable(claim: NodeClaim, pool: NodePool | None, initialized_at: str 
     if after is None:
         return Window(False)
     left = parse_rfc3339(claim.status.last_pod_event_time or initialized_at) + after - now
-    return Window(True) if left <= 0 else Window(False, left)
+    # Longer than that only because the clock was wrong, or is; it may be set right at any time.
+    return Window(True) if left <= 0 else Window(False, min(left, max(after, _LOOK_AGAIN_SECONDS)))
 
 
 def consolidate_after(pool: NodePool) -> float | None:
