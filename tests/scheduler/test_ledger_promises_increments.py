@@ -149,6 +149,21 @@ def test_counts_from_before_a_workload_shrank_prove_nothing(ledger):
         assert in_flight(ledger).get("web", 0) == left
 
 
+def test_a_workload_is_seen_small_also_with_promised_replicas_in_it(ledger):
+    """Two of eleven landed, nine are taken back, seven come again: what is there now are no old pods."""
+    first = decide(ledger, binding(), m1=11)
+    ledger.report("m1", first.key, Arrived((2,), 9), 1.0)
+    smaller = decide(ledger, first, now=2.0, m1=2)
+    ledger.report("m1", first.key, Arrived((2,), 9), 3.0)  # nothing was deleted yet
+    grown = decide(ledger, smaller, now=4.0, m1=9)
+    ledger.report("m1", first.key, Arrived((9,), 2), 5.0)  # of the eleven, for all we know
+    assert in_flight(ledger) == {"web": 9}
+
+    for bound, waiting, left in ((2, 0, 7), (2, 7, 7), (6, 3, 3), (9, 0, 0)):
+        ledger.report("m1", grown.key, Arrived((bound,), waiting), 6.0)
+        assert in_flight(ledger).get("web", 0) == left
+
+
 def test_a_promise_shrinks_with_the_decision(ledger, ended):
     after = decide(ledger, binding(), m1=5, m2=2)
 

@@ -21,7 +21,7 @@ from karpool.kube.clock import RealClock
 from karpool.kube.events import EventRecorder
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
-from karpool.kube.lease import Leadership, LeaseElector
+from karpool.kube.lease import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.provisioning.choosing import backend
 from karpool.provisioning.claim_monitor import ClaimMonitor
@@ -103,17 +103,15 @@ async def run(
         await prepare(client, options.scaler.smart_pods)  # the namespace of the lease
         elector = LeaseElector(client, COMPONENT, namespace=options.scaler.smart_pods.namespace)
         follow_leadership(registry, PREFIX, lambda: elector.leading)
-        await _until(stop, elector.run(led), finish=lambda: elector.leading)
+        await lead(elector, led, stop)
 
 
-async def _until(
-    stop: asyncio.Event, work: Coroutine[Any, Any, None], *, finish: Callable[[], bool] = lambda: False
-) -> None:
-    """Run until it ends or `stop` is set; with `finish`, work that notices `stop` itself may end."""
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Run until it ends or `stop` is set."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done() or finish():
+        if working.done():
             await working
     finally:
         for task in (working, stopping):

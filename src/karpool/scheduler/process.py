@@ -23,7 +23,7 @@ from karpool.kube.flags import WrongOptions
 from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
-from karpool.kube.lease import Leadership, LeaseElector
+from karpool.kube.lease import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process
 from karpool.model import durations
 from karpool.model.karmada.cluster import MemberCluster
@@ -225,13 +225,4 @@ async def leading(chosen: Mapping[str, Any], client: Client, stop: asyncio.Event
         namespace=chosen["leader-elect-resource-namespace"],
         timing=lease_timing(chosen),
     )
-    electing = asyncio.ensure_future(elector.run(led))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if electing.done() or elector.leading:
-            await electing
-    finally:
-        for task in (electing, stopping):
-            task.cancel()
-        await asyncio.gather(electing, stopping, return_exceptions=True)
+    await lead(elector, led, stop)

@@ -69,6 +69,7 @@ class Promise:
     desired: Amounts
     increments: list[Increment] = field(default_factory=list)  # oldest first
     shrank: bool = False
+    fewest: int | None = None  # that it was to have since it shrank; None when that is not known
     due_at: float = math.inf  # when somebody will look at it again
     _ready: int | None = None
     _bound: Amounts | None = None
@@ -149,6 +150,10 @@ class Promise:
         grown = tuple(max(0, each) for each in more)
         less = [max(0, -each) for each in more]
         if any(less):
+            if not self.shrank:
+                self.fewest = sum(desired)
+            elif self.fewest is not None:
+                self.fewest = min(self.fewest, sum(desired))
             self.shrank = True
             self._take_back(less)
         if any(grown):
@@ -163,8 +168,8 @@ class Promise:
         self._ready = landing.ready
         self._was_unhealthy |= landing.health == UNHEALTHY
         self._is_healthy = landing.health == HEALTHY and landing.ready is None
-        if landing.ready is not None and landing.ready <= self._base:
-            self.shrank = False
+        if landing.ready is not None:
+            self._look_whether_small(landing.ready, landing.created)
         created = landing.created
         if created is None and self._is_healthy and self._was_unhealthy:
             created = sum(self.desired)
@@ -176,8 +181,7 @@ class Promise:
         if len(arrived.bound) != len(self.desired):
             return False
         self._bound = tuple(max(0, each) for each in arrived.bound)
-        if sum(self._bound) <= self._base:
-            self.shrank = False
+        self._look_whether_small(sum(self._bound), sum(self._bound) + max(0, arrived.waiting))
         if arrived.waiting > 0:
             self._waiting_at = now
         if self._ready is None:
@@ -238,6 +242,13 @@ class Promise:
     def _base(self) -> int:
         """Replicas that were there, or shall be, without what is promised."""
         return sum(self.desired) - sum(self.promised)
+
+    def _look_whether_small(self, landed: int, pods: int | None) -> None:
+        """Either no more landed than without any promise, or there are no more pods at all than it was to
+        have: then none of them is one that shall go."""
+        few = self.fewest is not None and pods is not None and pods <= self.fewest
+        if few or landed <= self._base:
+            self.shrank, self.fewest = False, None
 
     def _by_ready(self, promised: Amounts) -> Amounts:
         if self._ready is None:
