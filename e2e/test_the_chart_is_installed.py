@@ -1,0 +1,134 @@
+"""The chart, by the real Helm on the real API server: installed, changed, removed; its pods are restricted."""
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.deploy.manifests import DEPLOY
+
+from e2e.control_plane import api_server, etcd
+from e2e.kubectl import Kubectl
+from e2e.peers import Built
+
+Object = dict[str, Any]
+CHART = DEPLOY / "helm" / "karpool"
+HERE = "karpool-system"
+_RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+_CLIENT = {"tls": {"secretName": "estimator-client"}}
+EVERYTHING: Object = {
+    "estimator": {"enabled": True, "clusters": [{"name": "member1"}], "tls": {"secretName": "estimator"}},
+    "scheduler": {"enabled": True, "kubeconfig": {"secretName": "karmada"}, "estimators": _CLIENT},
+    "descheduler": {"enabled": True, "kubeconfig": {"secretName": "karmada"}, "estimators": _CLIENT},
+    "consolidator": {"enabled": True, "dryRun": False},
+    "gpuScaler": {"enabled": True},
+    "dashboard": {"enabled": True, "token": {"secretName": "token"}, "tls": {"secretName": "dashboard"}},
+}
+RUNNING = {
+    "karpool-estimator-member1",
+    "karpool-scheduler",
+    "karpool-descheduler",
+    "karpool-consolidator",
+    "karpool-gpu-scaler",
+    "karpool-dashboard",
+}
+
+
+def unversioned(folder: Path) -> Path:
+    """The chart, asking for no version: an API server built from its module does not know its own."""
+    chart = folder / "karpool"
+    shutil.copytree(CHART, chart)
+    about = chart / "Chart.yaml"
+    lines = about.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("kubeVersion:")]
+    assert len(kept) == len(lines) - 1
+    about.write_text("".join(kept))
+    return chart
+
+
+class Helm:
+    def __init__(self, program: Path, folder: Path, kubeconfig: Path) -> None:
+        self.chart = str(unversioned(folder))
+        self._program = str(program)
+        homes = {f"HELM_{each}_HOME": str(folder / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
+        self._environment = {**os.environ, **homes, "KUBECONFIG": str(kubeconfig)}
+
+    def __call__(self, *arguments: str, values: Object | None = None) -> str:
+        """What it says; an error, or a warning of the API server, raises."""
+        given = ["-f", "-"] if values is not None else []
+        done = subprocess.run(
+            [self._program, *arguments, *given],
+            input=json.dumps(values or {}),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0 and not done.stderr, f"helm {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    peers: dict[str, Built], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Helm, Kubectl]]:
+    """A server of its own, for the same reason as with the plain manifests."""
+    folder, kubernetes = tmp_path_factory.mktemp("charting"), peers["kubernetes"]
+    with etcd(peers["etcd"], folder) as url, api_server(kubernetes, folder, url, "charting") as server:
+        kubectl = Kubectl(kubernetes.program("kubectl"), server.kubeconfig())
+        kubectl("create", "namespace", HERE)
+        kubectl("label", "namespace", HERE, _RESTRICTED)
+        yield Helm(peers["helm"].program("helm"), folder, server.kubeconfig()), kubectl
+
+
+def pod_of(deployment: Object) -> Object:
+    template = copy.deepcopy(deployment["spec"]["template"])
+    meta = {"name": "one", "namespace": HERE, "labels": template["metadata"]["labels"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+def names(kubectl: Kubectl, *arguments: str) -> set[str]:
+    return {each["metadata"]["name"] for each in kubectl.items(*arguments)}
+
+
+def test_a_release_lives(cluster: tuple[Helm, Kubectl]) -> None:
+    helm, kubectl = cluster
+    assert "0 chart(s) failed" in helm("lint", "--strict", helm.chart)
+
+    said = helm("install", "karpool", helm.chart, "-n", HERE, values=EVERYTHING)
+    assert "Running in namespace" in said and "port-forward service/karpool-dashboard 8088:443" in said
+    deployments = kubectl.items("deployments", "-n", HERE)
+    assert {each["metadata"]["name"] for each in deployments} == RUNNING
+    for each in deployments:
+        made = kubectl.run(
+            "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod_of(each))
+        )
+        assert made.returncode == 0 and "Warning" not in made.stderr, made.stderr
+    assert names(kubectl, "networkpolicies", "-n", HERE) == RUNNING
+    assert names(kubectl, "poddisruptionbudgets", "-n", HERE) == RUNNING - {"karpool-dashboard"}
+
+    # The same again changes nothing that runs; one component less takes all of it away, and nothing else.
+    again = ("upgrade", "karpool", helm.chart, "-n", HERE, "--reuse-values")
+    helm(*again)
+    assert [each["metadata"]["generation"] for each in kubectl.items("deployments", "-n", HERE)] == [1] * 6
+    helm(*again, "--set", "dashboard.enabled=false")
+    assert names(kubectl, "deployments", "-n", HERE) == RUNNING - {"karpool-dashboard"}
+    assert not kubectl.items("all,sa,netpol", "-n", HERE, "-l", "app.kubernetes.io/component=dashboard")
+    assert "karpool-dashboard" not in names(kubectl, "clusterroles")
+    helm("rollback", "karpool", "-n", HERE)
+    assert names(kubectl, "deployments", "-n", HERE) == RUNNING
+
+    helm("uninstall", "karpool", "-n", HERE, "--cascade=background")
+    ours = ("-l", "app.kubernetes.io/instance=karpool")
+    left = kubectl.items("deployments,services,sa,roles,rolebindings,netpol,pdb", "-A", *ours)
+    left += kubectl.items("clusterroles,clusterrolebindings,priorityclasses", *ours)
+    assert not left
+    # What may still be under way, and whose loss nobody could undo, stays.
+    assert "karpool-smart-pods" in names(kubectl, "namespaces")
+    assert "scaleups.gpu.karpool.dev" in names(kubectl, "customresourcedefinitions")
