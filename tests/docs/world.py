@@ -1,5 +1,6 @@
 """What the commands of the pages are executed on: one embedded cluster, and files of the names they use."""
 
+import gzip
 import json
 import shutil
 import time
@@ -83,7 +84,10 @@ class World:
         send("POST", "/api/v1/nodes", made)
         self._status("/api/v1/nodes/" + NODE, made["status"])
         self._karpenter()
-        send("POST", "/apis/apps/v1/namespaces/default/deployments", workload("Deployment", "web"))
+        for namespace in ("default", "shop"):
+            deployment = workload("Deployment", "web")
+            deployment["metadata"]["namespace"] = namespace
+            send("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
         for name in ("infer", "busy"):
             on = {"nodeName": NODE} if name == "busy" else {"schedulerName": "karpool-gpu-scheduler"}
             send("POST", "/api/v1/namespaces/default/pods", workload("Pod", name, cpu="3", **on))
@@ -121,8 +125,8 @@ class World:
             text = json.dumps(workload(name.capitalize(), "web"))
             for ending in ("yaml", "json"):
                 (self.folder / f"{name}.{ending}").write_text(text)
-        for name in ("scenarios", "deploy"):
-            (self.folder / name).symlink_to(ROOT / name)
+        (self.folder / "deploy").symlink_to(ROOT / "deploy")
+        self._scenarios()
         code = run(
             ["snapshot", "--kubeconfig", str(self.folder / "config"), "-o", str(self.folder / "saved.gz")],
             "karpool",
@@ -131,3 +135,16 @@ class World:
         for name in ("prod.gz", "prod.karpool.gz"):
             shutil.copy(self.folder / "saved.gz", self.folder / name)
         (self.folder / "now").write_text(rfc3339(time.time()))
+
+    def _scenarios(self) -> None:
+        """The shipped ones, for two minutes and one variant, and without what they expect of whole days."""
+        folder = self.folder / "scenarios"
+        folder.mkdir()
+        for path in (ROOT / "scenarios").glob("*.yaml"):
+            scenario = yaml.load(path.read_text(), yaml.CSafeLoader) | {"duration": "2m"}
+            short = {key: value for key, value in scenario.items() if key not in ("expect", "measureFrom")}
+            short["variants"] = (short.get("variants") or [])[:1]
+            (folder / path.name).write_text(yaml.safe_dump(short))
+        pods = (ROOT / "scenarios" / "example-pods.csv").read_bytes()
+        (folder / "example-pods.csv").write_bytes(pods)
+        (self.folder / "pods.csv.gz").write_bytes(gzip.compress(pods))
