@@ -1,4 +1,4 @@
-"""The chart, by the real Helm on the real API server: installed, changed, removed; its pods are restricted."""
+"""The chart, by the real Helm on the real API server: installed, changed and removed, restricted."""
 
 import copy
 import json
