@@ -63,15 +63,11 @@ _TAKING = frozenset((Phase.WAITING, Phase.ASKING, Phase.CORDONING, Phase.DELETIN
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the placeholder of one new node asks for. Without zones, any that the pool allows.
-
-    `avoid` are host names: nodes that go, and nodes whose room other pods of the move are to have.
-    """
+    """What the placeholder of one new node asks for. Without zones, any that the pool allows."""
 
     resources: Mapping[str, int] = field(hash=False)
     tolerations: tuple[Toleration, ...] = ()
     zones: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from karpool.consolidation.view import EVICTABLE, ClusterView, Machine
 from karpool.kube.clock import moment, rfc3339
 from karpool.kube.informer import Change, Sink
 from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
-from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE, Node
+from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.resources import PODS, add
 from karpool.model.shape import PodShape
@@ -266,21 +266,13 @@ def wanted_of(move: Move, view: ClusterView) -> tuple[Wanted, ...]:
         row = view.snapshot.find(source.name)
         if row is not None:
             shape_of |= {pods.keys[pod]: int(pods.shapes[pod]) for pod in pods.on(row)}
-    avoid = tuple(_hostnames(view, (*move.names, *(pod.node for pod in move.pods if pod.node))))
     return tuple(
-        _wanted(node, Counter(shape_of[key] for key in node.pods if key in shape_of), view, avoid)
+        _wanted(node, Counter(shape_of[key] for key in node.pods if key in shape_of), view)
         for node in move.new_nodes
     )
 
 
-def _hostnames(view: ClusterView, names: Iterable[str]) -> Iterable[str]:
-    for name in dict.fromkeys(names):
-        row = view.snapshot.find(name)
-        node = view.machines[row].node if row is not None else None
-        yield node.labels.get(HOSTNAME, name) if node is not None else name
-
-
-def _wanted(node: NewNode, shapes: Mapping[int, int], view: ClusterView, avoid: tuple[str, ...]) -> Wanted:
+def _wanted(node: NewNode, shapes: Mapping[int, int], view: ClusterView) -> Wanted:
     table = view.snapshot.shapes
     asked: dict[str, int] = {}
     for shape, number in shapes.items():
@@ -290,7 +282,7 @@ def _wanted(node: NewNode, shapes: Mapping[int, int], view: ClusterView, avoid: 
     zones: tuple[str, ...] = ()
     if any(_is_tied(table[shape]) for shape in shapes):
         zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
-    return Wanted(asked, _tolerations(view, node), zones, avoid)
+    return Wanted(asked, _tolerations(view, node), zones)
 
 
 def _is_tied(shape: PodShape) -> bool:

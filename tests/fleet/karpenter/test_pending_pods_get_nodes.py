@@ -18,7 +18,7 @@ from karpool.model.karpenter import (
     TERMINATION_FINALIZER,
     UNREGISTERED,
 )
-from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from tests.fleet.karpenter.acting import Stage, play, pod, since, status_of
 
 
@@ -295,3 +295,26 @@ def test_an_idle_cluster_is_left_alone() -> None:
         return stage.cluster.faults.writes["karpenter"] - before
 
     assert play(story, settings=KarpenterSettings()) == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"matchExpressions": [{"key": HOSTNAME, "operator": "NotIn", "values": ["i-1"]}]}, HOSTNAME),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["i-1"]}]}, "matchFields"),
+        ({"matchExpressions": [{"key": "karpenter.sh/registered", "operator": "Exists"}]}, "registered"),
+    ],
+)
+def test_a_pod_that_says_too_much_about_its_node_is_refused(entry: Any, word: str) -> None:
+    """Even where any new node would do: upstream looks at the key alone."""
+
+    async def story(stage: Stage) -> None:
+        await stage.pool()
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [entry]}}
+        await stage.pods(1, affinity={"nodeAffinity": terms})
+        await asyncio.sleep(30)
+        assert await stage.claims() == []
+        (event,) = await stage.events("FailedScheduling")
+        assert word in event["message"]
+
+    play(story)

@@ -17,6 +17,7 @@ from karpool.fleet.karpenter.announcing import FAILED_SCHEDULING_SECONDS
 from karpool.fleet.karpenter.batching import BatchWindow
 from karpool.fleet.karpenter.claims import Object, node_claim, wire_requirements
 from karpool.fleet.karpenter.conditions import READY
+from karpool.fleet.karpenter.refusing import refusal, refuses_pools
 from karpool.fleet.karpenter.shared import Shared
 from karpool.fleet.karpenter.view import View
 from karpool.kube.clock import Clock, parse_rfc3339
@@ -25,7 +26,7 @@ from karpool.kube.ratelimit import TokenBucket
 from karpool.kube.resource import NODEPOOLS, PODS, Key
 from karpool.model.disruption import is_protected, is_reschedulable
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import CAPACITY_TYPE, DISRUPTED, NODEPOOL, NodeClaim, NodePool, Pool, pool_of
+from karpool.model.karpenter import CAPACITY_TYPE, DISRUPTED, NodeClaim, NodePool, Pool, pool_of
 from karpool.model.meta import condition
 from karpool.model.node import ZONE, Node
 from karpool.model.pod import Pod
@@ -114,6 +115,7 @@ class Provisioner:
     async def provision(self) -> None:
         if not self._view.is_synced:
             return
+        self._explain_refusals()
         packing = self.plan()
         if packing is None:
             return
@@ -222,20 +224,26 @@ class Provisioner:
             if node is not None or claim is not None:
                 self._nominate(pods, claim, node)
 
+    def _explain_refusals(self) -> None:
+        for pod in self._view.provisionable.values():
+            if (why := refusal(pod)) and not refuses_pools(pod):
+                self._say_failed(pod, why)
+
     def _explain(self, packing: Packing) -> None:
         for left in packing.left:
             pod = self._view.pod(_key(left.pod))
-            if pod is None or pod.spec.node_name:
-                continue
-            reasons = "; ".join(str(reason) for reason in left.reasons[:_REASONS_SHOWN])
-            self._say.say(
-                PODS,
-                pod,
-                "Warning",
-                "FailedScheduling",
-                f"Failed to schedule pod, {reasons}",
-                window_seconds=FAILED_SCHEDULING_SECONDS,
-            )
+            if pod is not None and not pod.spec.node_name:
+                self._say_failed(pod, "; ".join(str(reason) for reason in left.reasons[:_REASONS_SHOWN]))
+
+    def _say_failed(self, pod: Pod, why: str) -> None:
+        self._say.say(
+            PODS,
+            pod,
+            "Warning",
+            "FailedScheduling",
+            f"Failed to schedule pod, {why}",
+            window_seconds=FAILED_SCHEDULING_SECONDS,
+        )
 
 
 def demand(snapshot: Snapshot, view: View, now: float) -> list[PendingPod]:
@@ -244,7 +252,7 @@ def demand(snapshot: Snapshot, view: View, now: float) -> list[PendingPod]:
     for key, pod in view.provisionable.items():
         name = str(key)
         shape = snapshot.pending.get(name)
-        if shape is not None and not _refuses_pools(pod):
+        if shape is not None and not refuses_pools(pod) and not refusal(pod):
             found.append(_pending(name, pod, snapshot, shape))
     for row_name_ in view.leaving():
         row = snapshot.find(row_name_)
@@ -261,17 +269,6 @@ def demand(snapshot: Snapshot, view: View, now: float) -> list[PendingPod]:
 def _pending(name: str, pod: Pod, snapshot: Snapshot, shape: int) -> PendingPod:
     meta = pod.metadata
     return PendingPod(name, snapshot.shapes[shape], meta.creation_timestamp or "", meta.uid)
-
-
-def _refuses_pools(pod: Pod) -> bool:
-    """Pods that ask to be on nodes of no pool are none of Karpenter's business."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return any(
-        entry.key == NODEPOOL and entry.operator == "DoesNotExist"
-        for term in (required.node_selector_terms if required else None) or ()
-        for entry in term.match_expressions or ()
-    )
 
 
 def is_currently_reschedulable(pod: Pod, view: View, now: float) -> bool:
