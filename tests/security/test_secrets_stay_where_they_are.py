@@ -23,24 +23,33 @@ from karpool.cli import logs
 from karpool.cli.main import run as command
 from karpool.consolidation import process as consolidation
 from karpool.consolidation.consolidator import ConsolidatorOptions
+from karpool.dashboard.endpoints import ENDPOINTS
+from karpool.dashboard.serving import dashboard
 from karpool.estimator import process as estimator
 from karpool.fleet.apiserver.http import serve
 from karpool.fleet.apiserver.inprocess import InProcess
 from karpool.fleet.apiserver.kinds.bundled import bundled_crds
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.gpu import process as gpu
+from karpool.kube import kubeconfig as kubeconfig_of
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
+from karpool.kube.http import HttpTransport
 from karpool.kube.resource import (
     CONFIGMAPS,
     CRDS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    EC2NODECLASSES,
     EVENTS,
     NAMESPACES,
     NODES,
     PODS,
     RESOURCEBINDINGS,
+    STATEFULSETS,
     Resource,
 )
+from karpool.scheduler import descheduler_process as descheduler
 from karpool.scheduler import process as scheduler
 from karpool.wire.addresses import Listener
 from tests.estimator.serving import node
@@ -50,6 +59,18 @@ from tests.scheduler.acting import binding
 CANARY = "canary51c2f00d"
 TOKEN = f"token-{CANARY}"
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+NODE_CLASSES = {
+    "metadata": {"name": "ec2nodeclasses.karpenter.k8s.aws"},
+    "spec": {
+        "group": EC2NODECLASSES.group,
+        "names": {"plural": EC2NODECLASSES.plural, "kind": EC2NODECLASSES.kind},
+        "scope": "Cluster",
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _OPEN}}],
+    },
+}
 
 
 def telling(obj: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +94,16 @@ def pod(name: str, on: str = "", cpu: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
+def templated(kind: str, **more: Any) -> dict[str, Any]:
+    """A workload whose pods keep secrets."""
+    template = telling({"metadata": {"labels": {"app": "w"}}, "spec": pod("w")["spec"]})
+    template["metadata"].pop("annotations")
+    spec = {"selector": {"matchLabels": {"app": "w"}}, "template": template, **more}
+    return {"kind": kind, "metadata": {"name": "w", "namespace": "default"}, "spec": spec}
+
+
 async def populated(client: Client) -> None:
-    for crd in bundled_crds():
+    for crd in (*bundled_crds(), NODE_CLASSES):
         await client.create(CRDS, crd)
     for name in ("karmada-system", "karpool-system"):
         await client.create(NAMESPACES, {"metadata": {"name": name}})
@@ -84,6 +113,11 @@ async def populated(client: Client) -> None:
         await client.patch(NODES, name, {"status": made["status"]}, subresource="status")
     for each in (pod("bound", on="n1"), pod("waits", cpu="64"), worker("gpu", gpupool="nowhere")):
         await client.create(PODS, telling(each))
+    for resource, kind in ((DEPLOYMENTS, "Deployment"), (STATEFULSETS, "StatefulSet")):
+        await client.create(resource, templated(kind, replicas=1))
+    await client.create(DAEMONSETS, templated("DaemonSet"))
+    node_class = {"userData": f"token={CANARY}", "role": "nodes"}
+    await client.create(EC2NODECLASSES, {"metadata": {"name": "default"}, "spec": node_class})
     meta = {"name": "s", "namespace": "default"}
     await client.create(SECRETS, {"metadata": meta, "stringData": {"password": CANARY}})
     await client.create(CONFIGMAPS, {"metadata": meta, "data": {"application.yaml": f"password: {CANARY}"}})
@@ -127,7 +161,7 @@ class Heard:
 
 async def controllers(config: Path, client: Client, heard: Heard) -> None:
     """All of them, until each has looked at everything; then what their metrics say."""
-    ports = {name: free_port() for name in ("estimator", "scheduler", "consolidator", "gpu")}
+    ports = {name: free_port() for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpu")}
     stop = asyncio.Event()
     listen = {name: (Listener("127.0.0.1", port),) for name, port in ports.items()}
     flags = {"kubeconfig": str(config), "metrics-bind-address": "0"}
@@ -146,6 +180,9 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
             )
         )
         group.create_task(scheduler.run({**flags, "health-probe-bind-address": probes["scheduler"]}, stop))
+        group.create_task(
+            descheduler.run({**flags, "health-probe-bind-address": probes["descheduler"]}, stop)
+        )
         options = consolidation.ProcessOptions(
             kubeconfig=config,
             consolidator=ConsolidatorOptions(plan_seconds=1.0),
@@ -161,6 +198,31 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
             for name, port in ports.items():
                 heard.texts[f"metrics of {name}"] = await metrics(session, port)
         stop.set()
+
+
+async def page(config: Path, heard: Heard) -> None:
+    """Every answer of the dashboard, to those who may look and to others."""
+    loaded = kubeconfig_of.load(config)
+    names = {
+        "cluster": "east",
+        "node": "n1",
+        "namespace": "default",
+        "name": "web-deployment",
+        "move": "none",
+    }
+    async with (
+        Client(HttpTransport(loaded), name="east") as client,
+        dashboard({"east": client}, token=TOKEN) as served,
+        aiohttp.ClientSession() as session,
+    ):
+        heard.texts["link of the dashboard"] = served.url
+        while served.collector.not_ready() is not None:  # noqa: ASYNC110 - what is waited for is a state
+            await asyncio.sleep(0.05)
+        paths = [endpoint.path.format(**names) for endpoint in ENDPOINTS]
+        for path in (*paths, "/", "/metrics", "/openapi.json", "/readyz?verbose"):
+            for headers in ({"Authorization": f"Bearer {TOKEN}"}, {}):
+                async with session.get(f"{served.url}{path[1:]}", headers=headers) as answer:
+                    heard.texts[f"dashboard {path} {answer.status}"] = await answer.text()
 
 
 async def is_told(client: Client) -> bool:
@@ -211,6 +273,7 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
     heard = Heard()
 
     await controllers(config, client, heard)
+    await page(config, heard)
     live = ("--kubeconfig", str(config))
     for arguments in (
         ("snapshot", *live, "-o", str(saved)),
@@ -229,6 +292,7 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
         heard.texts[" ".join(arguments)] = await asyncio.to_thread(said_by, *arguments)
     heard.texts |= bundled(bundle)
     heard.texts["snapshot"] = gzip.decompress(saved.read_bytes()).decode()
+    structlog.get_logger("tests").debug("even this is heard")
     heard.texts["log"] = capsys.readouterr().err
     for resource in (EVENTS, RESOURCEBINDINGS):
         heard.texts[str(resource)] = json.dumps((await client.list(resource)).items)
@@ -242,6 +306,13 @@ async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFix
     assert "exit 0" in heard.texts[" ".join(("top", *live, "-o", "json"))]
     assert '"bound"' in heard.texts["snapshot"] and "PASSWORD" in heard.texts["snapshot"]
     assert any('"bound"' in text for where, text in heard.texts.items() if where.startswith("bundle: "))
-    assert '"level": "debug"' in heard.texts["log"]
-    assert all("karpool_build_info" in text for where, text in heard.texts.items() if "metrics" in where)
+    assert "even this is heard" in heard.texts["log"] and "karpool.scheduler" in heard.texts["log"]
+    assert all("karpool_build_info" in text for where, text in heard.texts.items() if "metrics of" in where)
+    pages = {where for where in heard.texts if where.startswith("dashboard ")}
+    assert {where for where in pages if where.endswith(" 404")} == {
+        "dashboard /api/v1/clusters/east/moves/none 404"
+    }
+    assert len([where for where in pages if where.endswith(" 401")]) == len(ENDPOINTS) + 1
+    assert 'default/bound"' in heard.texts["dashboard /api/v1/clusters/east/nodes/n1 200"]
+    assert all(f'"{kind}"' in heard.texts["snapshot"] for kind in ("Deployment", "EC2NodeClass"))
     assert "ScheduleBindingFailed" in heard.texts[str(EVENTS)]
