@@ -29,10 +29,10 @@ from karpool.consolidation.record import selection as moves_in
 from karpool.gpu.scale_up_object import SCALEUPS
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.errors import KubeError
+from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.redact import redact
 from karpool.kube.resource import CONFIGMAPS, EVENTS, LEASES, PODS, Key, Resource, Selection
-from karpool.kube.snapshot import take_snapshot
+from karpool.kube.snapshot import ABSENT, take_snapshot
 from karpool.provisioning.smart_pod import SmartPodSettings
 
 PART_OF_KARPOOL = "app.kubernetes.io/part-of=karpool"
@@ -68,7 +68,10 @@ def support_bundle(cluster: ClusterOptions, output: Path, namespace: str, logs: 
     """
     bundle = asyncio.run(_collect(cluster, namespace, logs))
     for name, reason in bundle.missing.items():
-        note(f"without {name}: {reason}")
+        if reason != ABSENT:
+            note(f"without {name}: {reason}")
+    if absent := [name for name, reason in bundle.missing.items() if reason == ABSENT]:
+        note(f"{counted(len(absent), 'kind')} of objects that this cluster does not have: see about.json")
     write(bundle, output)
     click.echo(f"{output}: {counted(len(bundle.files), 'file')}, {output.stat().st_size / 1024:.0f} KiB")
 
@@ -114,6 +117,9 @@ async def collect(client: Client, namespace: str, *, context: str = "", logs: bo
 async def _add_list(client: Client, bundle: Bundle, name: str, resource: Resource, chosen: Selection) -> None:
     try:
         found = (await client.list(resource, chosen)).items
+    except NotFound:
+        bundle.missing[name] = ABSENT
+        return
     except KubeError as error:
         bundle.missing[name] = str(error)
         return
@@ -126,6 +132,8 @@ async def _add_logs(client: Client, bundle: Bundle, namespace: str) -> None:
     except KubeError as error:
         bundle.missing["logs"] = str(error)
         return
+    if not pods:
+        bundle.missing["logs"] = f"no pod of Karpool runs in {namespace}; --namespace says where they do"
     if len(pods) > PODS_MAX:
         bundle.missing["logs of some pods"] = f"{len(pods)} pods, and {PODS_MAX} are the most"
     for pod in pods[:PODS_MAX]:

@@ -26,7 +26,9 @@ from karpool.kube.redact import redact
 from karpool.kube.resource import ALL, Resource, Selection
 from karpool.kube.snapshot_file import FORMAT, VERSION, Footer, Header, ObjectFile, Skipped, read_objects
 
-__all__ = ["WANTED", "ObjectFile", "SnapshotSummary", "Wanted", "read_objects", "take_snapshot"]
+__all__ = ["ABSENT", "WANTED", "ObjectFile", "SnapshotSummary", "Wanted", "read_objects", "take_snapshot"]
+
+ABSENT = "this cluster does not have it"  # which is not a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _line(resource: Resource, obj: Object) -> Object:
 
 def _why(error: StatusError) -> str:
     if isinstance(error, NotFound):
-        return "this cluster does not have it"
+        return ABSENT
     if isinstance(error, Denied):
         return f"forbidden: {error.message or error}"
     return str(error)
