@@ -98,6 +98,8 @@ BOMBS = {
     "one key many times": b"{" + b'"a":1,' * 5_000 + b'"a":1}',
     "documents": b"---\na: 1\n" * 1_000,
     "commas": b"," * 100_000,
+    "empty lines": b"a:\n" + b"\n" * 300_000,
+    "blanks": b"a" + b" \t" * 150_000 + b"b",
     "brackets": b"(" * 100_000,
     "terms": b"a=b," * 20_000,
     "groups": b"\x0b" * 100_000,  # start of a group, in protobuf

@@ -43,7 +43,7 @@ def parse(text: str) -> list[GroupStatus]:
     """Empty while the autoscaler initialises. Raises Invalid."""
     if len(text) > SIZE_LIMIT:
         raise Invalid("status", text[:40], f"is larger than {SIZE_LIMIT} bytes")
-    if re.search(r"^\s*(autoscalerStatus|clusterWide|nodeGroups):", text, re.MULTILINE):
+    if re.search(r"^[ \t]*(autoscalerStatus|clusterWide|nodeGroups):", text, re.MULTILINE):
         return _of_yaml(text)
     return _of_text(text)
 
@@ -109,7 +109,7 @@ _SCALE_UP = re.compile(r"^\s*ScaleUp:\s+(\w+)")
 
 def _of_text(text: str) -> list[GroupStatus]:
     found: list[GroupStatus] = []
-    for block in re.split(r"(?=^\s*Name:)", text, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"(?=^[ \t]*Name:)", text, flags=re.MULTILINE)[1:]:
         lines = block.splitlines()
         name = _NAME.match(lines[0])
         sizes = _SIZES.search(block)
