@@ -269,10 +269,10 @@ class Consolidator:
             return Seen(stop=stop, closed=self._closed)
         view = self._view_now()
         self._closed = sight.closed_pools(view, self.options.plan, now)
-        known = list(self.ledger.values())
+        known, coming = list(self.ledger.values()), self._watching.held()
 
         def look() -> dict[str, tuple[Why, ...]]:
-            return sight.objections(view, records, looked_at, self.options.plan, now)
+            return sight.objections(view, records, looked_at, self.options.plan, now, coming=coming)
 
         return Seen(
             stop=stop,
@@ -323,7 +323,7 @@ class Consolidator:
         return True
 
     async def _make_plan(self) -> Plan:
-        view = sight.seen_during(self._view_now(), self.ledger.values())
+        view = sight.seen_during(self._view_now(), self.ledger.values(), coming=self._watching.held())
         settings, now, start = self.options.plan, self._clock.now(), self._clock.monotonic()
 
         def work() -> Plan:

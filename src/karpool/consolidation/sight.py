@@ -54,13 +54,19 @@ class WithoutPlaceholders:
         return found is not None and found.purpose is Purpose.REPLACEMENT
 
 
-def seen_during(view: ClusterView, records: Iterable[Record], looked_at: Collection[str] = ()) -> ClusterView:
-    """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone."""
+def seen_during(
+    view: ClusterView,
+    records: Iterable[Record],
+    looked_at: Collection[str] = (),
+    coming: Collection[str] = (),
+) -> ClusterView:
+    """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone.
+    `coming`: nodes that hold a placeholder, of a move that still waits for others."""
     taken: set[str] = set()  # and their pods need room
     kept: set[str] = set()
     promised: dict[str, str] = {}
     own: set[str] = set()
-    new: set[str] = set()
+    new: set[str] = set(coming)
     for record in records:
         if record.phase.is_over:
             continue
@@ -143,6 +149,8 @@ def objections(
     looked_at: Collection[str],
     settings: PlanSettings,
     now: float,
+    *,
+    coming: Collection[str] = (),
 ) -> dict[str, tuple[Why, ...]]:
     """By record: what speaks against going on.
 
@@ -153,7 +161,7 @@ def objections(
     chosen.sort(key=lambda record: (-_FURTHEST.index(record.phase), record.created, record.name))
     if not chosen:
         return {}
-    seen = seen_during(view, records, frozenset(record.name for record in chosen))
+    seen = seen_during(view, records, frozenset(record.name for record in chosen), coming)
     moves = {record.name: left_of(record, seen) for record in chosen}
     results = validate_all(
         [move for move in moves.values() if move.nodes],

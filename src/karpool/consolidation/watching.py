@@ -63,6 +63,10 @@ class Watching:
         self._monitor.pools_seen(view.pools)
         return self._stock.seen_in(view, now)
 
+    def held(self) -> frozenset[str]:
+        """Nodes with a placeholder of ours: they look empty, and are not."""
+        return frozenset(each.node for each in self.smart_pods.placeholders() if each.node)
+
     def _watches(self, namespace: str) -> list[Watched[Any]]:
         state = self._state
         wanted: list[Watched[Any]] = [
