@@ -19,6 +19,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Of the protocol: what a screen is called to the page.
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+PICTURE_MOST = 6000  # pixels high
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-port=0",
@@ -46,6 +47,7 @@ class Tab:
 
     def __init__(self, browser: "Browser", session: str) -> None:
         self._browser, self._session = browser, session
+        self._size: dict[str, Any] = DESK
         self.messages: list[str] = []  # errors and warnings that the page logged
         self.requested: list[str] = []
 
@@ -89,13 +91,20 @@ class Tab:
         await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     async def screen(self, size: dict[str, Any], *, dark: bool = False) -> None:
+        self._size = size
         await self.call("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.call("Emulation.setEmulatedMedia", features=features)
 
-    async def screenshot(self, *, whole: bool = True) -> bytes:
-        """A PNG."""
-        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    async def screenshot(self) -> bytes:
+        """A PNG of the whole page, on a screen that is high enough: what is below the edge is not drawn."""
+        for _ in range(2):  # the second time everything has its own height
+            height = await self.evaluate("document.documentElement.scrollHeight")
+            tall = self._size | {"height": max(self._size["height"], min(height, PICTURE_MOST))}
+            await self.call("Emulation.setDeviceMetricsOverride", **tall)
+            await self.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
+        answer = await self.call("Page.captureScreenshot", format="png")
+        await self.call("Emulation.setDeviceMetricsOverride", **self._size)
         return base64.b64decode(answer["data"])
 
     def heard(self, method: str, parameters: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The page in a real browser: everything shows, nothing hostile runs, keyboard and phone are enough.
 
 Needs Chromium (Debian: `apt-get install chromium`); without it these say that they did not run. With
-KARPOOL_SCREENSHOTS=DIR every view is kept there as a picture.
+KARPOOL_SCREENSHOTS=DIR every view is kept there as a picture; in CI (`CI` is set) in build/screenshots.
 """
 
 import os
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 HERE = Path(__file__).parent
 ACCESSIBILITY = (HERE / "accessibility.js").read_text(encoding="utf-8")
-PICTURES = os.environ.get("KARPOOL_SCREENSHOTS", "")
+PICTURES = os.environ.get("KARPOOL_SCREENSHOTS", "build/screenshots" if os.environ.get("CI") else "")
 VIEWS = ("fleet", "placements", "promises", "scale-ups", "consolidation", "events")
 SCREENS = {"light": (DESK, False), "dark": (DESK, True), "phone": (PHONE, False)}
 
@@ -84,8 +84,8 @@ async def small(chromium: Browser) -> AsyncIterator[Shown]:
 async def keep_picture(tab: Tab, name: str) -> None:
     if PICTURES:
         content = await tab.screenshot()
-        folder = Path(PICTURES)
-        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
+        folder = HERE.parents[1] / PICTURES  # an absolute one stays what it is
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.png").write_bytes(content)
 
 
@@ -167,6 +167,11 @@ async def test_keyboard_alone_is_enough(small: Shown) -> None:
 
 async def test_everything_says_why(small: Shown) -> None:
     tab = await small.tab()
+    for number in range(await tab.evaluate("document.querySelectorAll('#glance .fact').length")):
+        await tab.evaluate(f"document.querySelectorAll('#glance .fact')[{number}].click()")
+        await tab.until(OPENED)
+        assert await tab.evaluate("document.querySelectorAll('#why-body dd, #why-body li').length"), number
+        await tab.evaluate("document.getElementById('why').close()")
     for view in VIEWS:
         await tab.evaluate(f"location.hash = '#/{view}'")
         await shows(tab, view)
@@ -244,14 +249,18 @@ async def test_a_token_is_asked_for_and_does_not_stay_in_the_address(small: Show
         assert "correct-horse" not in await tab.evaluate("location.href")
 
 
-async def test_a_server_that_goes_away_is_told(small: Shown) -> None:
-    clients = {"east": small.clusters["east"].client("short")}
+async def test_a_server_that_goes_away_is_told_and_one_that_comes_back_is_followed(small: Shown) -> None:
     tab = await small.chromium.tab()
-    async with dashboard(clients) as page:
+    async with dashboard({"east": small.clusters["east"].client("short")}) as page:
         await tab.open(page.url)
         await shows(tab, "fleet")
+        port = int(page.url.rstrip("/").rpartition(":")[2])
 
     await tab.until("document.getElementById('live-text').textContent === 'connection lost'")
+    # Started again, with numbers that may be the same: what is shown is asked for all the same.
+    async with dashboard({"gpu": small.clusters["gpu"].client("again")}, port=port):
+        await tab.until(f"{LIVE} && document.querySelector('[aria-label=\"Why: cluster gpu\"]')")
+        await tab.until("!document.querySelector('[aria-label=\"Why: cluster east\"]')")
 
 
 async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:

@@ -35,11 +35,12 @@ export async function get(path) {
 export async function follow(onVersions, onState) {
   for (let failures = 0; ; failures += 1) {
     try {
-      const answer = await fetch("/api/v1/stream", { headers: headers() });
+      const quiet = new AbortController();
+      const answer = await fetch("/api/v1/stream", { headers: headers(), signal: quiet.signal });
       if (!answer.ok) throw new Refused(answer.status, (await answer.json()).detail);
       onState("live");
       failures = 0;
-      await read(answer.body.getReader(), onVersions);
+      await read(answer.body.getReader(), onVersions, quiet);
       onState("lost", "the server closed the connection");
     } catch (error) {
       onState("lost", error.message, error.status);
@@ -48,11 +49,15 @@ export async function follow(onVersions, onState) {
   }
 }
 
-async function read(reader, onVersions) {
+// A server that lives says something every 15 s; a connection that died unnoticed says nothing.
+const QUIET = 45000;
+
+async function read(reader, onVersions, quiet) {
   const decoder = new TextDecoder();
   let held = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const timer = setTimeout(() => quiet.abort(new Error("nothing was heard for 45 s")), QUIET);
+    const { done, value } = await reader.read().finally(() => clearTimeout(timer));
     if (done) return;
     held += decoder.decode(value, { stream: true });
     const parts = held.split("\n\n");

@@ -5,11 +5,11 @@ import * as consolidation from "./consolidation.js";
 import { h, keep, mark, say } from "./dom.js";
 import * as events from "./events.js";
 import * as fleet from "./fleet.js";
-import { count, money, percent, serverTime } from "./format.js";
+import { amount, count, money, percent, plural, serverTime } from "./format.js";
 import * as placements from "./placements.js";
 import * as promises from "./promises.js";
 import * as scaleUps from "./scale-ups.js";
-import { explain, reasons } from "./why.js";
+import { explain, pairs, reasons } from "./why.js";
 
 const VIEWS = { fleet, placements, promises, "scale-ups": scaleUps, consolidation, events };
 const PACE = 1000; // at most one question a second, however busy the fleet is
@@ -94,15 +94,32 @@ async function glance() {
   glanced = seen;
   const cpu = found.amounts.cpu;
   const facts = [
-    ["clusters", count(found.clusters.length)],
-    ["nodes", count(found.nodes)],
-    [found.pending ? `pods, ${count(found.pending)} waiting` : "pods", count(found.pods)],
-    ["of CPU requested", cpu?.allocatable ? percent(cpu.requested / cpu.allocatable) : "–"],
-    ["replicas promised", count(found.promisedReplicas)],
-    [found.unpriced ? `per hour, ${count(found.unpriced)} nodes unpriced` : "per hour", money(found.pricePerHour)],
+    ["clusters", count(found.clusters.length), (each) => each.notReady || (each.isControlPlane ? "control plane" : each.watched ? "watched" : "known through Karmada only")],
+    ["nodes", count(found.nodes), (each) => each.nodes && plural(each.nodes, "node")],
+    [found.pending ? `pods, ${count(found.pending)} waiting` : "pods", count(found.pods), (each) => each.pods && `${plural(each.pods, "pod")}, ${count(each.pending)} waiting`],
+    ["of CPU requested", cpu?.allocatable ? percent(cpu.requested / cpu.allocatable) : "–", (each) => requestedOf(each.amounts.cpu)],
+    ["replicas promised", count(found.promisedReplicas), (each) => each.promisedReplicas && `${plural(each.promisedReplicas, "replica")} placed and not known to have landed`],
+    [found.unpriced ? `per hour, ${count(found.unpriced)} nodes unpriced` : "per hour", money(found.pricePerHour), (each) => each.nodes && `${money(each.pricePerHour)} for ${plural(each.nodes, "node")}${each.unpriced ? `, ${count(each.unpriced)} without a known price` : ""}`],
   ];
-  document.getElementById("glance").replaceChildren(...facts.map(([name, value]) => h("div", { class: "fact" }, h("b", {}, value), h("span", {}, name))));
+  keep(document.getElementById("glance"), facts.map((each, index) => [...each, index]), ([, , , index]) => index, fact, (element, [name, value, of]) => {
+    say(element.firstChild, value);
+    say(element.lastChild, name);
+    mark(element, "aria-label", `Why: ${value} ${name}`);
+    element.why = () => breakdown(`${value} ${name}`, found.clusters, of);
+  });
 }
+
+function fact() {
+  const element = h("button", { type: "button", class: "fact", "aria-haspopup": "dialog", onclick: () => element.why() }, h("b"), h("span"));
+  return element;
+}
+
+function breakdown(heading, clusters, of) {
+  const lines = clusters.map((each) => [each.name, of(each)]).filter(([, value]) => value);
+  explain(heading, [lines.length ? pairs(lines) : reasons(["no cluster has any"])]);
+}
+
+const requestedOf = (cpu) => cpu?.allocatable && `${percent(cpu.requested / cpu.allocatable)}: ${amount("cpu", cpu.requested)} of ${amount("cpu", cpu.allocatable)}`;
 
 // The stream
 
@@ -114,6 +131,11 @@ function onVersions(found) {
 function onState(state, why, status) {
   const live = document.getElementById("live");
   live.dataset.state = state;
+  if (state === "live") {
+    // Numbers of another server, or of one that was started again, say nothing about what is shown.
+    glanced = null;
+    if (shown) shown.seen = null;
+  }
   say(document.getElementById("live-text"), state === "live" ? "live" : "connection lost");
   mark(live, "title", why);
   if (status === 401) askForToken();
@@ -159,6 +181,7 @@ dress();
 keep(document.getElementById("nav"), Object.entries(VIEWS), ([name]) => name, ([name, view]) => h("li", {}, h("a", { href: `#/${name}`, "data-name": name }, view.title)), () => {});
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 addEventListener("hashchange", () => { if (route() !== shown?.name) open(route(), true); });
+addEventListener("resize", () => shown?.view.resized?.());
 setInterval(() => { if (!document.hidden) shown?.view.tick?.(); }, 1000);
 open(route(), false);
 follow(onVersions, onState);

@@ -1,7 +1,7 @@
 // The consolidation board: what could go, what is worth it, and what holds every other node.
 
 import { get } from "./api.js";
-import { h, keep, paged, rows, say, table } from "./dom.js";
+import { h, keep, paged, rows, say, table, widthOf } from "./dom.js";
 import { ago, count, money, percent, plural } from "./format.js";
 import { scatter } from "./scatter.js";
 import { explain, pairs, part, reasons, whyButton } from "./why.js";
@@ -24,7 +24,10 @@ export function show(data) {
   parts.none.hidden = data.boards.length > 0;
   say(parts.none, data.pending.length ? `Still reading ${data.pending.join(", ")}…` : "No cluster has nodes or pools that could be consolidated.");
   keep(parts.list, data.boards, (each) => each.cluster, make, (element, each) => element.show(each));
+  resized(); // pictures are as wide as their place, which they have only now
 }
+
+export const resized = () => { for (const each of parts?.list.children ?? []) each.resized(); };
 
 function make(first) {
   const id = `board-${first.cluster}`;
@@ -54,19 +57,24 @@ function make(first) {
     rows(held, heldPages.cut(byReason(latest.held)), (each) => each.reason, heldCells);
     rows(pools, latest.pools, (each) => each.name, poolCells);
   };
+  const draw = () => {
+    picture.hidden = facts.hidden = !latest.points.length;
+    if (picture.hidden) return;
+    const width = widthOf(picture, 820);
+    const drawn = JSON.stringify([latest.points, width]);
+    if (picture.drawn === drawn) return;
+    picture.drawn = drawn;
+    picture.replaceChildren(...scatter(latest, width, (point) => explain(heading(point), moveWhy(latest.cluster, point))));
+  };
+  element.resized = draw;
   movePages.grow(lists);
   heldPages.grow(lists);
   element.show = (each) => {
     latest = each;
-    say(made, `planned ${ago(each.madeAt)}`);
+    say(made, each.points.length ? `planned ${ago(each.madeAt)}` : `${plural(each.nodesBefore, "node")} · ${money(each.priceBefore)} per hour · nothing could go, planned ${ago(each.madeAt)}`);
     stopped.hidden = !each.stopped;
     say(stopped, each.stopped);
     keep(facts, factsOf(each), ([name]) => name, () => h("div", { class: "fact" }, h("b"), h("span")), (fact, [name, value]) => { say(fact.firstChild, value); say(fact.lastChild, name); });
-    const drawn = JSON.stringify(each.points);
-    if (picture.drawn !== drawn) {
-      picture.drawn = drawn;
-      picture.replaceChildren(...scatter(each, (point) => explain(heading(point), moveWhy(each.cluster, point))));
-    }
     const cut = [each.pointsLeftOut && `${plural(each.pointsLeftOut, "move")} more`, each.heldLeftOut && `${plural(each.heldLeftOut, "node")} more that stay`].filter(Boolean);
     say(notes, [...each.notes, ...(cut.length ? [`not listed: ${cut.join(", ")}`] : [])].join(" · "));
     lists();
@@ -110,7 +118,7 @@ function moveCells(cluster, each) {
   return [
     h("span", { class: `badge ${each.approved ? "good" : "warn"}` }, each.approved ? "approved" : "refused"),
     h("span", {}, h("b", {}, each.kind), ` ${each.nodes.join(", ")}${each.nodesLeftOut ? ` and ${each.nodesLeftOut} more` : ""}`, each.into.length ? h("span", { class: "soft" }, ` → ${each.into.join(", ")}`) : ""),
-    money(each.savingsPerHour), count(each.pods), percent(each.savingsFraction), percent(each.disruptionFraction), needs,
+    money(each.savingsPerHour), count(each.pods), percent(each.savingsFraction), percent(each.disruptionFraction), h("span", { class: "line" }, needs),
     whyButton(heading(each), () => moveWhy(cluster, each)),
   ];
 }

@@ -49,9 +49,11 @@ export function keep(parent, items, key, make, update) {
   parent.kept = next;
 }
 
+const kind = (column) => (column.number ? "number" : column.name === "Why" ? "last" : false);
+
 export function table(caption, columns, { stacks = true } = {}) {
   const body = h("tbody");
-  const head = h("tr", {}, columns.map((each) => h("th", { scope: "col", class: each.number && "number" }, each.name)));
+  const head = h("tr", {}, columns.map((each) => h("th", { scope: "col", class: kind(each) }, each.name)));
   const whole = h("table", { class: stacks ? "stacks" : "" }, h("caption", { class: "unseen" }, caption), h("thead", {}, head), body);
   return { whole: h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, whole), body, columns };
 }
@@ -66,7 +68,7 @@ export function rows(shown, items, key, cells) {
       const old = row.children[index];
       if (old?.shown === text) return;
       const column = shown.columns[index];
-      const cell = h("td", { class: column.number && "number", "data-name": column.name }, h("span", {}, each));
+      const cell = h("td", { class: kind(column), "data-name": column.name }, h("span", {}, each));
       cell.shown = text;
       const focused = old?.contains(document.activeElement);
       if (old) old.replaceWith(cell);
@@ -105,4 +107,11 @@ export function paged(size) {
     say(button, `Show ${Math.min(size, count - limit)} more of ${count}`);
   };
   return { button, cut: (items) => (left(items.length), items.slice(0, limit)), grow: (again) => button.addEventListener("click", () => { limit += size; again(); }) };
+}
+
+// How wide a picture in this element may be, in pixels.
+export function widthOf(element, most) {
+  const style = getComputedStyle(element);
+  const room = element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return Math.max(300, Math.min(most, Math.floor(room)));
 }

@@ -29,7 +29,7 @@ export function mount(root) {
     h("div", { class: "heading" }, h("h1", {}, "Fleet map"),
       h("label", { class: "field", for: "resource" }, "Bars show", choose),
       h("label", { class: "field", for: "find" }, "Find nodes", find), found),
-    h("p", { class: "lead" }, "Every small bar is a node; its height is what pods ask for. Choose one, with the mouse or with Tab and the arrow keys, to see what is on it and why it stays or goes."),
+    h("p", { class: "lead" }, "Every small bar is a node, filled by what its pods ask for; hatched it is cordoned, faded it is leaving, red it is not ready. Choose one, with the mouse or with Tab and the arrow keys, to see what is on it and why it stays or goes."),
     list);
   parts = { choose, found, list };
 }

@@ -4,13 +4,13 @@ import { h, s } from "./dom.js";
 import { count, plural } from "./format.js";
 
 const ROWS_MAX = 24;
-const WIDTH = 900;
 const BAR = 12;
-const LEFT = 250;
-const RIGHT = 690;
+const LETTER = 7.2; // how wide one is, about
 const NOWHERE = "no place";
 
-export function flow(items) {
+// `width` in pixels: the picture is drawn for it, so that its letters are as large as all others.
+export function flow(items, width) {
+  const sides = { left: Math.min(300, width * 0.43), right: width - Math.min(190, width * 0.36) };
   const sized = items.map((each) => ({ ...each, total: total(each) })).filter((each) => each.total > 0);
   const shown = [...sized].sort((a, b) => b.total - a.total).slice(0, ROWS_MAX);
   if (!shown.length) return [h("p", { class: "soft" }, "No workload has replicas yet.")];
@@ -21,13 +21,13 @@ export function flow(items) {
   const scale = (height - gap * (Math.max(shown.length, clusters.length) + 1)) / replicas;
   const left = stacked(shown.map((each) => [key(each), each.total]), scale, height);
   const right = stacked(clusters.map((name) => [name, shown.reduce((sum, each) => sum + linkTo(each, name), 0)]), scale, height);
-  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `Replicas of ${plural(shown.length, "workload")} in ${clusters.filter((name) => name !== NOWHERE).join(", ") || "no cluster"}; the table below has the numbers` });
+  const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Replicas of ${plural(shown.length, "workload")} in ${clusters.filter((name) => name !== NOWHERE).join(", ") || "no cluster"}; the table below has the numbers` });
   const used = new Map([...left, ...right].map(([name, at]) => [name, at.y]));
   for (const each of shown) {
-    for (const [name, amount] of links(each)) picture.append(ribbon(used, key(each), name, amount * scale, className(clusters, name), `${key(each)} → ${name}: ${plural(amount, "replica")}`));
+    for (const [name, amount] of links(each)) picture.append(ribbon(sides, used, key(each), name, amount * scale, className(clusters, name), `${key(each)} → ${name}: ${plural(amount, "replica")}`));
   }
-  for (const each of shown) picture.append(...label(left.get(key(each)), LEFT - BAR, key(each), each.total, "end", "ink"));
-  for (const name of clusters) picture.append(...label(right.get(name), RIGHT, name, right.get(name).amount, "start", className(clusters, name)));
+  for (const each of shown) picture.append(...label(left.get(key(each)), sides.left - BAR, key(each), each.total, "end", "ink", sides.left - BAR - 8));
+  for (const name of clusters) picture.append(...label(right.get(name), sides.right, name, right.get(name).amount, "start", className(clusters, name), width - sides.right - BAR - 8));
   const more = sized.length - shown.length;
   return [picture, h("figcaption", { class: "soft small" }, more > 0 ? `The ${shown.length} largest of ${sized.length} workloads; all are in the table.` : "Ribbons are as wide as the replicas they stand for.")];
 }
@@ -56,16 +56,17 @@ function stacked(entries, scale, height) {
   }));
 }
 
-function ribbon(used, from, to, size, kind, words) {
-  const [a, b, middle] = [used.get(from), used.get(to), (LEFT + RIGHT) / 2];
+function ribbon(sides, used, from, to, size, kind, words) {
+  const [a, b, middle] = [used.get(from), used.get(to), (sides.left + sides.right) / 2];
   used.set(from, a + size);
   used.set(to, b + size);
-  const path = `M${LEFT} ${a} C${middle} ${a} ${middle} ${b} ${RIGHT} ${b} V${b + size} C${middle} ${b + size} ${middle} ${a + size} ${LEFT} ${a + size} Z`;
+  const path = `M${sides.left} ${a} C${middle} ${a} ${middle} ${b} ${sides.right} ${b} V${b + size} C${middle} ${b + size} ${middle} ${a + size} ${sides.left} ${a + size} Z`;
   return s("path", { class: `ribbon ${kind}`, d: path }, s("title", {}, words));
 }
 
-function label(at, x, name, amount, anchor, kind) {
-  const short = name.length > 30 ? `${name.slice(0, 29)}…` : name;
+function label(at, x, name, amount, anchor, kind, room) {
+  const letters = Math.max(6, Math.floor(room / LETTER) - count(amount).length - 2);
+  const short = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
   const text = s("text", { x: anchor === "end" ? x - 8 : x + BAR + 8, y: at.y + at.size / 2 + 4, "text-anchor": anchor }, `${short}  ${count(amount)}`, s("title", {}, name));
   return [s("rect", { class: `post ${kind}`, x, y: at.y, width: BAR, height: at.size, rx: 2 }), text];
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { flow } from "./flow.js";
-import { h, paged, rows, say, table } from "./dom.js";
+import { h, paged, rows, say, table, widthOf } from "./dom.js";
 import { ago, count, plural } from "./format.js";
 import { part, reasons, whyButton } from "./why.js";
 
@@ -31,11 +31,7 @@ export function show(data) {
   const { items } = data;
   parts.none.hidden = items.length > 0;
   parts.whole.hidden = parts.picture.hidden = !items.length;
-  const drawn = JSON.stringify(items);
-  if (parts.drawn !== drawn) {
-    parts.drawn = drawn;
-    parts.picture.replaceChildren(...flow(items));
-  }
+  draw();
   say(parts.left, data.leftOut ? `${plural(data.leftOut, "binding")} more are not listed` : "");
   rows(parts.list, parts.pages.cut(items), (each) => `${each.kind}/${each.namespace}/${each.name}`, (each) => [
     h("span", { class: "workload" }, h("b", {}, each.namespace ? `${each.namespace}/${each.name}` : each.name), h("br"), h("span", { class: "soft small" }, [each.template, each.strategy].filter(Boolean).join(" · "))),
@@ -47,6 +43,16 @@ export function show(data) {
     whyButton(each.namespace ? `${each.namespace}/${each.name}` : each.name, () => placementWhy(each)),
   ]);
 }
+
+function draw() {
+  const width = widthOf(parts.picture, 1180);
+  const drawn = JSON.stringify([latest.items, width]);
+  if (parts.drawn === drawn) return;
+  parts.drawn = drawn;
+  parts.picture.replaceChildren(...flow(latest.items, width));
+}
+
+export const resized = () => { if (latest) draw(); };
 
 function chip(share) {
   const ready = share.ready === null ? "" : `, ${share.ready} ready`;

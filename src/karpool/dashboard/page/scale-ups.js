@@ -66,7 +66,7 @@ function showUnit(element, unit, record) {
       h("b", {}, step.name), h("span", { class: "unseen" }, `, ${words}`),
       h("span", { class: "soft small" }, step.at ? h("span", {}, clock(step.at), " ", took && h("span", { class: "took" }, took)) : step.state === "waiting" ? "" : since || words));
   });
-  element.replaceChildren(h("p", { class: "soft small break" }, `Node ${unit.index + 1}: ${unit.candidate}${unit.ended ? ` — ended: ${unit.ended}` : ""}`), h("ol", { class: "timeline", "aria-label": `Timeline of node ${unit.index + 1} of ${record.name}` }, steps));
+  element.replaceChildren(h("p", { class: "soft small break" }, `Node ${unit.index + 1}: ${unit.candidate.replaceAll("|", " or ")}${unit.ended ? ` — ended: ${unit.ended}` : ""}`), h("ol", { class: "timeline", "aria-label": `Timeline of node ${unit.index + 1} of ${record.name}` }, steps));
 }
 
 function whyOf(each) {

@@ -3,19 +3,19 @@
 import { h, s } from "./dom.js";
 import { money, percent } from "./format.js";
 
-const WIDTH = 820;
-const HEIGHT = 400;
-const [LEFT, RIGHT, TOP, BOTTOM] = [74, 18, 16, 52];
+const [LEFT, RIGHT, TOP, BOTTOM] = [74, 28, 16, 52];
 
-export function scatter(board, onChoose) {
+// `width` in pixels: the picture is drawn for it.
+export function scatter(board, width, onChoose) {
+  const height = Math.round(Math.min(400, Math.max(280, width * 0.55)));
   const points = board.points.filter((each) => each.savingsFraction !== null && each.disruptionFraction !== null);
-  if (!points.length) return [h("p", { class: "soft" }, board.points.length ? "The moves have no known price to be drawn by." : "There is no move to draw: nothing could go, and each node says why below.")];
-  const across = scale(Math.max(...points.map((each) => each.disruptionFraction)), LEFT, WIDTH - RIGHT);
-  const up = scale(Math.max(...points.map((each) => each.savingsFraction)), HEIGHT - BOTTOM, TOP);
+  if (!points.length) return [h("p", { class: "soft" }, "The moves have no known price to be drawn by.")];
+  const across = scale(Math.max(...points.map((each) => each.disruptionFraction)), LEFT, width - RIGHT);
+  const up = scale(Math.max(...points.map((each) => each.savingsFraction)), height - BOTTOM, TOP);
   const ks = [...new Set(board.pools.map((each) => each.k).filter(Boolean))].sort();
   const approved = points.filter((each) => each.approved).length;
-  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "scatter", role: "img", "aria-label": `${approved} approved and ${points.length - approved} refused moves, by what they save and disturb; the table below lists them` });
-  picture.append(...axes(across, up));
+  const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "scatter", role: "img", "aria-label": `${approved} approved and ${points.length - approved} refused moves, by what they save and disturb; the table below lists them` });
+  picture.append(...axes(across, up, width, height));
   for (const k of ks) picture.append(...line(k, across, up));
   for (const each of points) picture.append(point(each, across, up, onChoose));
   return [picture, legend(ks)];
@@ -31,13 +31,13 @@ function scale(largest, from, to) {
   return { top, at, ticks: Array.from({ length: Math.round(top / step) + 1 }, (_, index) => index * step) };
 }
 
-function axes(across, up) {
+function axes(across, up, width, height) {
   const base = up.at(0);
   return [
-    ...up.ticks.flatMap((value) => [s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: up.at(value), y2: up.at(value) }), s("text", { x: LEFT - 8, y: up.at(value) + 4, "text-anchor": "end" }, percent(value))]),
-    ...across.ticks.map((value) => s("text", { x: across.at(value), y: base + 20, "text-anchor": "middle" }, percent(value))),
-    s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" }, "disruption, as a share of the pool's"),
-    s("text", { x: 16, y: HEIGHT / 2 - 10, "text-anchor": "middle", class: "axis", transform: `rotate(-90 16 ${HEIGHT / 2 - 10})` }, "savings, as a share of the pool's cost"),
+    ...up.ticks.flatMap((value) => [s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: up.at(value), y2: up.at(value) }), s("text", { x: LEFT - 8, y: up.at(value) + 4, "text-anchor": "end" }, percent(value))]),
+    ...across.ticks.filter((_, index) => width > 480 || index % 2 === 0).map((value) => s("text", { x: across.at(value), y: base + 20, "text-anchor": "middle" }, percent(value))),
+    s("text", { x: (LEFT + width - RIGHT) / 2, y: height - 8, "text-anchor": "middle", class: "axis" }, width > 480 ? "disruption, as a share of the pool's" : "disruption"),
+    s("text", { x: 16, y: height / 2 - 10, "text-anchor": "middle", class: "axis", transform: `rotate(-90 16 ${height / 2 - 10})` }, width > 480 ? "savings, as a share of the pool's cost" : "savings"),
   ];
 }
 

@@ -54,6 +54,7 @@ CONTROLLERS: dict[str, dict[str, Any]] = {
 }
 LOOPBACK = "127.0.0.1"
 LOOK_SECONDS = 0.2
+ANSWER_SECONDS = 120.0
 
 
 def connect(path: Path, cluster: str, clock: Clock, component: str) -> Client:
@@ -76,7 +77,8 @@ class OverHttps:
         assert fleet.karmada is not None, "the fleet of a tour has a Karmada"
         self._fleet, self._path, self._karmada = fleet, path, fleet.karmada
         self._services = self._connect(self._karmada.name, "tour")
-        settings = EstimatorSettings()
+        # Answers come over a network that is no faster than any other, while the fleet's time is.
+        settings = EstimatorSettings(timeout_seconds=ANSWER_SECONDS)
         self.estimators = EstimatorClients(service_resolver(self._services, settings), settings, fleet.clock)
         self._members: dict[str, Member] = {}
         self._port = 0  # of the estimators; kept when they are started again
