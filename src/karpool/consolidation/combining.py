@@ -6,7 +6,7 @@ for a packing gives up after so many steps. Pods that topology restricts are lef
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
@@ -16,6 +16,7 @@ from karpool.consolidation.moves import CENT, several_nodes
 from karpool.consolidation.plan import DisruptionReason
 from karpool.consolidation.totals import Floats
 from karpool.consolidation.world import Draft, Pods, World
+from karpool.packing.one_node import Fitting
 from karpool.state.columns import Bools, Int64s
 
 SIZES_MAX = 14  # of new nodes
@@ -34,6 +35,17 @@ class _Size:
     room: Room
     admits: list[bool]  # by shape number of the problem
     price: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """Types of new nodes: what they leave to pods, which shapes they admit, prices, and when they were
+    found (shape, pool, type)."""
+
+    room: Int64s
+    admits: Bools
+    price: Floats
+    found: Int64s
 
 
 @dataclass(slots=True)
@@ -64,6 +76,7 @@ def is_plain(world: World, row: int) -> bool:
 class _Problem:
     def __init__(self, world: World, rows: Sequence[int]) -> None:
         self._world = world
+        self._known: dict[tuple[object, ...], tuple[list[_Size], _Mixes]] = world.known_sizes
         self._rows = list(rows)
         self._demands = [world.demand((row,)) for row in rows]
         self._shapes = sorted(
@@ -126,42 +139,65 @@ class _Problem:
         self._inside = {row: index for index, row in enumerate(self._rows)}
 
     def _read_sizes(self) -> None:
-        """Sizes of new nodes that nothing cheaper outdoes."""
+        """Sizes of new nodes that nothing cheaper outdoes. They depend on what is asked for, not by whom."""
         world = self._world
         most = sum(self._prices) if world.settings.replace else 0.0
-        found: dict[tuple[str, int], _Size] = {}
-        for number, shape in enumerate(self._shapes):
-            for fitting in world.one_node.fitting({shape: 1}) if most > 0 else ():
-                cheap = fitting.types & (fitting.worst < most)
-                for index in np.flatnonzero(cheap).tolist():
-                    size = found.get((fitting.pool, index))
-                    if size is None:
-                        room = np.minimum(fitting.launch.room[:, index], 2**60).tolist()
-                        admits = [False] * len(self._shapes)
-                        size = _Size(room, admits, float(fitting.cheapest[index]))
-                        found[fitting.pool, index] = size
-                    size.admits[number] = True
-                    size.price = max(size.price, float(fitting.cheapest[index]))
-        kept: list[_Size] = []
-        for size in sorted(found.values(), key=lambda size: (size.price, [-units for units in size.room])):
-            if not any(_outdoes(other, size) for other in kept):
-                kept.append(size)
+        if most <= 0:
+            nothing: list[_Size] = []
+            self._sizes, self._mixes = nothing, self._mixed(nothing)
+            return
+        one_node = world.one_node
+        key = tuple(map(one_node.sort, self._shapes)), most, one_node.limits_left()
+        known = self._known.get(key) if world.remembers else None
+        if known is None:
+            sizes = self._smallest(most)
+            known = self._known[key] = sizes, self._mixed(sizes)
+        self._sizes, self._mixes = known
+
+    def _smallest(self, most: float) -> list[_Size]:
+        columns = self._launchable(most)
+        kept = list(_not_outdone(columns))
         if len(kept) > SIZES_MAX:
             kept = (
                 sorted(kept, key=lambda size: size.price / max(size.room[0], 1))[: SIZES_MAX - 4] + kept[:4]
             )
-        self._sizes = kept
-        self._mixes = self._mixed(world.settings.most_new_nodes)
+        return kept
 
-    def _mixed(self, most: int) -> _Mixes:
+    def _launchable(self, most: float) -> "_Columns":
+        """Every type of every pool that holds one of the pods for less, as columns: in the order in which
+        shapes, pools and types find them, which decides between equals."""
+        shapes, one_node = range(len(self._shapes)), self._world.one_node
+        by_pool: dict[str, list[tuple[int, Fitting]]] = {}
+        for number, shape in enumerate(self._shapes):
+            for fitting in one_node.fitting({shape: 1}):
+                by_pool.setdefault(fitting.pool, []).append((number, fitting))
+        parts: list[_Columns] = []
+        for turn, launch in enumerate(one_node.launch):
+            count = launch.room.shape[1]
+            admits: Bools = np.zeros((len(shapes), count), dtype=np.bool_)
+            price: Floats = np.full(count, -np.inf)
+            for number, fitting in by_pool.get(launch.offer.pool.name, ()):
+                admits[number] = cheap = fitting.types & (fitting.worst < most)
+                price = np.where(cheap, np.maximum(price, fitting.cheapest), price)
+            chosen = np.flatnonzero(admits.any(axis=0))
+            first = admits[:, chosen].argmax(axis=0)
+            found = np.lexsort((chosen, first))
+            chosen, first = chosen[found], first[found]
+            room = np.minimum(launch.room[:, chosen], 2**60)
+            order = np.stack((first, np.full(len(chosen), turn), chosen))
+            parts.append(_Columns(room, admits[:, chosen], price[chosen], order))
+        return _joined(parts, len(self._resources), len(shapes))
+
+    def _mixed(self, sizes: Sequence[_Size]) -> _Mixes:
         members: list[tuple[int, ...]] = [()]
-        for size in range(1, most + 1 if self._sizes else 1):
-            members += combinations_with_replacement(range(len(self._sizes)), size)
-        prices = np.array([sum(self._sizes[each].price for each in mix) for mix in members])
+        for size in range(1, self._world.settings.most_new_nodes + 1 if sizes else 1):
+            members += combinations_with_replacement(range(len(sizes)), size)
+        prices = np.array([sum(sizes[each].price for each in mix) for mix in members])
         rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
+        of_sizes = [np.array(size.room, dtype=np.int64) for size in sizes]
         for number, mix in enumerate(members):
             for each in mix:
-                rooms[number] += np.array(self._sizes[each].room, dtype=np.int64)
+                rooms[number] += of_sizes[each]
         order = np.argsort(prices, kind="stable")
         return _Mixes([members[index] for index in order.tolist()], prices[order], rooms[order])
 
@@ -322,13 +358,28 @@ def put_in_place(world: World, draft: Draft) -> bool:
     return True
 
 
-def _outdoes(one: _Size, other: _Size) -> bool:
-    """At least as large, as open and as cheap."""
-    return (
-        one.price <= other.price
-        and all(mine >= theirs for mine, theirs in zip(one.room, other.room, strict=True))
-        and all(mine or not theirs for mine, theirs in zip(one.admits, other.admits, strict=True))
-    )
+def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
+    """By price and then room; among equals as they were found."""
+    if not parts:
+        nothing = np.zeros((resources, 0), dtype=np.int64)
+        return _Columns(nothing, np.zeros((shapes, 0), dtype=np.bool_), np.zeros(0), nothing)
+    room = np.concatenate([each.room for each in parts], axis=1)
+    admits = np.concatenate([each.admits for each in parts], axis=1)
+    price = np.concatenate([each.price for each in parts])
+    found = np.concatenate([each.found for each in parts], axis=1)
+    order = np.lexsort((*found[::-1], *(-room)[::-1], price))
+    return _Columns(room[:, order], admits[:, order], price[order], found[:, order])
+
+
+def _not_outdone(columns: _Columns) -> Iterator[_Size]:
+    """Those of which none before, at most as dear, is at least as large and as open."""
+    room, admits = columns.room, columns.admits
+    left: Bools = np.ones(len(columns.price), dtype=np.bool_)
+    while left.any():
+        first = int(left.argmax())
+        yield _Size(room[:, first].tolist(), admits[:, first].tolist(), float(columns.price[first]))
+        smaller = (room <= room[:, first, None]).all(axis=0)
+        left &= ~(smaller & (admits[:, first, None] | ~admits).all(axis=0))
 
 
 def _packed(

@@ -7,17 +7,15 @@ instead of buying something dearer.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from karpool.consolidation.plan import Why
 from karpool.consolidation.replacement import SPOT_TYPES_MIN, same_type_ceiling, spot_to_spot
-from karpool.consolidation.world import Draft, NoWay, Pods, World
+from karpool.consolidation.world import Bought, Draft, NoWay, Pods, World
 from karpool.model import resources
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
-from karpool.model.node import INSTANCE_TYPE
+from karpool.model.karpenter import ON_DEMAND, RESERVED, SPOT
 from karpool.packing.one_node import Fitting
 from karpool.packing.planned import PlannedNode
 
@@ -27,20 +25,11 @@ TYPES_MAX = 60
 CENT = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bought:
-    """A new node for some pods."""
-
-    fitting: Fitting
-    pods: Pods
-
-    @property
-    def price(self) -> float:
-        return self.fitting.price_per_hour
-
-
 def delete(world: World, rows: Sequence[int]) -> Draft | NoWay:
     """Pods of the nodes onto the others. A draft stays in place until it is accepted or undone."""
+    tried = world.tried(rows)
+    if tried is not None and tried.left:
+        return no_room(world, tried.left)
     mark = world.relocation.mark()
     placed, left = world.relocate(rows)
     if left:
@@ -56,14 +45,19 @@ def replace(world: World, rows: Sequence[int]) -> Draft | NoWay:
     """
     relocation = world.relocation
     mark = relocation.mark()
-    placed, left = world.relocate(rows)
+    tried = world.tried(rows)
+    placed, left = tried or world.relocate(rows)
     if not left:
+        if tried is not None:
+            world.relocate(rows)
         return Draft(tuple(rows), tuple(placed), (), world.verdict(rows, None))
     bound = any(relocation.is_restricted(shape) for shape in left)
     found = buy_for_bound_pods(world, rows, placed, left) if bound else buy(world, rows, left)
     if isinstance(found, NoWay):
         relocation.undo(mark)
         return found
+    if tried is not None:
+        world.relocate(rows)
     bought: Sequence[Bought] = found
     if placed and not bound and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
         # When a new node for everything costs the same, the room elsewhere is kept for others.
@@ -140,11 +134,37 @@ def pods_shown(world: World, rows: Iterable[int], shapes: Iterable[int], limit: 
 
 
 def buy(world: World, rows: Sequence[int], pods: Pods, *, most: int | None = None) -> list[Bought] | NoWay:
-    """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less."""
+    """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less.
+
+    Depends on what nodes and pods are, not on which they are: among equals the answer is found once.
+    """
+    limit = world.settings.most_new_nodes if most is None else most
+    if not world.remembers:
+        return _bought(world, rows, pods, limit)
+    asked = tuple((world.one_node.sort(shape), number) for shape, number in pods.items())
+    key = asked, limit, tuple(map(world.kind, rows)), world.one_node.limits_left()
+    known = world.bought.get(key)
+    if known is None:
+        known = world.bought[key] = tuple(pods), _bought(world, rows, pods, limit)
+    return _for_others(*known, pods)
+
+
+def _for_others(shapes: tuple[int, ...], known: list[Bought] | NoWay, pods: Pods) -> list[Bought] | NoWay:
+    """What was found for pods of some shapes, for those of others that ask for the same in the same order."""
+    if tuple(pods) == shapes:
+        return known
+    if isinstance(known, NoWay):
+        return NoWay(known.why, tuple(pods)) if known.shapes == shapes else known
+    now = dict(zip(shapes, pods, strict=True))
+    return [
+        Bought(each.fitting, {now[shape]: number for shape, number in each.pods.items()}) for each in known
+    ]
+
+
+def _bought(world: World, rows: Sequence[int], pods: Pods, limit: int) -> list[Bought] | NoWay:
     ceiling = sum(float(world.prices[row]) for row in rows)
     one = cheapest_node(world, rows, pods, ceiling)
     best = [] if isinstance(one, NoWay) else [one]
-    limit = world.settings.most_new_nodes if most is None else most
     if limit >= 2:
         price = best[0].price if best else ceiling
         two = _two_nodes(world, rows, pods, price)
@@ -355,10 +375,8 @@ def _filled(world: World, bin_: tuple[list[int], float], pods: Pods) -> Pods:
 
 
 def _capacity_type(world: World, row: int) -> str:
-    node = world.view.machines[row].node
-    return node.labels.get(CAPACITY_TYPE, "") if node is not None else ""
+    return world.kind(row).capacity_type
 
 
 def _instance_type(world: World, row: int) -> str:
-    node = world.view.machines[row].node
-    return node.labels.get(INSTANCE_TYPE, "") if node is not None else ""
+    return world.kind(row).instance_type

@@ -104,12 +104,18 @@ def _best_way(world: World, start: Saved, timer: Timer) -> Found:
     rows = world.open_candidates()
     improves = len(rows) <= SMALL
     best: Found | None = None
+    nothing_alone = False
     for number, way in enumerate(_ways(world, rows, timer)):
         if number:
             if timer.is_over:
                 break
             world.rewind(start)
-        found = way()
+        found = way(nothing_alone)
+        if found is None:
+            continue
+        if number == 0:
+            # Where none can go alone, none can in another order: each is tried on the cluster as it is.
+            nothing_alone = world.remembers and not found.drafts and world.tries_left > 0
         if improves and (number == 0 or len(rows) <= TINY):
             _improve(world, start, found, timer)
             _see_what_is_left(world, found, timer)
@@ -121,17 +127,24 @@ def _best_way(world: World, start: Saved, timer: Timer) -> Found:
     return best
 
 
-def _ways(world: World, rows: Int64s, timer: Timer) -> Iterator[Callable[[], Found]]:
+_Way = Callable[[bool], Found | None]  # told that no candidate can go alone; None: as the first way
+
+
+def _ways(world: World, rows: Int64s, timer: Timer) -> Iterator[_Way]:
     by_rank = _by_rank(world, rows)
-    yield lambda: _each_alone(world, by_rank, timer)
+    yield lambda nothing_alone: _each_alone(world, by_rank, timer)
     if len(rows) > SEVERAL_WAYS_MAX:
         return
-    yield lambda: _batch_first(world, by_rank, timer)
+    yield lambda nothing_alone: _batch_first(world, by_rank, timer, nothing_alone)
     for order in _orders(world, rows):
-        yield partial(_each_alone, world, order, timer)
+        yield partial(_in_order, world, order, timer)
 
 
-def _batch_first(world: World, order: list[int], timer: Timer) -> Found:
+def _in_order(world: World, order: list[int], timer: Timer, nothing_alone: bool) -> Found | None:
+    return None if nothing_alone else _each_alone(world, order, timer)
+
+
+def _batch_first(world: World, order: list[int], timer: Timer, nothing_alone: bool) -> Found | None:
     """The largest prefix of the ranking that can go at once, found by halving, and then the others."""
     low, high, size = 2, len(order), 0
     while low <= high:
@@ -141,6 +154,8 @@ def _batch_first(world: World, order: list[int], timer: Timer) -> Found:
         else:
             high = middle - 1
     batch = _prefix(world, order[:size], keep=True) if size else []
+    if nothing_alone and not batch:
+        return None
     found = _each_alone(world, [row for row in order if not world.gone[row]], timer)
     found.drafts[:0] = batch
     return found
@@ -149,12 +164,15 @@ def _batch_first(world: World, order: list[int], timer: Timer) -> Found:
 def _prefix(world: World, rows: list[int], *, keep: bool) -> list[Draft]:
     """The moves that take these nodes, in place if they are kept; none when there are no such moves."""
     mark = world.relocation.mark()
+    nodes = Counter(world.pool_of[row] for row in rows)
+    refused = bool(world.permission.refusal(UNDERUTILIZED, nodes))
+    if refused and world.is_simple:
+        return []
     draft = moves.replace(world, rows) if world.settings.replace else moves.delete(world, rows)
     if isinstance(draft, NoWay):
         return []
     parts = moves.split(world, draft)
-    nodes = Counter(world.pool_of[row] for row in rows)
-    if world.permission.refusal(UNDERUTILIZED, nodes) or any(_is_bad(world, part) for part in parts):
+    if refused or any(_is_bad(world, part) for part in parts):
         parts = []
     if parts and keep:
         for part in parts:

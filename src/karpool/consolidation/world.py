@@ -8,6 +8,8 @@ used is no longer there for others.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from karpool.consolidation.scoring import Source, Verdict, evaluate
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.totals import Floats, PoolTotals
 from karpool.consolidation.view import RESCHEDULABLE, ClusterView
+from karpool.model.karpenter import CAPACITY_TYPE
+from karpool.model.node import INSTANCE_TYPE
 from karpool.model.shape import PodShape
 from karpool.packing import relocating
 from karpool.packing.new_nodes import Options, pack_new_nodes
@@ -48,6 +52,18 @@ class Draft:
         return self.verdict.savings_per_hour
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Bought:
+    """A new node for some pods."""
+
+    fitting: Fitting
+    pods: Pods
+
+    @property
+    def price(self) -> float:
+        return self.fitting.price_per_hour
+
+
 @dataclass(frozen=True, slots=True)
 class NoWay:
     """Why some nodes cannot go. `shapes` are those that find no place."""
@@ -56,10 +72,26 @@ class NoWay:
     shapes: tuple[int, ...] = ()
 
 
+class Tried(NamedTuple):
+    """Where the pods of nodes went when they were tried, and what was left over."""
+
+    placed: list[tuple[int, int, int]]
+    left: Pods
+
+
+class Kind(NamedTuple):
+    """All that buying a replacement asks of a node that goes."""
+
+    instance_type: str
+    capacity_type: str
+    price: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Saved:
     """A point to return to."""
 
+    stage: int
     relocation: relocating.Saved
     gone: Bools
     receives: Bools
@@ -69,6 +101,8 @@ class Saved:
 
 
 class World:
+    remembers = True  # what was found out once; tests compare with a world that does not
+
     def __init__(
         self,
         view: ClusterView,
@@ -86,6 +120,13 @@ class World:
         self.candidates: Int64s = judged.candidates
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self._kinds: dict[int, Kind] = {}
+        # What `moves.buy` has found out, and for which shapes.
+        self.bought: dict[tuple[object, ...], tuple[tuple[int, ...], list[Bought] | NoWay]] = {}
+        self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
+        self._stage = self._stages = 0  # the same number means that the same drafts were accepted
+        self._kept_stages = {0}
+        self._tried: dict[int, dict[int, Tried]] = {0: {}}  # by stage and row
         self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: what was sent to nodes so far
         self.ranks = self._ranks()
         # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
@@ -197,6 +238,25 @@ class World:
             whole.update(dict(self.demand((row,))))
         return sorted(whole.items(), key=lambda item: int(self.shape_rank[item[0]]))
 
+    @cached_property
+    def is_simple(self) -> bool:
+        """Whether a question that is not asked changes no later answer: no pod has topology, of which
+        only so much is tried, or alternatives, of which the first that was met counts."""
+        if not self.remembers:
+            return False
+        bound = any(self.relocation.is_restricted(shape) for shape in self._shapes())
+        return not bound and not self.one_node.has_alternatives
+
+    def kind(self, row: int) -> Kind:
+        known = self._kinds.get(row)
+        if known is None:
+            node = self.view.machines[row].node
+            labels: Mapping[str, str] = node.labels if node is not None else {}
+            known = self._kinds[row] = Kind(
+                labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), float(self.prices[row])
+            )
+        return known
+
     def _make_room_for_others(self) -> None:
         """Pods of nodes that leave, and pending pods, take room before anything is planned: first those
         whose place is known, then the others; those that find none are somebody else's."""
@@ -242,34 +302,44 @@ class World:
 
     # Trying
 
-    def relocate(self, rows: Sequence[int]) -> tuple[list[tuple[int, int, int]], Pods]:
+    def tried(self, rows: Sequence[int]) -> Tried | None:
+        """What `relocate` would say, if it has said so since a draft was last accepted."""
+        if len(rows) > 1 or self.relocation.mark():
+            return None
+        return self._tried[self._stage].get(rows[0])
+
+    def relocate(self, rows: Sequence[int]) -> Tried:
         """Take nodes away and place their pods on others: where each went, and what is left over.
 
         Stays until `relocation.undo`.
         """
         relocation = self.relocation
+        from_scratch = relocation.mark() == 0
         for row in rows:
             relocation.remove(row)
         placed: list[tuple[int, int, int]] = []
         left: Pods = {}
         for shape, number in self.demand(rows):
-            found = relocation.place(shape, number)
-            placed += ((shape, row, pods) for row, pods in found)
-            missing = number - sum(pods for _, pods in found)
+            homes = relocation.place(shape, number)
+            placed += ((shape, row, pods) for row, pods in homes)
+            missing = number - sum(pods for _, pods in homes)
             if missing:
                 left[shape] = missing
         progress = bool(left)
         while progress:  # a pod may have waited for another to come
             progress = False
             for shape in [each for each in left if relocation.is_restricted(each)]:
-                found = relocation.place(shape, left[shape])
-                placed += ((shape, row, pods) for row, pods in found)
-                if found:
+                homes = relocation.place(shape, left[shape])
+                placed += ((shape, row, pods) for row, pods in homes)
+                if homes:
                     progress = True
-                    left[shape] -= sum(pods for _, pods in found)
+                    left[shape] -= sum(pods for _, pods in homes)
                     if not left[shape]:
                         del left[shape]
-        return placed, left
+        found = Tried(placed, left)
+        if from_scratch and len(rows) == 1 and self.remembers:
+            self._tried[self._stage][rows[0]] = found
+        return found
 
     def packed_on_new_nodes(
         self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
@@ -362,6 +432,10 @@ class World:
     def accept(self, draft: Draft) -> None:
         """What the relocation holds at the moment is this draft, and it stays."""
         self.relocation.commit()
+        self._forget_stage()
+        self._stages += 1
+        self._stage = self._stages
+        self._tried[self._stage] = {}
         for row in draft.rows:
             self.gone[row] = True
         for shape, row, pods in draft.placed:
@@ -370,8 +444,14 @@ class World:
             self.one_node.reserve(fitting)
         self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
 
+    def _forget_stage(self) -> None:
+        if self._stage not in self._kept_stages:
+            del self._tried[self._stage]
+
     def save(self) -> Saved:
+        self._kept_stages.add(self._stage)
         return Saved(
+            self._stage,
             self.relocation.save(),
             self.gone.copy(),
             self.receives.copy(),
@@ -381,6 +461,8 @@ class World:
         )
 
     def rewind(self, saved: Saved) -> None:
+        self._forget_stage()
+        self._stage = saved.stage
         self.relocation.rewind(saved.relocation)
         self.gone, self.receives = saved.gone.copy(), saved.receives.copy()
         del self.arrived[saved.arrived :]

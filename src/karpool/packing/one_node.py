@@ -105,6 +105,7 @@ class OneNode:
         self._asks: dict[int, Ask] = {}
         self._classes: dict[tuple[object, ...], int] = {}
         self._class_of: dict[int, int] = {}
+        self._sorts: dict[int, tuple[int, bytes]] = {}
         self._ask_of_class: list[Ask] = []
         self._states: dict[tuple[int, frozenset[int]], State | None] = {}
         self._prices: dict[int, tuple[Prices, Prices]] = {}
@@ -129,6 +130,19 @@ class OneNode:
             if known == len(self._ask_of_class):
                 self._ask_of_class.append(ask)
             self._class_of[shape] = known
+        return known
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether some shape may be met in several ways, so that it matters which is looked at first."""
+        asks = map(self._ask, self._shapes)
+        return any(len(ask.choices) > 1 or any(len(wants) > 1 for wants in ask.choices) for ask in asks)
+
+    def sort(self, shape: int) -> tuple[int, bytes]:
+        """Equal for shapes that want the same of a node, amounts included; no answer tells them apart."""
+        known = self._sorts.get(shape)
+        if known is None:
+            known = self._sorts[shape] = self._class(shape), self._ask(shape).requests.tobytes()
         return known
 
     def fitting(self, pods: Mapping[int, int], *, within: Requirements | None = None) -> list[Fitting]:
@@ -230,6 +244,10 @@ class OneNode:
 
     def limits(self) -> list[dict[str, int]]:
         return [dict(each.limits) for each in self.launch]
+
+    def limits_left(self) -> tuple[tuple[int, ...], ...]:
+        """By pool: what changes answers from one question to the next, and nothing else does."""
+        return tuple(tuple(each.limits.values()) for each in self.launch)
 
     def restore(self, limits: Sequence[Mapping[str, int]]) -> None:
         for launch, kept in zip(self.launch, limits, strict=True):
