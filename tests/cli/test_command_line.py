@@ -105,6 +105,17 @@ def test_top_reads_a_manifest_and_adds_up(manifest: Path, capsys: Capture) -> No
     assert sum(each["requested"]["nvidia.com/gpu"] for each in nodes["items"]) == 1
 
 
+def test_pools_without_nodes_are_shown_too(manifest: Path, capsys: Capture) -> None:
+    with manifest.open("a") as file:
+        file.write("---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: spare}\n")
+
+    assert run(["top", "pools", "--snapshot", str(manifest)], "karpool") == 0
+
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
+    assert rows["spare"] == ["0", "-", "-", "-", "0/0", "0.000"]
+    assert rows["gpu"][0] == "1"
+
+
 def test_top_shows_people_a_table_and_the_pod_that_waits(manifest: Path, capsys: Capture) -> None:
     assert run(["top", "--snapshot", str(manifest)], "karpool") == 0
 

@@ -10,7 +10,7 @@ from karpool.cli.main import run
 from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 from karpool.fleet.embedded import EmbeddedCluster
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import RESOURCEBINDINGS
+from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.promise_record import PROMISES, Recorded, write
 from tests.scheduler.acting import binding
 
@@ -24,6 +24,8 @@ def control_plane(monkeypatch):
         clock = RealClock()
         async with EmbeddedCluster("karmada", clock=clock, crds=bundled_crds(KARMADA)) as embedded:
             client = embedded.client("admin")
+            for name in ("m1", "m2", "m3"):
+                await client.create(CLUSTERS, {"metadata": {"name": name}, "spec": {"syncMode": "Push"}})
             for each in objects(clock.now()):
                 await client.create(RESOURCEBINDINGS, each)
             yield client
@@ -74,6 +76,16 @@ def test_what_is_older_than_the_lifetime_is_gone(control_plane, capsys):
     assert run(["get", "promises", "--assumption-ttl", "90s", "--cluster-name", "m1"], "karpool") == 0
 
     assert capsys.readouterr().out == "nothing is promised\n"
+
+
+def test_a_cluster_without_promises_is_told_from_one_that_nobody_knows(control_plane, capsys):
+    assert run(["get", "promises", "--cluster-name", "m3"], "karpool") == 0
+    assert capsys.readouterr().out == "nothing is promised\n"
+
+    assert run(["get", "promises", "--cluster-name", "m4"], "karpool") == 1
+    said = capsys.readouterr()
+    assert "there is no member cluster 'm4'; Karmada knows m1, m2, m3" in said.err
+    assert said.out == ""
 
 
 WEB, FOREIGN = "default/web-deployment", "default/foreign-deployment"

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from karpool.cli.cluster_source import connect
+from karpool.cli.exits import Failed
 from karpool.cli.options import ClusterOptions, Seconds, connection_options, output_option
-from karpool.cli.output import columns, counted, machine, note
+from karpool.cli.output import columns, counted, machine, named, note
 from karpool.kube.clock import Clock
 from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.promise import Lifetime, Promise
@@ -113,7 +114,10 @@ def promises(
     Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
     runs may know of more pods that have landed, from the estimators it asks.
     """
-    found, problems = asyncio.run(_read(cluster, assumption_ttl))
+    found, members, problems = asyncio.run(_read(cluster, assumption_ttl))
+    if cluster_name is not None and cluster_name not in {*members, *(each.cluster for each in found)}:
+        known = f"Karmada knows {named(members)}" if members else "Karmada knows none yet"
+        raise Failed(f"--cluster-name: there is no member cluster {cluster_name!r}; {known}")
     wanted = [
         each for each in found if cluster_name in (None, each.cluster) and namespace in (None, each.namespace)
     ]
@@ -122,7 +126,8 @@ def promises(
         note(f"skipped: {problem}")
 
 
-async def _read(cluster: ClusterOptions, ttl_seconds: float) -> tuple[list[Line], list[str]]:
+async def _read(cluster: ClusterOptions, ttl_seconds: float) -> tuple[list[Line], list[str], list[str]]:
+    """Promises, names of member clusters, and what could not be read."""
     async with connect(cluster) as client:
         view = await listed(client, Lifetime(seconds=ttl_seconds))
         clock: Clock = client.clock
@@ -130,4 +135,5 @@ async def _read(cluster: ClusterOptions, ttl_seconds: float) -> tuple[list[Line]
         skipped = [
             f"{each.head.key}: {each.problem}" for each in view.bindings.all() if each.problem is not None
         ]
-        return lines(view.ledger, clock.monotonic()), skipped
+        members = [each.name for each in view.clusters.all()]
+        return lines(view.ledger, clock.monotonic()), members, skipped

@@ -42,6 +42,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def named(names: Sequence[str], most: int = 10) -> str:
+    """Names in a sentence, the first of them where there are many."""
+    shown = ", ".join(map(printable, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
 def note(text: str) -> None:
     """Something for the person, not for the pipe."""
     click.echo(text, err=True)

@@ -4,18 +4,22 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from karpool.cli.cluster_source import Loaded, load_cluster
-from karpool.cli.options import ClusterOptions, cluster_options, output_option
+from karpool.cli.options import ClusterOptions, catalogue_option, cluster_options, output_option
 from karpool.cli.output import columns, counted, machine, note
+from karpool.kube.resource import NODEPOOLS
+from karpool.kube.watched import ObjectSink, Watched
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue
 from karpool.model.catalogue_files import load_shipped, shipped_regions
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
+from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodePool
 from karpool.model.node import INSTANCE_TYPE, REGION, ZONE
+from karpool.provisioning.market import Market, market_of
 from karpool.state.snapshot import Snapshot
 
 UNKNOWN = "?"
@@ -63,9 +67,9 @@ def usage_of(snapshot: Snapshot, catalogues: dict[str, Catalogue]) -> list[Usage
     ]
 
 
-def by_pool(nodes: Iterable[Usage]) -> list[Usage]:
-    """The same, summed per pool; a pool with one unknown price has an unknown price."""
-    groups: dict[str, list[Usage]] = defaultdict(list)
+def by_pool(nodes: Iterable[Usage], pools: Iterable[str] = ()) -> list[Usage]:
+    """The same, summed per pool, also for `pools` without nodes; one unknown price makes a sum unknown."""
+    groups: dict[str, list[Usage]] = defaultdict(list, {pool: [] for pool in pools})
     for node in nodes:
         groups[node.pool].append(node)
     return [
@@ -110,28 +114,37 @@ def _described(entry: Usage) -> list[str]:
 
 @click.command(epilog="Example: karpool top nodes --context prod -o wide")
 @click.argument("what", type=click.Choice(["nodes", "pools"]), default="nodes")
+@catalogue_option
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
-def top(what: str, output: str, cluster: ClusterOptions) -> None:
+def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions) -> None:
     """Show nodes or pools: requested of allocatable, pods, and price per hour.
 
-    Prices are list prices of the shipped catalogue; "?" is a price that is not known.
+    Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
+    known.
     """
-    loaded = asyncio.run(load_cluster(cluster))
-    click.echo(render(loaded, what, output))
+    market = market_of(catalogue) if catalogue is not None else None
+    pools: set[str] = set()
+    sink = ObjectSink[NodePool](lambda key, _: pools.add(key.name), lambda key: pools.discard(key.name))
+    watches = [Watched(NODEPOOLS, NodePool, sink, optional=True)] if what == "pools" else []
+    loaded = asyncio.run(load_cluster(cluster, watches))
+    click.echo(render(loaded, what, output, market, pools))
     for problem in loaded.problems:
         note(f"skipped: {problem}")
 
 
-def render(loaded: Loaded, what: str, output: str) -> str:
+def render(
+    loaded: Loaded, what: str, output: str, market: Market | None = None, pools: Iterable[str] = ()
+) -> str:
     snapshot = loaded.state.snapshot()
-    nodes = usage_of(snapshot, _catalogues(snapshot))
-    entries = nodes if what == "nodes" else by_pool(nodes)
+    given = None if market is None else {market.region: market.catalogue}
+    nodes = usage_of(snapshot, _catalogues(snapshot) if given is None else given)
+    entries = nodes if what == "nodes" else by_pool(nodes, pools)
     if output in ("json", "yaml"):
         items: list[dict[str, Any]] = [asdict(entry) for entry in entries]
         return machine("NodeUsageList" if what == "nodes" else "PoolUsageList", {"items": items}, output)
     if not entries:
-        return "no nodes"
+        return f"no {what}"
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
     shown = table(entries, pools=what == "pools", wide=output == "wide")
