@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator.question import Question, deducted
+from karpool.estimator.question import Question, deducted, group_of
 from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, REPLICASETS
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import deduct
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import snapshot_of
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.request import AssumedWorkload, Component, ReplicasRequest, group_of, requirements
+from karpool.wire.request import AssumedWorkload, Component, ReplicasRequest, requirements
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 
 GATE = {"feature_gates": "SchedulingOvercommitProtection=true"}

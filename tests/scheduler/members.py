@@ -13,7 +13,7 @@ from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.informer import Informer
 from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
 from karpool.model.karmada.cluster import MemberCluster
-from karpool.scheduler.estimator_client import Reply
+from karpool.scheduler.reply import Reply
 from karpool.wire.asking import Asked
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.scheduler.acting import Stage, summary, targets

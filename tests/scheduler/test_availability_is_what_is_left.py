@@ -17,10 +17,10 @@ from karpool.packing.first_fit import Component as Group
 from karpool.scheduler.availability import Availabilities
 from karpool.scheduler.displacement import displaced
 from karpool.scheduler.estimates import Protection
-from karpool.scheduler.estimator_client import Reply
 from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.promise import Lifetime, Promise, Wanted
 from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
+from karpool.scheduler.reply import Reply
 from karpool.scheduler.settings import Merge, Settings
 from karpool.state.nodes import NodeRow
 from karpool.state.snapshot import snapshot_of

@@ -6,7 +6,7 @@ import pytest
 
 from karpool.scheduler.cool_down import ANNOTATION
 from karpool.scheduler.descheduler import Descheduler, DeschedulerOptions
-from karpool.scheduler.estimator_client import Reply
+from karpool.scheduler.reply import Reply
 from tests.scheduler.acting import AGGREGATED, DUPLICATED, DYNAMIC, binding, play, targets
 
 

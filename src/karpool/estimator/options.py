@@ -61,6 +61,12 @@ FLAGS: tuple[Flag, ...] = (
         "How future nodes are counted: packing into instance types, or limits alone, divided.",
         choices=(registry.LIMITS, registry.PACKING),
     ),
+    Flag(
+        "catalogue",
+        "text",
+        "",
+        "File of instance types and prices, instead of the shipped; docs/catalogue.md.",
+    ),
     Flag("region", "text", "", "Region whose instance types count. Default: what the cluster's objects say."),
     Flag(
         "max-potential-nodes",
@@ -124,7 +130,7 @@ def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -
             f"Options.ServerPort: Invalid value: {port}: must be a valid port between 0 and 65535 inclusive"
         )
     errors += _provider_errors(options["node-capacity-providers"])
-    known = {*registry.IN_TREE, *registry.installed()} if plugins is None else {*registry.IN_TREE, *plugins}
+    known = registry.known(options["plugins"]) if plugins is None else {*registry.IN_TREE, *plugins}
     checks: list[Callable[[], object]] = [
         lambda: gates.parse(options["feature-gates"]),
         lambda: listener("--metrics-bind-address", options["metrics-bind-address"]),

@@ -142,8 +142,8 @@ def _of_contexts(path: Path) -> list[ClusterConfig]:
 
 
 def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
-    known = {*registry.IN_TREE, *registry.installed()}
-    return registry.chosen(chosen["plugins"], chosen["node-capacity-providers"], known)
+    plugins = chosen["plugins"]
+    return registry.chosen(plugins, chosen["node-capacity-providers"], registry.known(plugins))
 
 
 def build_member(
@@ -158,6 +158,7 @@ def build_member(
         providers=chosen["node-capacity-providers"],
         autoscaler_model=chosen["autoscaler-model"],
         region=chosen["region"],
+        catalogue=Path(chosen["catalogue"]) if chosen["catalogue"] else None,
         potential_nodes_max=chosen["max-potential-nodes"],
         quota_scopes=chosen["quota-scopes"],
         failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),

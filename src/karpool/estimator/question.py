@@ -14,7 +14,18 @@ from karpool.packing.count import count
 from karpool.packing.first_fit import Component as Group
 from karpool.packing.first_fit import Filling, first_fit
 from karpool.state.snapshot import Snapshot
-from karpool.wire.request import Arrived, AssumedWorkload, ComponentSetsRequest, EstimateRequest, group_of
+from karpool.wire.request import (
+    Arrived,
+    AssumedWorkload,
+    Component,
+    ComponentSetsRequest,
+    EstimateRequest,
+)
+
+
+def group_of(component: Component) -> Group:
+    """The same, for the packing kernel."""
+    return Group(component.shape, component.replicas)
 
 
 @dataclass(frozen=True, slots=True)

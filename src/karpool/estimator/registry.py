@@ -8,6 +8,7 @@ that nobody knows is refused: an estimator without plugins promises everything.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from karpool.estimator import (
@@ -20,13 +21,13 @@ from karpool.estimator import (
     resource_quota,
 )
 from karpool.estimator.framework import Plugin
-from karpool.estimator.market import Market
 from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.node_resource import NodeResourceEstimator
 from karpool.estimator.resource_quota import Matching, ResourceQuotaEstimator
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.feature_gates import Gates
 from karpool.model.errors import Invalid
+from karpool.provisioning.market import market_of
 
 ENTRY_POINTS = "karpool.estimator.plugins"
 LIMITS = "limits"
@@ -42,6 +43,7 @@ class Settings:
     clock: Clock = field(default_factory=RealClock)
     providers: Sequence[str] = ()
     autoscaler_model: str = PACKING
+    catalogue: Path | None = None  # a file, instead of the shipped one
     region: str = ""  # whose catalogue is used; "": what the cluster's objects say
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
@@ -64,7 +66,7 @@ def _karpenter_limits(settings: Settings) -> CapacityProvider:
 def _karpenter(settings: Settings) -> CapacityProvider:
     return karpenter.KarpenterCapacity(
         settings.clock,
-        Market(region=settings.region),
+        market_of(settings.catalogue, settings.region),
         nodes_max=settings.potential_nodes_max,
         failure_threshold_seconds=settings.failure_threshold_seconds,
         recovery_interval_seconds=settings.recovery_interval_seconds,
@@ -74,7 +76,7 @@ def _karpenter(settings: Settings) -> CapacityProvider:
 def _cluster_autoscaler(settings: Settings) -> CapacityProvider:
     return cluster_autoscaler.ClusterAutoscalerCapacity(
         settings.clock,
-        Market(region=settings.region),
+        market_of(settings.catalogue, settings.region),
         nodes_max=settings.potential_nodes_max,
         failure_threshold_seconds=settings.failure_threshold_seconds,
         recovery_interval_seconds=settings.recovery_interval_seconds,
@@ -122,6 +124,12 @@ BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)
 def installed() -> dict[str, EntryPoint]:
     """Plugins of other packages by name. One that takes the name of ours is not among them."""
     return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in IN_TREE}
+
+
+def known(plugins: Sequence[str]) -> set[str]:
+    """Every plugin there is; installed packages are only looked through when the list needs it."""
+    names = {name.strip().removeprefix("-") for name in plugins} - {""}
+    return {*IN_TREE} if names <= IN_TREE.keys() else {*IN_TREE, *installed()}
 
 
 def chosen(plugins: Sequence[str], providers: Sequence[str], known: Collection[str]) -> list[str]:

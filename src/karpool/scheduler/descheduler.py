@@ -29,9 +29,9 @@ from karpool.scheduler import cool_down
 from karpool.scheduler.announcing import DESCHEDULED, DESCHEDULING_FAILED, Announcer
 from karpool.scheduler.components import is_divided
 from karpool.scheduler.descheduling import Lowered, lower, waiting_clusters
-from karpool.scheduler.estimator_client import Reply
 from karpool.scheduler.known import read
 from karpool.scheduler.landing import landing_of
+from karpool.scheduler.reply import Reply
 from karpool.scheduler.writing import Fate, Writer
 from karpool.wire.request import ObjectReference
 

@@ -24,10 +24,10 @@ from karpool.model.karmada.replica_requirements import NO_SHAPE, Component
 from karpool.model.shape import PodShape
 from karpool.scheduler.decision import Part
 from karpool.scheduler.displacement import displaced
-from karpool.scheduler.estimator_client import Reply
 from karpool.scheduler.ledger import Freed, Ledger
 from karpool.scheduler.merging import ACCURATE
 from karpool.scheduler.promise import Amounts, Promise
+from karpool.scheduler.reply import Reply
 from karpool.wire.asking import Asked, ask_component_sets, ask_replicas, encode_assumed
 from karpool.wire.request import AssumedWorkload
 

@@ -9,7 +9,7 @@ decision. Whatever a server says is checked: only a number that can be true is o
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import grpc
 import structlog
@@ -21,11 +21,12 @@ from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.resource import SERVICES
 from karpool.model.errors import Invalid, ModelError
 from karpool.model.karmada.cluster import MemberCluster
+from karpool.scheduler.reply import Reply
 from karpool.wire import asking
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, resolve, service_name
 from karpool.wire.asking import Asked
 from karpool.wire.channels import Channels, ClientTls
-from karpool.wire.request import Arrived, ObjectReference
+from karpool.wire.request import ObjectReference
 from karpool.wire.service import ESTIMATOR
 
 log = structlog.get_logger(__name__)
@@ -49,15 +50,6 @@ class EstimatorSettings:
     asks_pull_clusters: bool = True
     tls: ClientTls = field(default_factory=ClientTls)
     concurrent: int = 256  # calls at once, of all clusters
-
-
-class Reply(NamedTuple):
-    """`value` None: not known, and `note` says why. `lost_since`: nobody is there, since then (monotonic)."""
-
-    value: int | None
-    note: str = ""
-    arrived: tuple[Arrived, ...] = ()
-    lost_since: float | None = None
 
 
 class OpensChannels(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -28,7 +28,6 @@ from karpool.kube.process_metrics import describe_process
 from karpool.model import durations
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.scheduler import gates
-from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings, service_resolver
 from karpool.scheduler.options import (
     SCHEDULER_FLAGS,
     defaults,
@@ -42,7 +41,9 @@ from karpool.scheduler.promise_metrics import follow_estimators
 from karpool.scheduler.running import Scheduler, SchedulerOptions
 from karpool.scheduler.settings import Cost, Merge, Settings
 from karpool.wire.addresses import probe_addresses
-from karpool.wire.channels import ClientTls
+
+if TYPE_CHECKING:
+    from karpool.scheduler.estimator_client import EstimatorClients
 
 log = structlog.get_logger(__name__)
 
@@ -143,10 +144,14 @@ _DURATIONS = (
 )
 
 
-def estimator_clients(chosen: Mapping[str, Any], client: Client) -> EstimatorClients | None:
+def estimator_clients(chosen: Mapping[str, Any], client: Client) -> "EstimatorClients | None":
     """Raises Invalid for certificates that cannot be used."""
     if not chosen["enable-scheduler-estimator"]:
         return None
+    # Whoever asks no estimator is spared gRPC and cryptography: 25 MiB.
+    from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings, service_resolver
+    from karpool.wire.channels import ClientTls
+
     settings = EstimatorSettings(
         timeout_seconds=durations.seconds(chosen["scheduler-estimator-timeout"]),
         namespace=chosen["scheduler-estimator-service-namespace"],

@@ -12,7 +12,6 @@ ready (`in_flight`); the cluster's summary, which lags, what it cannot have coun
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
@@ -77,8 +76,9 @@ class Promise:
     _was_unhealthy: bool = False
     _is_healthy: bool = False
     _landing: Landing = NOTHING
-    _created: deque[_Seen] = field(default_factory=deque)
-    _encoded: dict[Amounts, bytes] = field(default_factory=dict)
+    # There are many promises, and most are never asked for either: an empty deque alone takes 600 bytes.
+    _created: tuple[_Seen, ...] = ()
+    _encoded: tuple[Amounts, bytes] | None = None
 
     # What it amounts to
 
@@ -132,8 +132,6 @@ class Promise:
             self,
             due_at=math.inf,
             increments=list(self.increments),
-            _created=deque(self._created),
-            _encoded=dict(self._encoded),
         )
 
     # What changes it
@@ -141,7 +139,7 @@ class Promise:
     def want(self, template: Template, wanted: Wanted) -> None:
         """The pods to come ask for something else."""
         self.template, self.wanted = template, wanted
-        self._encoded.clear()
+        self._encoded = None
 
     def aim(self, desired: Amounts, now: float) -> None:
         """The workload shall have so many here from now on: more is promised, less is taken back."""
@@ -230,11 +228,9 @@ class Promise:
     def encoded(self, amounts: Amounts) -> bytes:
         """The same for the wire; encoded once while it stays the same."""
         key = (*amounts, *self.desired)
-        found = self._encoded.get(key)
-        if found is None:
-            self._encoded.clear()
-            found = self._encoded[key] = encode_assumed(self.assumed(amounts))
-        return found
+        if self._encoded is None or self._encoded[0] != key:
+            self._encoded = (key, encode_assumed(self.assumed(amounts)))
+        return self._encoded[1]
 
     # Inside
 
@@ -279,7 +275,7 @@ class Promise:
     def _saw_created(self, created: int | None, now: float, summaries: int) -> None:
         if created is None or (self._created and self._created[-1].created == created):
             return
-        self._created.append(_Seen(created, now, summaries))
+        self._created = (*self._created, _Seen(created, now, summaries))
 
     def _counted(self, now: float, summaries: int, settle_seconds: float) -> int:
         """Pods that the summary has counted: the least of what was last settled and what came after."""
@@ -290,8 +286,7 @@ class Promise:
         ]
         if not settled:
             return 0
-        for _ in range(settled[-1]):
-            self._created.popleft()
+        self._created = self._created[settled[-1] :]
         return min(each.created for each in self._created)
 
 

@@ -16,7 +16,6 @@ from karpool.model.karmada.replica_requirements import (
     requirements,
 )
 from karpool.model.shape import PodShape
-from karpool.packing.first_fit import Component as Group
 
 __all__ = [
     "Arrived",
@@ -30,14 +29,8 @@ __all__ = [
     "ReplicasRequest",
     "UnschedulableRequest",
     "Workload",
-    "group_of",
     "requirements",
 ]
-
-
-def group_of(component: Component) -> Group:
-    """The same, for the packing kernel."""
-    return Group(component.shape, component.replicas)
 
 
 @dataclass(frozen=True, slots=True)
