@@ -19,13 +19,14 @@ from karpool.dashboard import happenings as happened
 from karpool.dashboard import timelines
 from karpool.dashboard.board import board, in_order, move_detail
 from karpool.dashboard.fleet_map import ClusterFacts, Promised, fleet, nodes
-from karpool.dashboard.happenings import RecentEvents, SeenEvent, happenings
+from karpool.dashboard.happenings import RecentEvents, happenings
 from karpool.dashboard.node_detail import node_detail
 from karpool.dashboard.placements import placements, steps
 from karpool.dashboard.promises import by_cluster, promises
 from karpool.dashboard.timelines import STEPS, Traces, timeline
 from karpool.gpu.demand import DemandKey
 from karpool.gpu.record import STAGES, Record, State, Unit
+from karpool.kube.event_object import Event
 from karpool.kube.informer import Change
 from karpool.kube.resource import Key
 from karpool.model.catalogue import Catalogue
@@ -294,7 +295,7 @@ def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
     held = RecentEvents(limit=10)
     for number in range(100):
         moment = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        made = SeenEvent(metadata=ObjectMeta(name=f"e{number}"), reason=str(number), last_timestamp=moment)
+        made = Event(metadata=ObjectMeta(name=f"e{number}"), reason=str(number), last_timestamp=moment)
         held.apply([Change("ADDED", Key("d", f"e{number}"), made)])
     monkeypatch.setattr(happened, "SHOWN_MAX", 5)
     found = happenings([("east", held)], NOW)
@@ -305,7 +306,7 @@ def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
 
 @given(st.lists(st.text(max_size=30), max_size=4))
 def test_times_that_are_none_do_not_stop_the_list(texts) -> None:
-    events = [SeenEvent(last_timestamp=text, message=text * 200) for text in texts]
+    events = [Event(last_timestamp=text, message=text * 200) for text in texts]
 
     found = happenings([("east", events)], NOW).items
     assert len(found) == len(texts)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.clock import rfc3339
+from karpool.kube.event_object import Event
 from karpool.kube.resource import PODS, Key
 from karpool.model.karpenter import INITIALIZED, NODEPOOL, Disruption, NodeClaim, Pool
 from karpool.model.meta import convert
@@ -18,7 +19,6 @@ from karpool.provisioning.placeholders import Outlook, Placeholder, leftovers
 from karpool.provisioning.pod_words import PodWords
 from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.stages import Ending, Stage, progress_of, stage_of
-from karpool.provisioning.stock_outs import Event
 from karpool.provisioning.writing import DeletePace
 
 START = 1_700_000_000.0

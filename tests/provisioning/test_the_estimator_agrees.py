@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.kube.clock import rfc3339
+from karpool.kube.event_object import Event
 from karpool.kube.resource import Key
 from karpool.model.catalogue import Catalogue
 from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim
@@ -15,7 +16,6 @@ from karpool.model.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.failures import Failure, Failures
 from karpool.provisioning.market import Market
-from karpool.provisioning.stock_outs import Event
 from tests.provisioning.test_claims_are_judged import START, Now
 
 POOLS = ("one", "two")

@@ -11,12 +11,13 @@ from typing import Any
 
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import moment
+from karpool.kube.event_object import Event
 from karpool.kube.resource import EVENTS, NODECLAIMS, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.karpenter import NodeClaim
 from karpool.model.meta import condition
 from karpool.provisioning.failures import Failures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, Event, StockEvents, offer_of
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents, offer_of
 
 
 class Stock:

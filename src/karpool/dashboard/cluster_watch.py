@@ -14,16 +14,18 @@ from karpool.consolidation.observed import Observed
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.bell import Area, Bell
-from karpool.dashboard.happenings import RecentEvents, SeenEvent
+from karpool.dashboard.happenings import RecentEvents
 from karpool.estimator.owners import BETWEEN, Owned, Owners
 from karpool.estimator.pods import NOT_KNOWN, BoundPods
 from karpool.gpu.record import Record
 from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
 from karpool.kube.client import Client
 from karpool.kube.errors import Denied
+from karpool.kube.event_object import Event
 from karpool.kube.following import Following
 from karpool.kube.informer import Change
 from karpool.kube.resource import (
+    ALL,
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
     EVENTS,
@@ -37,6 +39,7 @@ from karpool.kube.resource import (
     STORAGECLASSES,
     Key,
     Resource,
+    Selection,
 )
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.errors import Invalid
@@ -144,9 +147,8 @@ class ClusterWatch:
 
     # Inside
 
-    def _changed(self, resource: Resource, into: type[Any]) -> None:
+    def _changed(self, resource: Resource, areas: Sequence[Area]) -> None:
         self.seen += 1
-        areas = _areas_of(resource, into)
         if Area.FLEET in areas and resource not in _KARMADA:
             self._changes += 1
         self._bell.ring(areas)
@@ -156,7 +158,7 @@ class ClusterWatch:
         wanted = list(self._watches())
         yield from wanted
         for resource, into, selection in {(each.resource, each.into, each.selection): 0 for each in wanted}:
-            told = _Told(partial(self._changed, resource, into))
+            told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
             yield Watched(resource, into, told, selection, optional=True)
 
     def _watches(self) -> Iterable[Watched[Any]]:
@@ -175,7 +177,7 @@ class ClusterWatch:
             yield Watched(resource, Owned, self._owners, optional=True)
         yield Watched(NODECLAIMS, NodeClaim, ObjectSink(self._put_claim, self._drop_claim), optional=True)
         yield Watched(SCALEUPS, ScaleUp, ObjectSink(self._put_record, self._drop_record), optional=True)
-        yield Watched(EVENTS, SeenEvent, self.events, optional=True)
+        yield Watched(EVENTS, Event, self.events, optional=True)
         yield Watched(CLUSTERS, dict, _Each(self._on_member), optional=True)
         for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
             yield Watched(resource, dict, _Each(self._on_binding), optional=True)
@@ -247,9 +249,9 @@ class _Each:
             self._take(change)
 
 
-def _areas_of(resource: Resource, into: type[Any]) -> Sequence[Area]:
+def _areas_of(resource: Resource, into: type[Any], selection: Selection) -> Sequence[Area]:
     """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
-    if into is SeenEvent:
+    if resource == EVENTS and selection == ALL:  # others are about stock
         return (Area.EVENTS,)
     if into is Owned:
         return ()

@@ -6,42 +6,13 @@ Only so many are held, whatever a cluster writes: the oldest go first.
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpool.dashboard.views import Happening, Happenings
-from karpool.kube.clock import moment
+from karpool.kube.event_object import Event
 from karpool.kube.informer import Change
 from karpool.kube.resource import Key
-from karpool.model.meta import Int64, Wire, WireObject
 
 HELD_MAX = 2000
 SHOWN_MAX = 500
 _TEXT_MAX = 1024
-
-
-class About(Wire, frozen=True):
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-class From(Wire, frozen=True):
-    component: str = ""
-
-
-class SeenEvent(WireObject, frozen=True):
-    involved_object: About = About()
-    source: From | None = None
-    reporting_component: str = ""
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: Int64 | None = None
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-    event_time: str | None = None
-
-    @property
-    def at(self) -> float:
-        texts = (self.last_timestamp, self.event_time, self.first_timestamp, self.metadata.creation_timestamp)
-        return next((at for at in map(moment, texts) if at is not None), 0.0)
 
 
 class RecentEvents:
@@ -49,18 +20,18 @@ class RecentEvents:
 
     def __init__(self, limit: int = HELD_MAX) -> None:
         self._limit = limit
-        self._held: dict[Key, tuple[float, SeenEvent]] = {}
+        self._held: dict[Key, tuple[float, Event]] = {}
 
-    def apply(self, changes: Sequence[Change[SeenEvent]], /) -> None:
+    def apply(self, changes: Sequence[Change[Event]], /) -> None:
         for change in changes:
             if change.type == "DELETED" or change.object is None:
                 self._held.pop(change.key, None)
             else:
-                self._held[change.key] = change.object.at, change.object
+                self._held[change.key] = change.object.at or 0.0, change.object
         if len(self._held) > 2 * self._limit:
             self._forget_the_oldest()
 
-    def __iter__(self) -> Iterator[SeenEvent]:
+    def __iter__(self) -> Iterator[Event]:
         return (event for _, event in self._held.values())
 
     def _forget_the_oldest(self) -> None:
@@ -68,23 +39,23 @@ class RecentEvents:
         self._held = dict(newest[: self._limit])
 
 
-def happenings(clusters: Iterable[tuple[str, Iterable[SeenEvent]]], now: float) -> Happenings:
+def happenings(clusters: Iterable[tuple[str, Iterable[Event]]], now: float) -> Happenings:
     """Of all clusters together, the newest first."""
     found = [_happening(cluster, each) for cluster, events in clusters for each in events]
     found.sort(key=lambda each: (-each.at, each.cluster, each.object, each.reason, each.message))
     return Happenings(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
 
 
-def _happening(cluster: str, event: SeenEvent) -> Happening:
+def _happening(cluster: str, event: Event) -> Happening:
     about = event.involved_object
     name = f"{about.namespace}/{about.name}" if about.namespace else about.name
     return Happening(
         cluster=cluster,
-        at=event.at,
+        at=event.at or 0.0,
         type=event.type or "Normal",
         reason=event.reason[:_TEXT_MAX],
         object=f"{about.kind} {name}".strip(),
         message=event.message[:_TEXT_MAX],
         count=max(1, event.count or 1),
-        source=event.reporting_component or (event.source.component if event.source else ""),
+        source=event.said_by,
     )

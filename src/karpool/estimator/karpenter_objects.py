@@ -18,6 +18,7 @@ from karpool.estimator.framework import Watched
 from karpool.estimator.market import Market
 from karpool.estimator.waiting import LIVE_PODS, ObjectSink, WaitingForNodes
 from karpool.kube.clock import Clock, moment
+from karpool.kube.event_object import Event
 from karpool.kube.resource import (
     DAEMONSETS,
     EC2NODECLASSES,
@@ -36,7 +37,7 @@ from karpool.model.node import ZONE, Node
 from karpool.model.pod import Pod
 from karpool.model.requirements import ValueSet, combined
 from karpool.provisioning.failures import Cause, Failures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, Event, StockEvents
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from karpool.kube.clock import Clock
+from karpool.kube.event_object import Event
 from karpool.kube.resource import EVENTS, NODECLAIMS, NODES, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.karpenter import NODEPOOL, NodeClaim
@@ -23,7 +24,7 @@ from karpool.provisioning import claim_news
 from karpool.provisioning.attempts import STOCK_REST_SECONDS
 from karpool.provisioning.failures import Failures
 from karpool.provisioning.stages import Ending, Progress, Stage, ending_of, progress_of
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, Event, StockEvents
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents
 
 PATIENCE_SECONDS = 10.0
 _ENDED_MAX = 2000

@@ -8,8 +8,8 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from karpool.kube.event_object import Event
 from karpool.kube.resource import Key
-from karpool.provisioning.stock_outs import Event
 
 _PODS_MAX = 5000
 _MESSAGE_MAX = 1024

@@ -11,6 +11,7 @@ from typing import Any
 
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339
+from karpool.kube.event_object import Event
 from karpool.kube.resource import EVENTS, PODS, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.pod import Pod
@@ -20,7 +21,6 @@ from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders import Outlook, Placeholder
 from karpool.provisioning.pod_words import PodWords
 from karpool.provisioning.smart_pod import SmartPodSettings, placeholder_of, selector, smart_pod
-from karpool.provisioning.stock_outs import Event
 from karpool.provisioning.writing import Made, Outcome, create_missing, delete_own, request_all
 
 UNSCHEDULABLE = "Unschedulable"

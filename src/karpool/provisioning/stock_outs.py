@@ -9,11 +9,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
-from karpool.kube.clock import moment
+from karpool.kube.event_object import Event
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
-from karpool.model.meta import Wire, WireObject
 from karpool.model.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.failures import RECOVERY_SECONDS, Cause, Failures, Offer
 
@@ -22,33 +21,6 @@ _CLAIMS_REMEMBERED = 1000
 _EVENTS_MAX = 5000
 # Events and claims come over different watches; a claim may be a moment behind its event.
 _PATIENCE_SECONDS = 10.0
-
-
-class InvolvedObject(Wire, frozen=True):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class EventSource(Wire, frozen=True):
-    component: str = ""
-
-
-class Event(WireObject, frozen=True):
-    involved_object: InvolvedObject = InvolvedObject()
-    source: EventSource | None = None
-    reporting_component: str = ""
-    reason: str = ""
-    message: str = ""
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-    event_time: str | None = None
-
-    @property
-    def at(self) -> float | None:
-        moments = (self.last_timestamp, self.event_time, self.first_timestamp)
-        found = map(moment, (*moments, self.metadata.creation_timestamp))
-        return next((at for at in found if at is not None), None)
 
 
 class StockEvents:
