@@ -209,6 +209,34 @@ def test_a_component_overrides_what_is_set_for_all() -> None:
     assert len(boards) == 2 and all(yaml.safe_load(text) for each in boards for text in each["data"].values())
 
 
+@rendered
+def test_a_catalogue_reaches_every_component_that_reads_prices() -> None:
+    found = rendering(
+        {
+            "catalogue": {"configMapName": "prices"},
+            "consolidator": {"enabled": True},
+            "gpuScaler": {"enabled": True},
+            "estimator": {"enabled": True, "clusters": [{"name": "m"}], "tls": {"insecure": True}},
+            "dashboard": {"enabled": True, "token": {"secretName": "t"}, "tls": {"insecure": True}},
+        }
+    )
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in found
+        if each["kind"] == "Deployment"
+    }
+    with_it = set()
+    for name, pod in pods.items():
+        flags = [each for each in pod["containers"][0]["args"] if each.startswith("--catalogue=")]
+        mounted = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        volumes = [each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each]
+        if flags or volumes:
+            assert flags == ["--catalogue=/etc/karpool/catalogue/catalogue.yaml"] and volumes == ["prices"]
+            assert "/etc/karpool/catalogue" in mounted
+            with_it.add(name)
+    assert with_it == set(pods) - {"karpool-dashboard"}
+
+
 def flags_of(found: list[Object]) -> set[str]:
     (deployment,) = [each for each in found if each["kind"] == "Deployment"]
     return set(deployment["spec"]["template"]["spec"]["containers"][0]["args"])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -127,6 +128,9 @@ class World:
                 (self.folder / f"{name}.{ending}").write_text(text)
         (self.folder / "deploy").symlink_to(ROOT / "deploy")
         self._scenarios()
+        page = (ROOT / "docs" / "catalogue.md").read_text()
+        (example,) = re.findall(r"^```yaml\n(format: .*?)^```$", page, re.MULTILINE | re.DOTALL)
+        (self.folder / "catalogue.yaml").write_text(example)
         code = run(
             ["snapshot", "--kubeconfig", str(self.folder / "config"), "-o", str(self.folder / "saved.gz")],
             "karpool",

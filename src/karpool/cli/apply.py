@@ -10,7 +10,7 @@ import click
 from karpool.cli import plan_text
 from karpool.cli.cluster_source import connect
 from karpool.cli.exits import Failed
-from karpool.cli.options import ClusterOptions, Seconds, connection_options
+from karpool.cli.options import ClusterOptions, Seconds, catalogue_option, connection_options
 from karpool.cli.output import columns, counted, note
 from karpool.cli.plan import Seen, see
 from karpool.cli.plan_flags import read_flags
@@ -34,9 +34,16 @@ Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, Seen], Awaitab
 @click.option(
     "--max-age", type=Seconds(), default=DEFAULT_MAX_AGE, show_default=True, help="Of the plan; 0 is any."
 )
+@catalogue_option
 @connection_options
 def apply(
-    plan: Path, dry_run: bool, partial: bool, strict: bool, max_age: float, cluster: ClusterOptions
+    plan: Path,
+    dry_run: bool,
+    partial: bool,
+    strict: bool,
+    max_age: float,
+    catalogue: Path | None,
+    cluster: ClusterOptions,
 ) -> None:
     """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
 
@@ -44,7 +51,7 @@ def apply(
     """
     saved = read_plan(plan)
     how = {"dry_run": dry_run, "partial": partial, "strict": strict}
-    asyncio.run(applied(saved, cluster, max_age=max_age, execute=carry_out, **how))
+    asyncio.run(applied(saved, cluster, max_age=max_age, catalogue=catalogue, execute=carry_out, **how))
 
 
 async def applied(
@@ -55,11 +62,12 @@ async def applied(
     partial: bool = False,
     strict: bool = False,
     max_age: float = 0.0,
+    catalogue: Path | None = None,  # never one that the plan names: plans come from others
     execute: Execute | None = None,
 ) -> Checked:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
     flags = read_flags(saved.flags)
-    seen = await see(cluster, flags)
+    seen = await see(cluster, flags, catalogue)
     settings = flags.settings(flags.override)
     found = check(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
     click.echo(render(found))

@@ -12,7 +12,7 @@ import msgspec
 
 from karpool.cli.cluster_source import Loaded, load_cluster
 from karpool.cli.exits import DoesNotFit
-from karpool.cli.options import ClusterOptions, Region, cluster_options, output_option
+from karpool.cli.options import ClusterOptions, Region, catalogue_option, cluster_options, output_option
 from karpool.cli.output import columns, machine, note
 from karpool.estimator.capacity import Capacity, CapacityCore, Place, Verdict
 from karpool.estimator.cluster_autoscaler import ClusterAutoscalerCapacity
@@ -27,6 +27,7 @@ from karpool.model.errors import Invalid
 from karpool.model.pod import Pod
 from karpool.model.shape import PodShape, shape_of
 from karpool.model.workload import PodTemplate, pod_template
+from karpool.provisioning.market import market_of
 from karpool.state.cluster import ClusterState
 from karpool.wire.request import ReplicaRequirements, ReplicasRequest
 
@@ -72,6 +73,7 @@ class _Moment:
     show_default=True,
     help="New nodes that one pool counts for at most, also without limits.",
 )
+@catalogue_option
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
 def capacity(
@@ -80,6 +82,7 @@ def capacity(
     namespace: str,
     region: str,
     max_potential_nodes: int,
+    catalogue: Path | None,
     output: str,
     cluster: ClusterOptions,
 ) -> None:
@@ -89,7 +92,8 @@ def capacity(
     """
     template = _template(filename, namespace)
     wanted = template.replicas if replicas is None else replicas
-    found, problems = asyncio.run(_answer(template.pod, wanted, region, max_potential_nodes, cluster))
+    markets = [market_of(catalogue, region) for _ in range(2)]  # each learns by itself
+    found, problems = asyncio.run(_answer(template.pod, wanted, markets, max_potential_nodes, cluster))
     click.echo(render(found, template.pod, output))
     for problem in problems:
         note(f"skipped: {problem}")
@@ -98,13 +102,13 @@ def capacity(
 
 
 async def _answer(
-    pod: Pod, wanted: int, region: str, nodes_max: int, cluster: ClusterOptions
+    pod: Pod, wanted: int, markets: Sequence[Market], nodes_max: int, cluster: ClusterOptions
 ) -> tuple[Capacity, Sequence[str]]:
     clock = _Moment(RealClock().now())
     core = CapacityCore(
         [
-            KarpenterCapacity(clock, Market(region=region), nodes_max=nodes_max),
-            ClusterAutoscalerCapacity(clock, Market(region=region), nodes_max=nodes_max),
+            KarpenterCapacity(clock, markets[0], nodes_max=nodes_max),
+            ClusterAutoscalerCapacity(clock, markets[1], nodes_max=nodes_max),
         ]
     )
     loaded = await load_cluster(cluster, core.watches)

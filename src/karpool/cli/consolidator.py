@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from karpool.cli import plan_text
-from karpool.cli.options import ClusterOptions, Seconds, connection_options
+from karpool.cli.options import ClusterOptions, Seconds, catalogue_option, connection_options
 from karpool.cli.output import note
 from karpool.cli.plan_flags import PlanFlags, plan_options
 from karpool.cli.serving import run_until_stopped
@@ -110,10 +111,12 @@ T = TypeVar("T")
     help="Where probes are answered; 0 is nowhere.",
 )
 @plan_options
+@catalogue_option
 @connection_options
 def consolidator(
     cluster: ClusterOptions,
     flags: PlanFlags,
+    catalogue: Path | None,
     dry_run: bool,
     once: bool,
     policy: str | None,
@@ -160,6 +163,7 @@ def consolidator(
             once=once,
         ),
         region=flags.region,
+        catalogue=catalogue,
         leader_elect=leader_elect,
         listen=() if once else _listeners(metrics_bind_address, health_probe_bind_address),
         timeout=cluster.request_timeout_seconds,

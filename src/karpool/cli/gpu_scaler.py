@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from karpool.cli.options import ClusterOptions, Region, Seconds, connection_options
+from karpool.cli.options import ClusterOptions, Region, Seconds, catalogue_option, connection_options
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
 from karpool.gpu import placement
@@ -37,6 +37,7 @@ Example: karpool gpu-scaler --region eu-west-1 --max-in-flight 5
 @connection_options
 @_shown("--scheduler-name", default=SCHEDULER_NAME, help="Serve pods that name this scheduler.")
 @click.option("--default-pool", default="", help="GPU pool of pods that name none.")
+@catalogue_option
 @click.option(
     "--region", type=Region(), default="", help="Region of the cluster, while no node or pool tells."
 )
@@ -111,6 +112,7 @@ def _options(cluster: ClusterOptions, given: dict[str, Any]) -> ProcessOptions:
         scaler=scaler,
         backend=given["backend"],
         region=given["region"],
+        catalogue=given["catalogue"],
         leader_elect=given["leader_elect"],
         listen=tuple(dict.fromkeys(each for each in listen if each is not None)),
         original_metric_names=given["original_metric_names"],

@@ -41,7 +41,7 @@ class Seconds(click.ParamType[float]):
 
 
 class Region(click.ParamType[str]):
-    """One of the shipped catalogue; empty is the cluster's own."""
+    """One of the shipped catalogue, or of the file given instead; empty is the cluster's own."""
 
     name = "region"
 
@@ -49,9 +49,19 @@ class Region(click.ParamType[str]):
         from karpool.model.catalogue_files import shipped_regions  # only whoever names one waits for it
 
         region = str(value)
+        if ctx is not None and isinstance(ctx.params.get("catalogue"), Path):
+            return region  # whoever reads the file says whether it has it
         if region and region not in (known := sorted(shipped_regions())):
             self.fail(f"{region!r}: no catalogue is shipped for it; there are {', '.join(known)}", param, ctx)
         return region
+
+
+catalogue_option = click.option(
+    "--catalogue",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    is_eager=True,  # --region depends on it
+    help="Instance types and prices, instead of the shipped ones: a file as docs/catalogue.md says.",
+)
 
 
 def connection_options(command: F) -> F:

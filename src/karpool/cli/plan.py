@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from karpool.cli import plan_html, plan_text
 from karpool.cli.cluster_source import cluster_name, load_cluster
-from karpool.cli.options import ClusterOptions, cluster_options, output_option
+from karpool.cli.options import ClusterOptions, catalogue_option, cluster_options, output_option
 from karpool.cli.output import columns, machine, note
 from karpool.cli.plan_flags import PlanFlags, chosen_policies, plan_options
 from karpool.consolidation.comparison import Alternative, label_of
@@ -21,7 +22,7 @@ from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import RealClock
-from karpool.provisioning.market import Market
+from karpool.provisioning.market import market_of
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class Seen:
 )
 @output_option("table", "wide", "json", "yaml", "html")
 @plan_options
+@catalogue_option
 @cluster_options
 def plan(
     policies: tuple[str, ...],
     thresholds: tuple[int, ...],
     output: str,
     flags: PlanFlags,
+    catalogue: Path | None,
     cluster: ClusterOptions,
 ) -> None:
     """Show which nodes could go: every move with its score, savings and pods; and why each other node stays.
@@ -66,7 +69,7 @@ def plan(
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
     chosen = chosen_policies(policies, thresholds)
-    seen = asyncio.run(see(cluster, flags))
+    seen = asyncio.run(see(cluster, flags, catalogue))
     if not seen.view.machines:
         note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
     found = [Alternative(label_of(each), each, planned(seen, flags.settings(each))) for each in chosen]
@@ -81,8 +84,8 @@ def planned(seen: Seen, settings: PlanSettings) -> Plan:
     return make_plan(seen.view, settings, seen.now, elapsed=lambda: clock.monotonic() - start)
 
 
-async def see(cluster: ClusterOptions, flags: PlanFlags) -> Seen:
-    observed, stock = Observed(Market(region=flags.region)), Stock()
+async def see(cluster: ClusterOptions, flags: PlanFlags, catalogue: Path | None = None) -> Seen:
+    observed, stock = Observed(market_of(catalogue, flags.region)), Stock()
     loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
     view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
     now = RealClock().now() if loaded.as_of is None else loaded.as_of

@@ -29,7 +29,7 @@ from karpool.kube.lease import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.provisioning.ask import Purpose
 from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.market import Market
+from karpool.provisioning.market import Market, market_of
 from karpool.provisioning.smart_pod_manager import SmartPods
 from karpool.wire.addresses import Listener
 
@@ -45,6 +45,7 @@ class ProcessOptions:
     context: str = ""
     consolidator: ConsolidatorOptions = field(default_factory=ConsolidatorOptions)
     region: str = ""
+    catalogue: Path | None = None  # instead of the shipped one
     leader_elect: bool = True
     listen: tuple[Listener, ...] = ()
     qps: float | None = 50.0
@@ -66,7 +67,7 @@ async def run(
     Raises ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the lease was lost.
     """
     config = kubeconfig.load(options.kubeconfig, context=options.context)
-    market = Market(region=options.region)
+    market = market_of(options.catalogue, options.region)
     registry, health, clock = CollectorRegistry(), Health(), RealClock()
     async with AsyncExitStack() as stack:
         client = Client(

@@ -26,7 +26,7 @@ from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.provisioning.choosing import backend
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.market import Market
+from karpool.provisioning.market import market_of
 from karpool.wire.addresses import Listener
 
 COMPONENT = "karpool-gpu-scaler"
@@ -41,6 +41,7 @@ class ProcessOptions:
     scaler: ScalerOptions = field(default_factory=ScalerOptions)
     backend: str = "smart-pod"
     region: str = ""
+    catalogue: Path | None = None  # instead of the shipped one
     leader_elect: bool = True
     listen: tuple[Listener, ...] = ()
     original_metric_names: bool = False
@@ -54,7 +55,7 @@ async def run(
 ) -> None:
     """Scale until `stop` is set. Raises ConfigError, Invalid or OSError if it cannot start,
     LeadershipLost when the lease was lost."""
-    market = Market(region=options.region)
+    market = market_of(options.catalogue, options.region)
     config = kubeconfig.load(options.kubeconfig, context=options.context)
     registry, health, clock = CollectorRegistry(), Health(), RealClock()
     async with AsyncExitStack() as stack:

@@ -7,7 +7,7 @@
 {{- /* Everything that runs for one component: account, Deployment, Service, budget, policy, monitor.
 Takes root, component, name, settings, args (a list), probePort, token (whether the pod talks to this cluster),
 secrets (a list of name, secret, path), grpc (a Service port, for estimators), cluster, service, egress (ports).
-The dashboard has one port for everything, and metrics behind its token: web is its scheme, HTTP or HTTPS, and
+With prices, a catalogue of the values is given to it. The dashboard has one port for everything, and metrics behind its token: web is its scheme, HTTP or HTTPS, and
 scrape (authorization and tlsConfig) how Prometheus gets in. */ -}}
 {{- define "karpool.workload" -}}
 {{- $root := .root -}}
@@ -52,7 +52,9 @@ spec:
           image: {{ include "karpool.image" $root | quote }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
-            {{- range concat .args $c.extraArgs }}
+            {{- $catalogue := and .prices $root.Values.catalogue.configMapName }}
+            {{- $known := ternary (list (printf "--catalogue=/etc/karpool/catalogue/%s" $root.Values.catalogue.key)) list (not (not $catalogue)) }}
+            {{- range concat .args $known $c.extraArgs }}
             - {{ . | quote }}
             {{- end }}
           {{- with $c.extraEnv }}
@@ -86,12 +88,19 @@ spec:
           securityContext: {{- toYaml $c.securityContext | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- if $catalogue }}
+            - {name: catalogue, mountPath: /etc/karpool/catalogue, readOnly: true}
+            {{- end }}
             {{- range .secrets }}
             - {name: {{ .name }}, mountPath: {{ .path }}, readOnly: true}
             {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 64Mi}
+        {{- with $catalogue }}
+        - name: catalogue
+          configMap: {name: {{ . }}}
+        {{- end }}
         {{- range .secrets }}
         - name: {{ .name }}
           secret: {secretName: {{ .secret }}, defaultMode: 0440}
