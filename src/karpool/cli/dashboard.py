@@ -14,8 +14,8 @@ from typing import Any
 import click
 import structlog
 
+from karpool.cli import deciding_flags
 from karpool.cli.exits import Failed
-from karpool.cli.go_flags import parameter, values
 from karpool.cli.options import ClusterOptions, connection_options
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
@@ -27,7 +27,6 @@ from karpool.kube.client import Client
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
 from karpool.scheduler.estimator_client import EstimatorClients
-from karpool.scheduler.options import SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.process import estimator_clients, scheduler_options
 from karpool.wire.tls import stamp
 
@@ -35,18 +34,6 @@ log = structlog.get_logger(__name__)
 
 PORT = 8088
 RELOAD_SECONDS = 30.0
-# What a scheduler is told, and whoever explains its decisions has to be told as well.
-_SHARED_NAMES = (
-    "plugins",
-    "feature-gates",
-    "availability",
-    "partial-placement",
-    "cost",
-    "spare-tainted",
-    "assumption-ttl",
-    "assumption-ttl-limit",
-)
-_SHARED = tuple(flag for flag in SCHEDULER_FLAGS if "estimator" in flag.name or flag.name in _SHARED_NAMES)
 
 
 @dataclass
@@ -147,9 +134,7 @@ def _dashboard(
     region: str,
     **given: Any,
 ) -> None:
-    chosen = defaults(SCHEDULER_FLAGS) | values(_SHARED, given)
-    if errors := validate(SCHEDULER_FLAGS, chosen):
-        raise click.UsageError("\n".join(errors))
+    chosen = deciding_flags.chosen(given)
     if named and all_contexts:
         raise click.UsageError("--cluster and --all-contexts exclude each other")
     tls = _tls(tls_cert_file, tls_private_key_file)
@@ -256,5 +241,5 @@ dashboard = click.Command(
 )
 dashboard.params = [
     *getattr(_dashboard, "__click_params__", [])[::-1],
-    *(parameter(flag) for flag in _SHARED),
+    *deciding_flags.parameters(),
 ]

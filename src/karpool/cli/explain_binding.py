@@ -6,29 +6,15 @@ from typing import Any
 
 import click
 
+from karpool.cli import deciding_flags
 from karpool.cli.cluster_source import connect
 from karpool.cli.exits import DoesNotFit
-from karpool.cli.go_flags import parameter, values
 from karpool.cli.options import ClusterOptions, connection_options, output_option
 from karpool.cli.output import machine
 from karpool.model.karmada.binding import binding_key
 from karpool.scheduler import explanation
-from karpool.scheduler.options import SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.process import estimator_clients, scheduler_options
 from karpool.scheduler.what_if import WhatIf, what_if
-
-# What a scheduler is told and an explanation has to be told as well, to come to the same decision.
-_SHARED_NAMES = (
-    "plugins",
-    "feature-gates",
-    "availability",
-    "partial-placement",
-    "cost",
-    "spare-tainted",
-    "assumption-ttl",
-    "assumption-ttl-limit",
-)
-_SHARED = tuple(flag for flag in SCHEDULER_FLAGS if "estimator" in flag.name or flag.name in _SHARED_NAMES)
 
 
 @output_option("text", "json", "yaml")
@@ -41,9 +27,7 @@ def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **giv
         raise click.BadParameter(
             f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
         )
-    chosen = defaults(SCHEDULER_FLAGS) | values(_SHARED, given)
-    if errors := validate(SCHEDULER_FLAGS, chosen):
-        raise click.UsageError("\n".join(errors))
+    chosen = deciding_flags.chosen(given)
     found = asyncio.run(_explain(cluster, (namespace, short), chosen, fresh))
     click.echo(_shown(found, output))
     if not found.decision.is_success:
@@ -96,4 +80,4 @@ binding = click.Command(
     """,
     epilog="Example: karpool explain binding default/web-deployment --enable-scheduler-estimator",
 )
-binding.params = [*getattr(_binding, "__click_params__", [])[::-1], *(parameter(flag) for flag in _SHARED)]
+binding.params = [*getattr(_binding, "__click_params__", [])[::-1], *deciding_flags.parameters()]
