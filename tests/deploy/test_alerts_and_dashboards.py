@@ -103,6 +103,123 @@ def test_promtool_accepts_the_alerts_and_they_fire_when_they_should() -> None:
         assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
+# For each alert without a story in alerts_test.yaml: after how long, series of minutes that raise it, and
+# milder ones that must not.
+_ATTEMPTS = 'karmada_scheduler_schedule_attempts_total{result="%s"}'
+_SECONDS = 'karmada_scheduler_estimator_estimating_algorithm_duration_seconds_bucket{step="Total",le="%s"}'
+_MOVES = 'karpool_consolidation_move_outcomes_total{outcome="%s"}'
+_DISTURBED = "karpool_consolidation_pods_%sdisturbed_total"
+STORIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "KarpoolConsolidationStopped": (
+        "13h",
+        {"karpool_consolidation_stopped": "1x900"},
+        {"karpool_consolidation_stopped": "1x600 0x300"},
+    ),
+    "KarpoolMovesRolledBack": (
+        "70m",
+        {_MOVES % "RolledBack": "0+0.2x90", _MOVES % "Done": "0+0.1x90"},
+        {_MOVES % "RolledBack": "0+0.02x90", _MOVES % "Done": "0+0.01x90"},
+    ),
+    "KarpoolPodsDisturbedAgain": (
+        "70m",
+        {_DISTURBED % "re": "0+3x90", _DISTURBED % "": "0+10x90"},
+        {_DISTURBED % "re": "0+1x90", _DISTURBED % "": "0+10x90"},
+    ),
+    "KarpoolSavingsUnknown": (
+        "2h",
+        {"karpool_consolidation_unmeasured_moves_total": "0x60 1x90"},
+        {"karpool_consolidation_unmeasured_moves_total": "4x150"},
+    ),
+    "KarpoolEstimatorClusterStale": (
+        "20m",
+        {'karpool_estimator_cluster_staleness_seconds{cluster="m1"}': "0+60x30"},
+        {'karpool_estimator_cluster_staleness_seconds{cluster="m1"}': "299x30"},
+    ),
+    "KarpoolEstimatorSlow": (
+        "30m",
+        {_SECONDS % "0.5": "0+50x40", _SECONDS % "1": "0+100x40", _SECONDS % "+Inf": "0+100x40"},
+        {_SECONDS % "0.5": "0+100x40", _SECONDS % "1": "0+100x40", _SECONDS % "+Inf": "0+100x40"},
+    ),
+    "KarpoolPoolDoesNotLaunch": (
+        "40m",
+        {'karpool_estimator_failed_pools{cluster="m",provider="karpenter",pool="p",cause="c"}': "1x60"},
+        {'karpool_estimator_failed_pools{cluster="m",provider="karpenter",pool="p",cause="c"}': "1x20 0x40"},
+    ),
+    "KarpoolObjectsNotUnderstood": (
+        "20m",
+        {'karpool_estimator_cluster_skipped_objects{cluster="m1"}': "2x30"},
+        {'karpool_estimator_cluster_skipped_objects{cluster="m1"}': "0x30"},
+    ),
+    "KarpoolSchedulerTwoLeaders": (
+        "5m",
+        {'karpool_scheduler_leading{pod="a"}': "1x9", 'karpool_scheduler_leading{pod="b"}': "1x9"},
+        {'karpool_scheduler_leading{pod="a"}': "1x4 0x5", 'karpool_scheduler_leading{pod="b"}': "0x4 1x5"},
+    ),
+    "KarpoolSchedulingErrors": (
+        "40m",
+        {_ATTEMPTS % "error": "0+3x60", _ATTEMPTS % "scheduled": "0+7x60"},
+        {_ATTEMPTS % "error": "0+1x60", _ATTEMPTS % "scheduled": "0+9x60"},
+    ),
+    "KarpoolBindingsWait": (
+        "90m",
+        {'scheduler_pending_bindings{queue="unschedulable"}': "3x90"},
+        {
+            'scheduler_pending_bindings{queue="unschedulable"}': "3x50 0x1 3x40",
+            'scheduler_pending_bindings{queue="active"}': "9x90",
+        },
+    ),
+    "KarpoolEstimatorsUnreachable": (
+        "10m",
+        {"karpool_scheduler_unreachable_estimators": "1x20"},
+        {"karpool_scheduler_unreachable_estimators": "1x3 0x20"},
+    ),
+    "KarpoolDeschedulerFailing": (
+        "50m",
+        {'karpool_descheduler_bindings_total{result="error"}': "0+1x60"},
+        {'karpool_descheduler_bindings_total{result="descheduled"}': "0+1x60"},
+    ),
+}
+
+
+def _story(alert: str, after: str, series: dict[str, str], *, fires: bool) -> Object:
+    expression = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
+    sample = {"labels": "{}", "value": int(fires)}
+    return {
+        "name": f"{alert}: {fires}",
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": expression, "eval_time": after, "exp_samples": [sample]}],
+    }
+
+
+def test_every_alert_is_raised_by_its_trouble_and_by_nothing_milder(tmp_path: Path) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not installed: the rules were not checked by Prometheus itself")
+    tests = [
+        _story(alert, after, series, fires=fires)
+        for alert, (after, bad, good) in STORIES.items()
+        for series, fires in ((bad, True), (good, False))
+    ]
+    document = {"rule_files": list(map(str, RULES)), "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "stories.yaml").write_text(yaml.safe_dump(document))
+    command = [tool, "test", "rules", str(tmp_path / "stories.yaml")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_no_alert_is_without_a_story() -> None:
+    told = (Path(__file__).parent / "alerts_test.yaml").read_text()
+    ours = {rule["alert"] for path in RULES if path.stem != "gpu" for rule in rules(path) if "alert" in rule}
+    assert ours == set(re.findall(r"alertname: (\w+)", told)) | set(STORIES)
+    assert all(
+        set(_NAME.findall(name)) <= set(KNOWN)
+        for _, *each in STORIES.values()
+        for one in each
+        for name in one
+    )
+
+
 @pytest.mark.parametrize("board", build_dashboards.BOARDS, ids=lambda board: board.name)
 def test_dashboards_are_what_their_description_makes(board: build_dashboards.Board) -> None:
     path = build_dashboards.FOLDER / f"karpool-{board.name}.json"

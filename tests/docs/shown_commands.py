@@ -27,6 +27,7 @@ PROGRAMS = (
     "curl",
     "grpcurl",
     "pip",
+    "pip-audit",
     "git",
 )
 _BLOCK = re.compile(
