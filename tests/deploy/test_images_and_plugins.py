@@ -18,7 +18,7 @@ from tests.deploy.manifests import DEPLOY, ROOT
 RECIPE = (DEPLOY / "Containerfile").read_text()
 ASSEMBLE = DEPLOY / "image" / "assemble"
 KREW = DEPLOY / "krew"
-SCRIPTS = (ASSEMBLE, KREW / "build", KREW / "kubectl-karpool")
+SCRIPTS = (ASSEMBLE, DEPLOY / "image" / "try", KREW / "build", KREW / "kubectl-karpool")
 
 
 def steps(word: str) -> list[str]:
