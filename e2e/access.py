@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.build_manifests import MEMBER, Folder, render
 
 from e2e.control_plane import ApiServer
 from e2e.kubectl import Kubectl, Object
@@ -27,6 +28,7 @@ class Account:
     prefix: str
     on: tuple[str, ...]  # API servers
     is_shared: bool = False  # a role for many commands, of which the scenarios run some
+    values: tuple[str, ...] = ()  # of the chart, where its roles are not those of the manifests
 
 
 ACCOUNTS = (
@@ -37,6 +39,22 @@ ACCOUNTS = (
     Account("consolidator", ("consolidator",), "karpool-consolidator", ("elastic",)),
     Account("planner", ("reader",), "karpool-reader", ("elastic",), is_shared=True),
 )
+# Roles that the chart grants with other values; scenarios give them to their users.
+BUFFERS = Account(
+    "gpu-scaler-buffers",
+    ("gpu-scaler",),
+    "karpool-gpu-scaler",
+    ("elastic",),
+    values=("gpuScaler.backend=capacity-buffer",),
+)
+NODE_GROUPS = Account(
+    "estimator-groups",
+    ("estimator",),
+    "karpool-estimator",
+    ("static",),
+    values=("render=access", "estimator.nodeCapacityProviders={cluster-autoscaler}"),
+)
+VARIANTS = (BUFFERS, NODE_GROUPS)
 
 
 @dataclass(frozen=True, order=True)
@@ -69,17 +87,34 @@ def prepare(kubectl: Kubectl, server: str) -> None:
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     for account in ACCOUNTS:
         if server in account.on:
-            made = list(_roles(account))
-            kubectl.apply(*made, *(_binding(role, account.user) for role in made))
+            give(kubectl, account)
 
 
-def granted(account: Account) -> set[Right]:
-    return {right for role in _roles(account) for right in _rights(role)}
+def give(kubectl: Kubectl, account: Account, helm: Path | None = None) -> None:
+    """Roles and their bindings; Helm is needed for those that are not in the manifests."""
+    made = list(_roles(account, helm))
+    kubectl.apply(*made, *(_binding(role, account.user) for role in made))
 
 
-def _roles(account: Account) -> Iterator[Object]:
+def granted(account: Account, helm: Path | None = None) -> set[Right]:
+    return {right for role in _roles(account, helm) for right in _rights(role)}
+
+
+def _roles(account: Account, helm: Path | None) -> Iterator[Object]:
+    for role in _shipped_roles(account, helm):
+        if account.values:  # beside those of the manifests, which other users have
+            role["metadata"]["name"] += f"-of-{account.user}"
+        yield role
+
+
+def _shipped_roles(account: Account, helm: Path | None) -> Iterator[Object]:
     for folder in account.folders:
-        for document in manifests(folder):
+        if account.values:
+            assert helm is not None
+            documents = render(str(helm), Folder((folder,), MEMBER, account.values))
+        else:
+            documents = manifests(folder)
+        for document in documents:
             named = document["metadata"]["name"]
             if document["kind"] in ("Role", "ClusterRole") and named.startswith(account.prefix):
                 yield document
@@ -142,6 +177,6 @@ def covers(grant: Right, right: Right) -> bool:
     )
 
 
-def unused(account: Account, requests: Sequence[Asked]) -> set[Right]:
+def unused(grants: Iterable[Right], requests: Sequence[Asked]) -> set[Right]:
     used = {each.right for each in requests if not each.refused}
-    return {grant for grant in granted(account) if not any(covers(grant, right) for right in used)}
+    return {grant for grant in grants if not any(covers(grant, right) for right in used)}

@@ -33,13 +33,16 @@ def assumed(replicas: int, wanted: ReplicaRequirements) -> AssumedWorkload:
 
 
 class Asker:
-    """One connection to one estimator."""
+    """One connection to one estimator; one that is not patient fails when it cannot connect."""
 
-    def __init__(self, cluster: str, port: int, pki: EstimatorPki) -> None:
+    def __init__(
+        self, cluster: str, port: int, pki: EstimatorPki, *, trusting: bytes = b"", patient: bool = True
+    ) -> None:
         credentials = grpc.ssl_channel_credentials(
-            pki.ca.read_bytes(), pki.client_key.read_bytes(), pki.client_certificate.read_bytes()
+            trusting or pki.ca.read_bytes(), pki.client_key.read_bytes(), pki.client_certificate.read_bytes()
         )
         self._cluster = cluster
+        self._patient = patient
         self._channel = grpc.secure_channel(f"localhost:{port}", credentials)
 
     def close(self) -> None:
@@ -51,8 +54,10 @@ class Asker:
     def sets(self, components: Sequence[Component], promises: Sequence[AssumedWorkload] = ()) -> int:
         return self._ask("MaxAvailableComponentSets", ask_component_sets(components), promises)
 
-    def unschedulable(self, name: str, namespace: str, seconds: float) -> int:
-        resource = ObjectReference("apps/v1", "Deployment", namespace, name)
+    def unschedulable(
+        self, name: str, namespace: str, seconds: float, *, kind: str = "Deployment", group: str = "apps/v1"
+    ) -> int:
+        resource = ObjectReference(group, kind, namespace, name)
         request = write_unschedulable(self._cluster, resource, int(seconds * 1e9))
         return read_unschedulable(self._call("GetUnschedulableReplicas", request))
 
@@ -62,4 +67,4 @@ class Asker:
 
     def _call(self, method: str, request: bytes) -> bytes:
         stub: Callable[..., bytes] = self._channel.unary_unary(f"/{_SERVICE}/{method}")
-        return stub(request, timeout=120, wait_for_ready=True)
+        return stub(request, timeout=120, wait_for_ready=self._patient)

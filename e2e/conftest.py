@@ -1,7 +1,7 @@
 """One real fleet for the whole run: etcd, Karmada, and two members that are real clusters.
 
 What a run leaves behind: nothing when all went well; the logs of every program, below the folder
-that is named at the end, when something failed (`KARPOOL_E2E_LOGS` chooses where).
+that is named at the end, when something failed, or when `KARPOOL_E2E_LOGS` says where to keep them.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import pytest
 
 from e2e import peers as peers_module
 from e2e.components import EstimatorPki, estimator_pki
-from e2e.fleet import Fleet, fleet, standing
+from e2e.fleet import NEEDED, Fleet, fleet, standing
 from e2e.karmada import Karmada
 from e2e.kubectl import wait_for
 from e2e.member import Member
@@ -76,10 +76,18 @@ def _end_of(log: Path) -> str:
     return "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-_TAIL:])
 
 
+class _OnDemand(dict[str, Built]):
+    """What not every run needs is built when it is asked for."""
+
+    def __missing__(self, name: str) -> Built:
+        self.update(peers_module.build_all((name,)))
+        return self[name]
+
+
 @pytest.fixture(scope="session")
 def peers() -> dict[str, Built]:
     try:
-        return peers_module.build_all()
+        return _OnDemand(peers_module.build_all(NEEDED))
     except NoPeers as error:
         pytest.exit(f"e2e: {error}", returncode=1)
 
@@ -93,8 +101,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="karpool-e2e-", dir=chosen))
     request.config.stash[_PLACE] = path
     yield path
-    all_went_well = not request.session.testsfailed and not request.session.shouldstop
-    shutil.rmtree(path if all_went_well else path / "etcd", ignore_errors=True)
+    is_kept = chosen or request.session.testsfailed
+    shutil.rmtree(path / "etcd" if is_kept else path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -246,7 +246,7 @@ def _rsa_key() -> bytes:
     )
 
 
-def crds_of(source: Path) -> Iterator[dict[str, object]]:
+def crds_of(source: Path) -> Iterator[dict[str, Any]]:
     """The CustomResourceDefinitions in the YAML files below a folder of a peer's module."""
     for file in sorted(source.rglob("*.yaml")):
         for document in yaml.safe_load_all(file.read_text()):

@@ -26,7 +26,8 @@ from e2e.peers import Built, build_all
 from e2e.workloads import node
 
 # A token each and no rights: what they may do is what a scenario binds to them.
-COMPONENTS = (*(account.user for account in access.ACCOUNTS), "plain")
+COMPONENTS = (*(account.user for account in (*access.ACCOUNTS, *access.VARIANTS)), "plain")
+NEEDED = ("etcd", "kubernetes", "kwok", "karpenter", "karmada")
 _STATE = "fleet.json"
 
 
@@ -91,10 +92,11 @@ def _described(running: Fleet) -> dict[str, Any]:
 
 def main(place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
+    peers = build_all(NEEDED)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with fleet(build_all(), place) as running:
+    with fleet(peers, place) as running:
         state = place / _STATE
         state.write_text(json.dumps(_described(running)))
         state.chmod(0o600)

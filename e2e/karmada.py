@@ -6,6 +6,7 @@ programs or Karpool's. Members are joined in push mode with a token, as `karmada
 
 import base64
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,18 +187,29 @@ def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str
     return program
 
 
-# What upstream's webhook completes or checks, of the kinds that scenarios write.
+# What upstream's webhook completes or checks, of the kinds that scenarios write: group and singular.
 _MUTATED = {
-    "propagationpolicies": "policy.karmada.io",
-    "resourcebindings": "work.karmada.io",
-    "works": "work.karmada.io",
+    "propagationpolicies": ("policy.karmada.io", "propagationpolicy"),
+    "clusterpropagationpolicies": ("policy.karmada.io", "clusterpropagationpolicy"),
+    "resourcebindings": ("work.karmada.io", "resourcebinding"),
+    "clusterresourcebindings": ("work.karmada.io", "clusterresourcebinding"),
+    "works": ("work.karmada.io", "work"),
 }
-_VALIDATED = {"propagationpolicies": "policy.karmada.io", "resourcebindings": "work.karmada.io"}
-_SINGULAR = {
-    "propagationpolicies": "propagationpolicy",
-    "resourcebindings": "resourcebinding",
-    "works": "work",
-}
+_VALIDATED = {kind: _MUTATED[kind] for kind in _MUTATED if kind not in ("clusterresourcebindings", "works")}
+_CONVERTED = ("resourcebindings", "clusterresourcebindings")  # served in two versions
+
+
+def conversion(kubectl: Kubectl) -> Object:
+    """How a definition says that Karmada's webhook, known to that API server, converts its objects."""
+    known = kubectl.get("mutatingwebhookconfiguration", "karmada")["webhooks"][0]["clientConfig"]
+    base = known["url"].rsplit("/", 1)[0]
+    return {
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": {"url": f"{base}/convert", "caBundle": known["caBundle"]},
+            "conversionReviewVersions": ["v1"],
+        },
+    }
 
 
 def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
@@ -226,21 +238,21 @@ def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
     program.wait_until(answers(f"https://127.0.0.1:{port}/readyz/", server.ca))
     authority = base64.b64encode(server.authority.pem).decode()
 
-    def hooks(verb: str, kinds: Mapping[str, str]) -> list[Object]:
+    def hooks(verb: str, kinds: Mapping[str, tuple[str, str]]) -> list[Object]:
         return [
             {
-                "name": f"{_SINGULAR[kind]}.karmada.io",
+                "name": f"{singular}.karmada.io",
                 "rules": [
                     {
                         "operations": ["CREATE", "UPDATE"],
                         "apiGroups": [group],
                         "apiVersions": ["*"],
                         "resources": [kind],
-                        "scope": "Namespaced",
+                        "scope": "Cluster" if kind.startswith("cluster") else "Namespaced",
                     }
                 ],
                 "clientConfig": {
-                    "url": f"https://127.0.0.1:{port}/{verb}-{_SINGULAR[kind]}",
+                    "url": f"https://127.0.0.1:{port}/{verb}-{singular}",
                     "caBundle": authority,
                 },
                 "failurePolicy": "Fail",
@@ -248,7 +260,7 @@ def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
                 "admissionReviewVersions": ["v1"],
                 "timeoutSeconds": 10,
             }
-            for kind, group in kinds.items()
+            for kind, (group, singular) in kinds.items()
         ]
 
     kubectl.apply(
@@ -265,6 +277,9 @@ def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
             "webhooks": hooks("validate", _VALIDATED),
         },
     )
+    patch = json.dumps({"spec": {"conversion": conversion(kubectl)}})
+    for kind in _CONVERTED:
+        kubectl("patch", "crd", f"{kind}.work.karmada.io", "--type=merge", "-p", patch)
     return program
 
 

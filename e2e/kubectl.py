@@ -1,6 +1,7 @@
 """kubectl against one cluster, for tests: what is applied, read back and waited for."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 Object = dict[str, Any]
 T = TypeVar("T")
 # Long enough for a machine that is busy with something else: waiting costs nothing when all is well.
-PATIENCE = 180.0
+PATIENCE = float(os.environ.get("KARPOOL_E2E_PATIENCE") or 180)
 
 
 class Kubectl:

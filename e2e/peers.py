@@ -98,9 +98,8 @@ def build_all(names: tuple[str, ...] = NAMES) -> dict[str, Built]:
             "and run `make e2e` again"
         )
     end = time.monotonic() + _limit()
-    with _alone():
-        _check_version(go, wanted, end)
-        return {peer.name: _build(go, peer, end) for peer in wanted}
+    _check_version(go, wanted, end)
+    return {peer.name: _built(go, peer, end) for peer in wanted}
 
 
 def _limit() -> float:
@@ -149,25 +148,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _build(go: str, peer: Peer, end: float) -> Built:
+def _built(go: str, peer: Peer, end: float) -> Built:
     folder = MODULES / peer.name
     target = cache() / f"{peer.name}-{_digest(folder, peer.tags)}"
-    if not all((target / program).exists() for program in peer.programs):
-        started = time.monotonic()
-        _say(f"building {peer.name} ({peer.module} {_version(folder, peer)})")
-        fresh = target.with_name(f"{target.name}.partial")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        out = f"{fresh}{os.sep}"
-        flags = ("-v", "-trimpath", "-ldflags=-s -w", f"-tags={peer.tags}", "-o", out, "tool")
-        _go(go, folder, end, "build", *flags, progress=peer.name)
-        target.mkdir(exist_ok=True)
-        for program in fresh.iterdir():
-            program.replace(target / program.name)
-        fresh.rmdir()
-        if missing := [name for name in peer.programs if not (target / name).exists()]:
-            raise NoPeers(f"{folder}/go.mod names no tool that builds {', '.join(missing)}")
-        _say(f"built {peer.name} in {time.monotonic() - started:.0f} s")
+    if _missing(peer, target):
+        with _alone():
+            if _missing(peer, target):
+                _build(go, peer, target, end)
     source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
     if not source:
         _go(go, folder, end, "mod", "download", peer.module)
@@ -175,28 +162,52 @@ def _build(go: str, peer: Peer, end: float) -> Built:
     return Built(peer, target, Path(source))
 
 
+def _missing(peer: Peer, target: Path) -> list[str]:
+    return [program for program in peer.programs if not (target / program).exists()]
+
+
+def _build(go: str, peer: Peer, target: Path, end: float) -> None:
+    """Programs appear in their place only when they are whole."""
+    started = time.monotonic()
+    folder = MODULES / peer.name
+    _say(f"building {peer.name} ({peer.module} {_version(folder, peer)})")
+    fresh = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    out = f"{fresh}{os.sep}"
+    flags = ("-v", "-trimpath", "-ldflags=-s -w", f"-tags={peer.tags}", "-o", out, "tool")
+    _go(go, folder, end, "build", *flags, progress=peer.name)
+    target.mkdir(exist_ok=True)
+    for program in fresh.iterdir():
+        program.replace(target / program.name)
+    fresh.rmdir()
+    if missing := _missing(peer, target):
+        raise NoPeers(f"{folder}/go.mod names no tool that builds {', '.join(missing)}")
+    _say(f"built {peer.name} in {time.monotonic() - started:.0f} s")
+
+
 def _go(go: str, folder: Path, end: float, *arguments: str, progress: str = "") -> str:
     """Its output; says how far it is where `progress` names what is built, and ends it at `end`."""
-    process = subprocess.Popen(
+    said: list[str] = []
+    with subprocess.Popen(
         [go, *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # it starts compilers, which have to end with it
-    )
-    assert process.stdout is not None and process.stderr is not None
-    said: list[str] = []
-    listening = threading.Thread(target=_follow, args=(process.stderr, said, progress), daemon=True)
-    listening.start()
-    try:
-        with _ended_at(process, end) as late:
-            output = process.stdout.read()
-            code = process.wait()
-        listening.join(5)
-    except BaseException:
-        _end(process)
-        raise
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        listening = threading.Thread(target=_follow, args=(process.stderr, said, progress), daemon=True)
+        listening.start()
+        try:
+            with _ended_at(process, end) as late:
+                output = process.stdout.read()
+                code = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        listening.join()
     if late.is_set():
         raise NoPeers(
             f"go {arguments[0]} of {folder.name} was not done when the time for building "

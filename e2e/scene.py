@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from e2e.components import EstimatorPki, descheduler, estimator, karpool_command, scheduler
 from e2e.karmada import Karmada
@@ -16,7 +16,7 @@ from e2e.processes import Program, answers, free_port
 from e2e.workloads import deployment, policy
 
 Make = Literal["go", "karpool"]
-UNKNOWN_FIELD = "unknown field"  # in a warning of the API server about something we wrote
+WARNED = "server warns"  # in the log of ours whom an API server told of unknown fields or old versions
 OVERCOMMIT = "--feature-gates=SchedulingOvercommitProtection=true"
 
 
@@ -37,25 +37,37 @@ class Scene:
     estimator_ports: dict[str, int] = field(default_factory=dict)  # of those started last
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def estimators(self, make: Make, names: Sequence[str], flags: Sequence[str] = ()) -> dict[str, Program]:
+    def estimators(
+        self, make: Make, names: Sequence[str], flags: Sequence[str] = (), user: str = "estimator"
+    ) -> dict[str, Program]:
         """One per named member, known to the schedulers."""
         started = {}
         for name in names:
-            user = "admin" if make == "go" else "estimator"
             one = estimator(
                 self._go(make),
                 self.members[name].server,
                 self.pki,
                 self._log(f"estimator-{name}"),
                 flags,
-                user,
+                "admin" if make == "go" else user,
             )
             self.running.callback(one.program.stop)
             self.control.estimator_at(name, one.port)
             self.running.callback(self.control.no_estimator_at, name)
             self.estimator_ports[name] = one.port
             started[name] = one.program
+        self._announce_for_others()
         return started
+
+    def _announce_for_others(self) -> None:
+        """karmada-scheduler waits ten seconds for each member without an estimator before it begins.
+
+        So the others are said to have this one, which answers for its own cluster only.
+        """
+        port = next(reversed(self.estimator_ports.values()))
+        for name in self.members.keys() - self.estimator_ports.keys():
+            self.control.estimator_at(name, port)
+            self.running.callback(self.control.no_estimator_at, name)
 
     def scheduler(self, make: Make, flags: Sequence[str] = (), *, asking: bool = True) -> Program:
         started = scheduler(
@@ -77,7 +89,7 @@ class Scene:
         self.running.callback(started.stop)
         return started
 
-    def karpool(self, command: str, server_of: Member, *flags: str) -> Program:
+    def karpool(self, command: str, server_of: Member, *flags: str, user: str = "") -> Program:
         """Another long-running command of ours, next to a member, as the user of its name."""
         health = free_port()
         program = Program(
@@ -85,7 +97,7 @@ class Scene:
             karpool_command(
                 "--verbosity=4",
                 command,
-                f"--kubeconfig={server_of.server.kubeconfig(command)}",
+                f"--kubeconfig={server_of.server.kubeconfig(user or command)}",
                 "--metrics-bind-address=0",
                 f"--health-probe-bind-address=127.0.0.1:{health}",
                 *flags,
@@ -103,9 +115,10 @@ class Scene:
         clusters: Sequence[str],
         scheduling: Object,
         scheduler_name: str,
+        **spec: Any,
     ) -> dict[str, dict[str, int]]:
         """Workloads sent one after the other, each when the one before was placed."""
-        self.control.kubectl.apply(policy("all", namespace, clusters, scheduling, scheduler_name))
+        self.control.kubectl.apply(policy("all", namespace, clusters, scheduling, scheduler_name, **spec))
         for number, workload in enumerate(workloads, 1):
             self.control.kubectl.apply(workload)
             wait_for(
@@ -120,7 +133,7 @@ class Scene:
     def complaints(self) -> list[str]:
         """What API servers warned Karpool's components of."""
         lines = (line for log in self.logs.glob("*.log") for line in log.read_text().splitlines())
-        return [line for line in lines if UNKNOWN_FIELD in line and "server warns" in line]
+        return [line for line in lines if WARNED in line]
 
     def _go(self, make: Make) -> Built | None:
         return self.peers["karmada"] if make == "go" else None
@@ -129,13 +142,14 @@ class Scene:
         return self.logs / f"{next(self._numbers)}-{name}.log"
 
 
+_MADE_IN_MEMBERS = "deployments,statefulsets,replicasets,jobs,pods,poddisruptionbudgets"
+
+
 def clear(control: Karmada, members: Iterable[Member], namespace: str) -> None:
     """Take away what a namespace holds, everywhere, and wait until no pod of it is left."""
     control.kubectl("delete", "propagationpolicy,deployment", "--all", "-n", namespace, "--timeout=120s")
     for one in members:
-        one.kubectl(
-            "delete", "deployments,pods,poddisruptionbudgets", "--all", "-n", namespace, "--wait=false"
-        )
+        one.kubectl("delete", _MADE_IN_MEMBERS, "--all", "-n", namespace, "--wait=false")
         wait_for(
             f"no pod of {namespace} in {one.server.name}",
             lambda kubectl=one.kubectl: not kubectl.items("pods", "-n", namespace),  # type: ignore[misc]

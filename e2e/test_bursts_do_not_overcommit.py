@@ -1,15 +1,25 @@
-"""Many workloads at once, a scheduler killed in the middle: nobody is given what is not there."""
+"""Many workloads at once, and the leading scheduler ends in the middle: nobody is given what is not there.
+
+A second scheduler waits for the lease in every scenario. The first dies, stands still and wakes
+up too late, or is asked to stop.
+"""
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
 
 import pytest
 
-from e2e.kubectl import wait_for
+from e2e.karmada import SYSTEM
+from e2e.kubectl import Object, wait_for
 from e2e.member import Member, node_pool, without_nodes
+from e2e.processes import Program
 from e2e.scene import OVERCOMMIT, Make, Scene
 from e2e.workloads import AGGREGATED, deployment, policy
 
 OURS = "karpool-scheduler"
+HAND_OVER_SECONDS = 20.0
+End = Literal["killed", "paused", "stopped"]
 
 
 @pytest.fixture
@@ -18,13 +28,12 @@ def empty(elastic: Member) -> Iterator[Member]:
         yield elastic
 
 
-@pytest.mark.parametrize("make", ["karpool", "go"])
-def test_existing_nodes_are_given_away_once(scene: Scene, static: Member, make: Make) -> None:
+@pytest.mark.parametrize(("make", "end"), [("karpool", "paused"), ("go", "stopped")])
+def test_existing_nodes_are_given_away_once(scene: Scene, static: Member, make: Make, end: End) -> None:
     """Three machines of four cores hold 24 halves; fourteen workloads ask for three halves each."""
     scene.estimators(make, ["static"], [OVERCOMMIT])
     namespace = scene.namespace()
-    placed = _burst(scene, namespace, ["static"], 14)
-    assert placed == 8
+    _burst(scene, namespace, ["static"], 14, fitting=8, end=end)
     static.wait_running(namespace, 24)
 
 
@@ -37,28 +46,77 @@ def test_nodes_that_are_still_to_come_are_given_away_once(scene: Scene, empty: M
     empty.kubectl.apply(node_pool(types=("m5.large",), limits={"nodes": "4"}))
     scene.estimators("karpool", ["elastic"], [OVERCOMMIT, "--node-capacity-providers=karpenter"])
     namespace = scene.namespace()
-    placed = _burst(scene, namespace, ["elastic"], 8)
-    assert placed == 4
+    _burst(scene, namespace, ["elastic"], 8, fitting=4, end="killed")
     empty.wait_running(namespace, 12)
     assert len(empty.kubectl.items("nodeclaims")) == 4
 
 
-def _burst(scene: Scene, namespace: str, clusters: list[str], workloads: int) -> int:
-    """All at once; the scheduler dies with some of them placed. How many were placed in the end."""
+def _burst(
+    scene: Scene, namespace: str, clusters: list[str], workloads: int, *, fitting: int, end: End
+) -> None:
+    """All at once; the leader ends with some of them placed, and the other one goes on."""
     kubectl = scene.control.kubectl
     first = scene.scheduler("karpool")
+    led_by = wait_for("the first leads", lambda: _lease(scene).get("holderIdentity"))
+    scene.scheduler("karpool")
     kubectl.apply(policy("all", namespace, clusters, AGGREGATED, OURS))
     kubectl.apply(*(deployment(f"w{i}", namespace, 3, "500m") for i in range(workloads)))
     wait_for("the first placed", lambda: scene.control.placements(namespace), every=0.01)
-    first.kill()
-    scene.scheduler("karpool")
+    silent_since = _leave(scene, first, end)
+    taken = wait_for("the other leads", lambda: _lease_of_another(scene, str(led_by)))
+    assert (_time(taken["acquireTime"]) - silent_since).total_seconds() < HAND_OVER_SECONDS
 
     def settled() -> bool:
-        bindings = kubectl.items("resourcebindings", "-n", namespace)
-        names = [each["metadata"]["name"] for each in bindings]
+        bindings = [each["metadata"]["name"] for each in _bindings(scene, namespace)]
         done = scene.control.placements(namespace)
-        refused = [name for name in names if name not in done and scene.control.refusal(namespace, name)]
-        return len(done) + len(refused) == workloads
+        refused = [name for name in bindings if name not in done and scene.control.refusal(namespace, name)]
+        return len(done) == fitting and len(done) + len(refused) == workloads
 
-    wait_for("every workload placed or refused", settled)
-    return len(scene.control.placements(namespace))
+    wait_for("every workload placed or refused", settled, otherwise=lambda: _seen(scene, namespace))
+    if end == "paused":
+        before = _generations(scene, namespace)
+        first.go_on()
+        wait_for("it knows that it leads no more", lambda: "leadership lost" in first.text())
+        assert _generations(scene, namespace) == before
+
+
+def _leave(scene: Scene, leader: Program, end: End) -> datetime:
+    """Ends the leader in one of three ways; when it was last heard of."""
+    if end == "killed":
+        leader.kill()
+    elif end == "paused":
+        leader.pause()
+    else:
+        leader.ask_to_stop()
+        wait_for("it ended", lambda: leader.code is not None)
+        assert leader.code == 0, leader.tail()
+    return _time(_lease(scene)["renewTime"])
+
+
+def _lease(scene: Scene) -> Object:
+    leases = scene.control.kubectl.items("leases", "-n", SYSTEM)
+    found: list[Object] = [each["spec"] for each in leases if each["metadata"]["name"] == OURS]
+    return found[0] if found else {}
+
+
+def _lease_of_another(scene: Scene, former: str) -> Object:
+    lease = _lease(scene)
+    return lease if lease.get("holderIdentity") not in (None, "", former) else {}
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _bindings(scene: Scene, namespace: str) -> list[Object]:
+    return scene.control.kubectl.items("resourcebindings", "-n", namespace)
+
+
+def _generations(scene: Scene, namespace: str) -> dict[str, int]:
+    """How often anybody changed what is wanted of each binding."""
+    found = _bindings(scene, namespace)
+    return {each["metadata"]["name"]: each["metadata"]["generation"] for each in found}
+
+
+def _seen(scene: Scene, namespace: str) -> str:
+    return f"of {len(_bindings(scene, namespace))} placed {scene.control.placements(namespace)}"

@@ -14,6 +14,7 @@ from e2e.processes import Program
 from e2e.scene import Scene
 from e2e.workloads import deployment
 
+SMART_PODS = "karpool-smart-pods"
 QUICK = ("--interval=2s", "--quiet-period=2s", "--settle=2s")
 
 
@@ -35,9 +36,10 @@ def pool(*types: str, k: int) -> Object:
     return made
 
 
-def planned(member: Member) -> Object:
+def planned(member: Member, *flags: str) -> Object:
     """What `karpool plan` says."""
-    command = karpool_command("plan", f"--kubeconfig={member.server.kubeconfig('planner')}", "-o", "json")
+    config = f"--kubeconfig={member.server.kubeconfig('planner')}"
+    command = karpool_command("plan", config, "-o", "json", *flags)
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, check=True, timeout=180
     )
@@ -82,7 +84,9 @@ def test_nodes_whose_pods_fit_elsewhere_go_as_soon_as_their_budget_lets_them(
 
     plan = planned(empty)
     assert plan["moves"] == []
-    assert {why["object"] for held in plan["held"] for why in held["why"]} == {"poddisruptionbudget small"}
+    assert {why["object"] for held in plan["held"] for why in held["why"]} == {
+        f"poddisruptionbudget {namespace}/small"
+    }
     consolidator(scene, empty)
 
     kubectl.apply(budget(namespace, maxUnavailable=1))
@@ -98,9 +102,24 @@ def test_nodes_whose_pods_fit_elsewhere_go_as_soon_as_their_budget_lets_them(
     assert min(smallest) >= 2, "the budget admits one at a time"
 
 
-def test_a_node_that_is_too_big_is_replaced_when_k_admits_it(scene: Scene, empty: Member) -> None:
+def led_by(member: Member) -> str:
+    leases = member.kubectl.items("leases", "-n", "karpool-system")
+    holders = [each["spec"].get("holderIdentity") for each in leases]
+    return str(next(filter(None, holders), ""))
+
+
+def bought(member: Member) -> set[str]:
+    """Claims that Karpenter launched machines for, also those that are gone since."""
+    events = member.kubectl.items("events", "-A", "--field-selector=involvedObject.kind=NodeClaim")
+    return {each["involvedObject"]["name"] for each in events if each["reason"] == "Launched"}
+
+
+def test_a_node_that_is_too_big_is_replaced_once_k_admits_it_although_the_leader_dies(
+    scene: Scene, empty: Member
+) -> None:
     kubectl = empty.kubectl
     namespace = scene.namespace()
+    earlier = bought(empty)
     kubectl.apply(pool("m5.large", "m5.4xlarge", k=1))
     kubectl.apply(deployment("big", namespace, 1, "10"))
     empty.wait_running(namespace, 1)
@@ -111,11 +130,16 @@ def test_a_node_that_is_too_big_is_replaced_when_k_admits_it(scene: Scene, empty
     assert types_of(empty) == ["m5.4xlarge"]
 
     assert planned(empty)["moves"] == []
+    (move,) = planned(empty, "--threshold=2")["moves"]
+    assert move["kind"] == "replace"
+    leader = consolidator(scene, empty)
+    wait_for("it leads", lambda: led_by(empty))
     consolidator(scene, empty)
     kubectl("annotate", "nodepool", "general", "karpool.dev/consolidation-threshold=2", "--overwrite")
-    (move,) = wait_for("a move is planned", lambda: planned(empty)["moves"])
-    assert move["kind"] == "replace"
+    wait_for("new capacity is asked for", lambda: kubectl.items("pods", "-n", SMART_PODS), every=0.05)
+    leader.kill()
     wait_for("it was replaced", lambda: types_of(empty) == ["m5.large"])
     empty.wait_running(namespace, 2)
     wait_for("the old node is gone", lambda: len(kubectl.items("nodes")) == 1)
-    assert not kubectl.items("pods", "-n", "karpool-smart-pods")
+    assert not kubectl.items("pods", "-n", SMART_PODS)
+    assert len(bought(empty) - earlier) == 2, "the first node, and one instead of it"

@@ -1,11 +1,13 @@
 """The Go estimator and Karpool's, asked the same over mutual TLS about the same loaded cluster."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
+import grpc
 import pytest
 
 from e2e.asking import Asker, assumed, component, replica
-from e2e.kubectl import wait_for
+from e2e.kubectl import Object, wait_for
 from e2e.member import Member
 from e2e.scene import OVERCOMMIT, Make, Scene
 from e2e.workloads import AGGREGATED, HELD_BACK, deployment, policy
@@ -18,9 +20,9 @@ HALF, BIG = replica("500m"), replica("1500m", "1Gi")
 def pair(scene: Scene, static: Member) -> Iterator[Pair]:
     """Both, on a member that runs something and cannot run all of it."""
     namespace = scene.namespace()
-    static.kubectl.apply(
-        deployment("running", namespace, 5, "700m"), deployment("waiting", namespace, 2, "40")
-    )
+    waiting = deployment("waiting", namespace, 2, "40")
+    waiting["metadata"]["labels"] = {"app": "waiting"}
+    static.kubectl.apply(deployment("running", namespace, 5, "700m"), waiting)
     wait_for("five run", lambda: len(static.pods(namespace, phase="Running")) == 5)
     askers: Pair = {}
     for make in ("go", "karpool"):
@@ -64,6 +66,36 @@ def test_replicas_that_wait_too_long_are_counted_alike(pair: Pair, static: Membe
     wait_for("both see two", lambda: both() == [2, 2])
     assert [pair[make].unschedulable("waiting", namespace, 3600) for make in ("go", "karpool")] == [0, 0]
     assert [pair[make].unschedulable("running", namespace, 1) for make in ("go", "karpool")] == [0, 0]
+
+
+def test_kinds_that_the_go_estimator_refuses_are_counted_too(pair: Pair, static: Member) -> None:
+    (namespace,) = {
+        each["metadata"]["namespace"]
+        for each in static.kubectl.items("deployments", "-A", "-l", "app=waiting")
+    }
+    static.kubectl.apply(*(_waiting(kind, namespace) for kind in OTHERS))
+    for kind, group in OTHERS.items():
+        wait_for(f"a {kind} waits", partial(_counted, pair["karpool"], kind, group, namespace))
+        with pytest.raises(grpc.RpcError, match="not supported"):
+            _counted(pair["go"], kind, group, namespace)
+
+
+OTHERS = {"StatefulSet": "apps/v1", "ReplicaSet": "apps/v1", "Job": "batch/v1"}
+
+
+def _counted(asker: Asker, kind: str, group: str, namespace: str) -> bool:
+    return asker.unschedulable(f"huge-{kind.lower()}", namespace, 1, kind=kind, group=group) == 1
+
+
+def _waiting(kind: str, namespace: str) -> Object:
+    """A workload of that kind whose only pod fits nowhere."""
+    made = deployment(f"huge-{kind.lower()}", namespace, 1, "40")
+    made |= {"kind": kind, "apiVersion": OTHERS[kind]}
+    if kind == "Job":
+        template = made["spec"]["template"]
+        template["spec"]["restartPolicy"] = "Never"
+        made["spec"] = {"template": template}
+    return made
 
 
 def test_the_go_scheduler_is_protected_by_our_estimator(scene: Scene) -> None:

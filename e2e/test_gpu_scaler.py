@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from e2e.access import BUFFERS, give
 from e2e.kubectl import Object, condition, wait_for
 from e2e.market import GPU
 from e2e.member import Member, node_pool, without_nodes
@@ -63,10 +64,18 @@ def fraction(name: str, namespace: str, vram: str) -> dict[str, Any]:
     }
 
 
-def test_one_request_brings_one_node_and_two_more_fractions_use_it(scene: Scene, empty: Member) -> None:
+@pytest.mark.parametrize("backend", ["smart-pod", "capacity-buffer"])
+def test_one_request_brings_one_node_and_two_more_fractions_use_it(
+    scene: Scene, empty: Member, backend: str
+) -> None:
     kubectl = empty.kubectl
     kubectl.apply(gpu_pool())
-    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s")
+    user = "gpu-scaler"
+    if backend == "capacity-buffer":
+        give(kubectl, BUFFERS, scene.peers["helm"].program("helm"))
+        user = BUFFERS.user
+    quick = ("--region=us-east-1", "--debounce=1s")
+    scene.karpool("gpu-scaler", empty, *quick, f"--backend={backend}", user=user)
     namespace = scene.namespace()
     kubectl.apply(fraction("first", namespace, "8Gi"))
     wait_for("the first runs", lambda: len(empty.pods(namespace, phase="Running")) == 1)
@@ -95,8 +104,8 @@ def test_a_request_that_no_machine_holds_buys_nothing(scene: Scene, empty: Membe
 
 
 def _leftovers(member: Member) -> list[str]:
-    """Smart pods and records of scale-ups."""
-    kinds = ("pods", "scaleups.gpu.karpool.dev")
+    """What asked for nodes, and records of scale-ups."""
+    kinds = ("pods", "podtemplates", "capacitybuffers", "scaleups.gpu.karpool.dev")
     return [
         f"{each['kind']} {each['metadata']['name']} {each.get('status', {}).get('state', '')}"
         for kind in kinds

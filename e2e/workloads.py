@@ -24,6 +24,8 @@ def deployment(name: str, namespace: str, replicas: int, cpu: str = "500m", **po
 
 # Workloads are placed, and nothing of them reaches a member.
 HELD_BACK: dict[str, Any] = {"suspension": {"dispatching": True}}
+# What tells a binding that is to be placed from one that only carries dependencies.
+OF_A_POLICY = {"propagationpolicy.karmada.io/permanent-id": "00000000-0000-0000-0000-000000000000"}
 DYNAMIC = {
     "replicaSchedulingType": "Divided",
     "replicaDivisionPreference": "Weighted",
