@@ -31,8 +31,8 @@ from karpool.consolidation.move_ledger import (
 )
 from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Settings
 from karpool.consolidation.plan import Move, Plan, Why
-from karpool.consolidation.planning import make_plan
 from karpool.consolidation.record import Phase, Record
+from karpool.consolidation.replanning import Replanning
 from karpool.consolidation.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.consolidation.watching import Watching
@@ -135,6 +135,7 @@ class Consolidator:
         self._closed: dict[str, Why] = {}
         self._next_plan = float("-inf")
         self._idle = _Idle()
+        self._planning = Replanning()
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
@@ -327,7 +328,7 @@ class Consolidator:
         settings, now, start = self.options.plan, self._clock.now(), self._clock.monotonic()
 
         def work() -> Plan:
-            return make_plan(view, settings, now, elapsed=lambda: self._clock.monotonic() - start)
+            return self._planning.plan(view, settings, now, elapsed=lambda: self._clock.monotonic() - start)
 
         plan: Plan = await self._off_loop(work)
         self.plan = plan

@@ -64,6 +64,11 @@ def totals_of(view: ClusterView) -> dict[str, PoolTotals]:
     return pool_totals(node for node in nodes if node.pool)
 
 
+def permission_now(view: ClusterView, judged: Judged, settings: PlanSettings, now: float) -> Permission:
+    readable = {name: rules.settings for name, rules in judged.rules.items() if not rules.problem}
+    return permission(view, settings, readable, now)
+
+
 class Planner:
     """One planning. Also used to look at single moves again (`validation`)."""
 
@@ -75,17 +80,13 @@ class Planner:
         elapsed: Callable[[], float] | None = None,
         *,
         judged: Judged | None = None,
+        permitted: Permission | None = None,
     ) -> None:
         self.view, self.settings, self.now = view, settings, now
         self._timer = Timer(elapsed, settings.deadline_seconds)
         self.judged = judge(view, settings, now) if judged is None else judged
         self.totals = totals_of(view)
-        self.permission: Permission = permission(
-            view,
-            settings,
-            {name: rules.settings for name, rules in self.judged.rules.items() if not rules.problem},
-            now,
-        )
+        self.permission = permitted or permission_now(view, self.judged, settings, now)
         self._pools = self._pool_states()  # before anything is taken
         self.world = World(view, self.judged, settings, self.totals, self.permission)
 
