@@ -84,6 +84,21 @@ def test_a_file_that_is_no_snapshot_is_refused_in_one_line(tmp_path: Path, capsy
     assert str(path) in error
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(["tpo"], "'tpo' is not a command; did you mean top?", id="mistyped"),
+        pytest.param(["get", "move"], "did you mean moves?", id="mistyped below a command"),
+        pytest.param(["get", "x"], "there are moves, promises, scale-ups", id="like nothing"),
+    ],
+)
+def test_whoever_mistypes_a_command_is_told_which_there_are(
+    words: list[str], says: str, capsys: Capture
+) -> None:
+    assert run(words, "karpool") == 2
+    assert says in capsys.readouterr().err
+
+
 def test_usage_is_shown_as_kubectl_users_call_it(capsys: Capture) -> None:
     assert run(["top", "--help"], "kubectl karpool") == 0
     assert "Usage: kubectl karpool top" in capsys.readouterr().out

@@ -8,13 +8,16 @@ import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from karpool.cli import dashboard as command
 from karpool.cli.dashboard import Certificate
 from karpool.cli.main import run
+from karpool.cli.options import ClusterOptions
 from karpool.fleet.apiserver.http import serve
 from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
 from karpool.fleet.embedded import EmbeddedCluster
@@ -134,6 +137,9 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
         pytest.param(["--cluster", "east", "--all-contexts"], 2, "exclude each other", id="both"),
         pytest.param(["--cluster", "nobody"], 1, '"nobody"', id="no such context"),
         pytest.param(["--cluster", "a=east", "--cluster", "a=west"], 2, "called a", id="one name twice"),
+        pytest.param(
+            ["--host", "nowhere.invalid", "--insecure-http"], 1, "give --host an address", id="no such host"
+        ),
         pytest.param(["--token-file", __file__ + ".none"], 2, "does not exist", id="no token file"),
     ],
 )
@@ -201,3 +207,15 @@ def test_a_renewed_certificate_is_used_and_half_of_one_is_not(tmp_path: Path) ->
     write(renewed)
     certificate.renew()
     assert shown_to(certificate, authority) != before
+
+
+def test_in_a_pod_the_cluster_may_be_given_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    in_pod = partial(command.kubeconfig.load, service_account=tmp_path)
+    monkeypatch.setattr(command.kubeconfig, "load", in_pod)
+    options = ClusterOptions(None, None, None, None)
+    assert list(command._configs(options, ("east=",), False)) == ["east"]
+    assert list(command._configs(options, (), False)) == ["in-cluster"]

@@ -131,6 +131,7 @@ def test_missing_credentials_name_cluster_context_and_way_out(tmp_path):
 @pytest.mark.parametrize(
     ("document", "options", "words"),
     [
+        pytest.param({"kind": "Config"}, {}, "holds no contexts; check --kubeconfig", id="nothing"),
         pytest.param(config(current=""), {}, "no current context (there are: dev); use --context", id="none"),
         pytest.param(config(), {"context": "x"}, 'context "x" does not exist (there are: dev)', id="unknown"),
         pytest.param(config(context={"cluster": ""}), {}, "names no cluster", id="no cluster"),

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import secrets
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -216,9 +218,11 @@ async def _serve(
                 )
             )
         except OSError as error:
+            hint = "choose another --port, or 0 for a free one"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                hint = "give --host an address of this machine"
             raise Failed(
-                f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}; "
-                "choose another --port, or 0 for a free one"
+                f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}; {hint}"
             ) from None
         if listener.tls is not None:
             await stack.enter_async_context(listener.tls.renewing())

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -38,6 +39,18 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Whoever mistypes a command is told of those that are like it, else of all."""
+        name = args[0]
+        if name in self._table or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        known = self.list_commands(ctx)
+        like = get_close_matches(name, known, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(like)}?" if like else f"there are {', '.join(known)}"
+        raise click.UsageError(f"{name!r} is not a command; {hint}", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]

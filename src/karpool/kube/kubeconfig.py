@@ -156,6 +156,8 @@ class _Chooser:
     def choose(self, context: str, name: str) -> ClusterConfig:
         wanted = context or self._config.current_context
         if not wanted:
+            if not self._config.contexts:
+                self._fail("the kubeconfig holds no contexts; check --kubeconfig or KUBECONFIG")
             self._fail(f"no current context{_choices(self._config.contexts)}; use --context")
         chosen = self._find(self._config.contexts, wanted, "context")
         where = f'kubeconfig context "{wanted}"'
