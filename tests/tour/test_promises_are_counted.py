@@ -65,8 +65,9 @@ def test_what_was_kept_is_kept_with_its_numbers() -> None:
     assert tour_text.broken([outcome]) == ""
     assert lines == ["a node came"]
     assert tour_text.summary([outcome], 3.0).splitlines() == [
-        "CHAPTER   NUMBER   BEFORE   AFTER",
-        "keeps     nodes    0        1",
+        "         BEFORE  AFTER",
+        "✓ keeps",
+        "  nodes  0       1",
         "",
         "1 of 1 promise kept in 1 chapter: 0 minutes of the fleet in 3 seconds",
     ]
@@ -107,6 +108,20 @@ def test_verdicts_are_shown_as_they_fall() -> None:
     assert begun == ["breaks", "fails"]
     assert "✗ a second one, too\n       ?[31mnone" in ended[0]
     assert ended[1].endswith("✗ the chapter could not be played: GET /api/v1/nodes: refused")
+
+
+def test_a_narrow_terminal_breaks_sentences_and_keeps_their_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    (outcome,) = played(breaks)
+    lines = [
+        tour_text.heading(1, 5, CHAPTERS[0]),
+        tour_text.told("a node came " * 9),
+        tour_text.verdicts(outcome),
+    ]
+    shown = [line for each in lines for line in each.splitlines()]
+
+    assert max(map(len, shown)) <= 50
+    assert all(line.startswith("     ") for line in shown if line and not line.startswith("1/5"))
 
 
 def test_chapters_have_names_of_their_own() -> None:

@@ -31,10 +31,10 @@ from karpool.kube.clock import RealClock
 HEAD_START_SECONDS = 1200.0
 TICK_SECONDS = 0.5  # of people
 _ABOUT = {
-    "virginia": "six nodes that were bought once; nothing grows",
+    "virginia": "six machines, nothing grows",
     "oregon": "Karpenter, and no node at all",
-    "ireland": "Karpenter; grows for a campaign that ends",
-    "tokyo": "Karpenter with GPU machines, none bought yet",
+    "ireland": "Karpenter; a campaign makes it grow",
+    "tokyo": "Karpenter, no GPU node yet",
 }
 
 
@@ -142,12 +142,13 @@ def _clusters(fleet: Fleet, addresses: Mapping[str, str]) -> str:
         (
             name,
             address,
-            fleet.clusters[name].spec.region if name in fleet.clusters else "",
-            _ABOUT.get(name, "the control plane: workloads are created here"),
+            f"{fleet.clusters[name].spec.region}: {_ABOUT.get(name, 'a member')}"
+            if name in fleet.clusters
+            else "control plane: workloads are created here",
         )
         for name, address in addresses.items()
     ]
-    return columns(("CLUSTER", "ADDRESS", "REGION", "WHAT IT HAS"), rows)
+    return columns(("CLUSTER", "ADDRESS", "WHAT IT HAS"), rows)
 
 
 class _Guide:

@@ -1,42 +1,68 @@
-"""The tour as people read it: lines while it runs, a summary at its end."""
+"""The tour as people read it: lines while it runs, a summary at its end.
 
+Sentences are wrapped to the width of the terminal, and to a readable one in a log.
+"""
+
+import shutil
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from karpool.cli.output import columns, counted, machine, printable
+from karpool.cli.output import counted, machine, printable
 from karpool.fleet.tour.chapter import Chapter, Outcome, Promise
 
 KEPT, BROKEN = "✓", "✗"
+WIDEST, NARROWEST = 100, 40
+_MARGIN = " " * 5
 
 
 def heading(number: int, of: int, chapter: Chapter) -> str:
-    return f"\n{number}/{of}  {chapter.title}\n     {chapter.shows}"
+    return f"\n{number}/{of}  {chapter.title}\n{_wrapped(chapter.shows)}"
 
 
 def told(line: str) -> str:
-    return f"     · {printable(line)}"
+    return _wrapped(line, "· ")
+
+
+def _wrapped(text: str, mark: str = "") -> str:
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    return textwrap.fill(
+        printable(text),
+        width,
+        initial_indent=_MARGIN + mark,
+        subsequent_indent=_MARGIN + " " * len(mark),
+        break_on_hyphens=False,
+    )
 
 
 def verdicts(outcome: Outcome) -> str:
     """Every promise of a chapter, and what was seen."""
     lines = [_verdict(each) for each in outcome.promises]
     if outcome.error:
-        lines.append(f"     {BROKEN} the chapter could not be played: {printable(outcome.error)}")
+        lines.append(_wrapped(f"the chapter could not be played: {outcome.error}", f"{BROKEN} "))
     return "\n".join(lines)
 
 
 def _verdict(promise: Promise) -> str:
     mark = KEPT if promise.kept else BROKEN
-    return f"     {mark} {promise.claim}\n       {printable(promise.seen)}"
+    return f"{_wrapped(promise.claim, f'{mark} ')}\n{_wrapped(promise.seen, '  ')}"
 
 
 def summary(outcomes: Sequence[Outcome], real_seconds: float) -> str:
-    rows = [
-        (outcome.chapter.title if first else "", figure.name, figure.before, figure.after)
-        for outcome in outcomes
-        for first, figure in zip((True, *[False] * len(outcome.figures)), outcome.figures, strict=False)
-    ]
-    table = columns(("CHAPTER", "NUMBER", "BEFORE", "AFTER"), rows)
+    """Numbers by chapter, in columns that are the same for all of them."""
+    figures = [each for outcome in outcomes for each in outcome.figures]
+    name, before = (
+        max((len(getattr(each, what)) for each in figures), default=0) for what in ("name", "before")
+    )
+    before = max(before, len("BEFORE"))
+    lines = [f"  {'':{name}}  {'BEFORE':{before}}  AFTER"] if figures else []
+    for outcome in outcomes:
+        lines.append(f"{KEPT if outcome.kept else BROKEN} {outcome.chapter.title}")
+        lines += [
+            f"  {printable(each.name):{name}}  {printable(each.before):{before}}  {printable(each.after)}"
+            for each in outcome.figures
+        ]
+    table = "\n".join(lines)
     return f"{table}\n\n{conclusion(outcomes, real_seconds)}"
 
 

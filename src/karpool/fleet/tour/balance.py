@@ -5,7 +5,7 @@ the chapter begins.
 """
 
 from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE
-from karpool.consolidation.plan import Plan, RejectedMove
+from karpool.consolidation.plan import Move, Plan, RejectedMove
 from karpool.consolidation.record import Phase, Record
 from karpool.fleet.tour.chapter import Chapter, Notes
 from karpool.fleet.tour.manifests import budget, deployment, namespace
@@ -16,6 +16,7 @@ WHERE, POOL, SPACE = "ireland", "services", "services"
 CAMPAIGN, CATALOG, PAYMENTS = 7, 6, 1
 BUSY = 3  # pods of payments during the campaign
 LEAST = 4  # pods of the catalog that its budget wants to run at every moment
+SHOWN = 3  # refused moves
 _COSTLY = {"controller.kubernetes.io/pod-deletion-cost": "2147483647"}
 _STOP = {
     "apiVersion": "v1",
@@ -63,6 +64,8 @@ async def play(stage: Stage, notes: Notes) -> None:
     now, cost = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
     await stage.until(lambda: _all_run(stage), within=120)
     _tell_moves(stage, notes)
+    for each in list(refused.values())[:SHOWN]:
+        notes.tell(f"refused: {_of(each.move)}; it would save ${each.move.savings_per_hour:.3f} an hour")
 
     notes.figure(f"nodes of {POOL} in {WHERE}", nodes, now)
     notes.figure(f"price of {POOL} an hour", f"${price:.3f}", f"${cost:.3f}")
@@ -70,7 +73,7 @@ async def play(stage: Stage, notes: Notes) -> None:
     said = sum(each.move.savings_per_hour for each in done)
     came = sum(each.realised or 0.0 for each in done)
     notes.figure("saving an hour, said and measured", f"${said:.3f}", f"${came:.3f}")
-    notes.figure("pods that were moved", "", sum(each.disturbed for each in done))
+    notes.figure("pods that were moved", 0, sum(each.disturbed for each in done))
     notes.promise(
         "nodes that are not worth their price go, and save what was said",
         balanced and now < nodes and abs(came - said) < 1e-6 and abs(price - cost - said) < 1e-6,
@@ -86,7 +89,7 @@ async def play(stage: Stage, notes: Notes) -> None:
     notes.promise(
         "moves that disturb more than they save are refused, with their score",
         bool(refused),
-        "; ".join(_words(each) for each in list(refused.values())[:3]) or "nothing was refused",
+        "; ".join(_words(each) for each in list(refused.values())[:SHOWN]) or "nothing was refused",
     )
 
 
@@ -116,13 +119,17 @@ def _words(refused: RejectedMove) -> str:
     return f"{', '.join(move.names)}: {refused.why[0]}" if refused.why else ", ".join(move.names)
 
 
+def _of(move: Move) -> str:
+    pods = f"{move.disturbed} pod{'' if move.disturbed == 1 else 's'}"
+    return f"{move.kind} {', '.join(move.names)}, {pods} to move"
+
+
 def _tell_moves(stage: Stage, notes: Notes) -> None:
     for record in _records(stage):
         move = record.move
         score = "" if move.score is None else f", score {move.score:.2f}"
         notes.tell(
-            f"{move.kind} {', '.join(move.names)}: saves ${move.savings_per_hour:.3f} an hour,"
-            f" moves {move.disturbed} pod{'' if move.disturbed == 1 else 's'}{score}: {record.phase}"
+            f"{_of(move)}: saves ${move.savings_per_hour:.3f} an hour{score}: {str(record.phase).lower()}"
         )
 
 

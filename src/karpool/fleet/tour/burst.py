@@ -30,7 +30,7 @@ async def play(stage: Stage, notes: Notes) -> None:
         await stage.until(lambda: _run(stage, placed), within=120)
     homeless, overfull = await _over_commitment(stage)
 
-    notes.figure(f"replicas asked for, and given to {WHERE}", asked, promised)
+    notes.figure("replicas asked for, and given", asked, promised)
     notes.figure(f"room for replicas in {WHERE}", room, room - promised)
     notes.promise(
         "a burst is given exactly the room there is",

@@ -30,7 +30,7 @@ async def play(stage: Stage, notes: Notes) -> None:
     now = len(await stage.nodes(ZERO))
 
     notes.figure(f"nodes in {ZERO}", nodes, now)
-    notes.figure(f"room that schedulers see in {ZERO}", f"{summary} (Karmada's summary)", f"{room} replicas")
+    notes.figure(f"room in {ZERO}: summary, estimator", summary, f"{room} replicas")
     notes.figure("replicas of shop/web that run", 0, sum(ready.values()))
     notes.promise(
         "a cluster with no nodes is given replicas",

@@ -19,7 +19,7 @@ async def play(stage: Stage, notes: Notes) -> None:
         during = await stage.room(EMPTY, cpu="1", memory="1Gi")
     finally:
         stock_out.end()
-    notes.figure(f"room that the estimator sees in {EMPTY}", before, f"{during} during the stock-out")
+    notes.figure(f"room in {EMPTY}, then in stock-out", before, during)
     notes.promise(
         "what cannot be launched stops counting as room",
         during < before // 2,
