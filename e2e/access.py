@@ -29,6 +29,7 @@ class Account:
     on: tuple[str, ...]  # API servers
     is_shared: bool = False  # a role for many commands, of which the scenarios run some
     values: tuple[str, ...] = ()  # of the chart, where its roles are not those of the manifests
+    like: str = ""  # the user whose rights it shares; only its others are its own
 
 
 ACCOUNTS = (
@@ -46,6 +47,7 @@ BUFFERS = Account(
     "karpool-gpu-scaler",
     ("elastic",),
     values=("gpuScaler.backend=capacity-buffer",),
+    like="gpu-scaler",
 )
 NODE_GROUPS = Account(
     "estimator-groups",
@@ -53,6 +55,7 @@ NODE_GROUPS = Account(
     "karpool-estimator",
     ("static",),
     values=("render=access", "estimator.nodeCapacityProviders={cluster-autoscaler}"),
+    like="estimator",
 )
 VARIANTS = (BUFFERS, NODE_GROUPS)
 
@@ -98,6 +101,12 @@ def give(kubectl: Kubectl, account: Account, helm: Path | None = None) -> None:
 
 def granted(account: Account, helm: Path | None = None) -> set[Right]:
     return {right for role in _roles(account, helm) for right in _rights(role)}
+
+
+def own(account: Account, helm: Path | None = None) -> set[Right]:
+    """What it is granted and the one that it is like is not."""
+    shared = [granted(each) for each in ACCOUNTS if each.user == account.like]
+    return granted(account, helm).difference(*shared)
 
 
 def _roles(account: Account, helm: Path | None) -> Iterator[Object]:

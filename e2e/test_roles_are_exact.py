@@ -6,7 +6,7 @@ used is one too many, unless it is for something that no scenario here has.
 
 import pytest
 
-from e2e.access import ACCOUNTS, VARIANTS, Account, Right, asked, granted, unused
+from e2e.access import ACCOUNTS, VARIANTS, Account, Right, asked, own, unused
 from e2e.fleet import Fleet
 from e2e.peers import Built
 
@@ -16,8 +16,15 @@ ELSEWHERE = {
     ("", "gpus.tensor-fusion.ai"): "no cluster here has TensorFusion's kinds",
     ("", "gpuresourcequotas.tensor-fusion.ai"): "the same",
     ("", "patch events"): "no scenario is long enough to say the same twice",
-    ("descheduler-ours", "get resourcebindings.work.karmada.io"): "only after a conflict",
-    ("gpu-scaler", "get pods"): "only after a conflict, or an answer that was lost",
+    ("scheduler-ours", "get clusterresourcebindings.work.karmada.io"): "only after a conflict",
+    ("descheduler-ours", "get resourcebindings.work.karmada.io"): "the same",
+    ("descheduler-ours", "get clusterresourcebindings.work.karmada.io"): "the same",
+    (
+        "descheduler-ours",
+        "patch clusterresourcebindings.work.karmada.io",
+    ): "no cluster-wide kind has replicas",
+    ("gpu-scaler-buffers", "get capacitybuffers"): "only after an answer that was lost",
+    ("gpu-scaler", "get pods"): "the same, or after a conflict",
     ("consolidator", "get pods in karpool-smart-pods"): "the same",
     ("consolidator", "delete configmaps in karpool-system"): "records go after 500 others, or 30 days",
 }
@@ -38,6 +45,6 @@ def test_nothing_was_refused_and_nothing_was_granted_in_vain(
     requests = asked([servers[name] for name in account.on], account.user)
     assert requests, f"no scenario ran {account.user}; run the whole of e2e"
     assert sorted({str(each.right) for each in requests if each.refused}) == []
-    grants = granted(account, peers["helm"].program("helm") if account.values else None)
+    grants = own(account, peers["helm"].program("helm") if account.values else None)
     in_vain = {right for right in unused(grants, requests) if not used_elsewhere(account.user, right)}
     assert account.is_shared or sorted(str(right) for right in in_vain) == []
