@@ -86,6 +86,27 @@ async def test_a_forgotten_version_and_one_of_another_life_are_410(clock: StillC
     await client.refused(410, "Expired", "GET", CONFIG_MAPS, watch="true", resourceVersion=late)
 
 
+async def test_changes_are_forgotten_when_they_are_ten_minutes_old(client: Client, clock: StillClock) -> None:
+    old = await version(client)
+    await client.create(CONFIG_MAPS, config_map("old"))
+    clock.seconds += 300
+    young = await version(client)
+    await client.create(CONFIG_MAPS, config_map("young"))
+    async with client.watch(CONFIG_MAPS, resourceVersion=old) as watch:
+        assert [seen(each)[1] for each in await watch.take(2)] == ["old", "young"]
+    clock.seconds += 300
+    await client.create(CONFIG_MAPS, config_map("new"))
+    await client.refused(410, "Expired", "GET", CONFIG_MAPS, watch="true", resourceVersion=old)
+    async with client.watch(CONFIG_MAPS, resourceVersion=young) as watch:
+        assert [seen(each)[1] for each in await watch.take(2)] == ["young", "new"]
+    last = await version(client)
+    clock.seconds += 86_400
+    await client.create(CONFIG_MAPS, config_map("newest"))
+    async with client.watch(CONFIG_MAPS, resourceVersion=last) as watch:
+        assert seen((await watch.take(1))[0])[1] == "newest"
+    await client.refused(410, "Expired", "GET", CONFIG_MAPS, watch="true", resourceVersion=young)
+
+
 async def test_a_watcher_that_falls_behind_is_told_to_list_again(clock: StillClock) -> None:
     server = ApiServer(clock, ids=counted(), history_events=100)
     client = Client(server)

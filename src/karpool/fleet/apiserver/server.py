@@ -58,7 +58,7 @@ class ApiServer:
         """
         if types is None:
             types = [*builtin_types(), *review_types()]
-        store = Store(history_events=history_events)
+        store = Store(clock.monotonic, history_events=history_events)
         self._durability = _durability(journal, store)
         self.cluster = Cluster(clock, ids, store, Registry(types))
         self.cluster.track_fields = track_fields

@@ -1,19 +1,20 @@
 """The recent changes of one resource, in order, so that a watch can start in the past.
 
 A watch owns nothing but a position in here: live delivery and resuming are the
-same walk. Memory is bounded by events and by bytes whatever watchers do; one that
-is overtaken by the trimmed end learns so (`since` returns None) and must list again.
+same walk. Memory is bounded by events, by bytes and by age whatever watchers do; one
+that is overtaken by the trimmed end learns so (`since` returns None) and must list again.
 """
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from karpool.fleet.apiserver.storage.record import Record
 
 MAX_EVENTS = 16_384  # 16 s at 1,000 events/s for a stalled client to catch up
 MAX_BYTES = 96 * 1024 * 1024
+LOOK_SECONDS = 300.0  # as etcd is compacted: every five minutes, to what it was at the look before
 _TRIM_EVERY = 512  # trimming moves the whole list, so do it in blocks
 
 _version = attrgetter("version")
@@ -32,13 +33,23 @@ class Event:
 
 
 class History:
-    def __init__(self, *, floor: int, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        floor: int,
+        now: Callable[[], float],
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self.floor = floor  # the oldest resourceVersion after which every change is still known
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._events: list[Event] = []
         self._first = 0  # position of _events[0]; positions only grow
         self._bytes = 0
+        self._now = now  # monotonic
+        self._looked = float("-inf")  # no loop may be running yet that could tell
+        self._old = 0  # the position after what was there at the last look
         self._waiting: list[asyncio.Future[None]] = []
         self.closed = False
 
@@ -48,6 +59,8 @@ class History:
         self.wake()
 
     def append(self, event: Event) -> None:
+        if (now := self._now()) - self._looked >= LOOK_SECONDS:
+            self._forget_old(now)
         self._events.append(event)
         self._bytes += len(event.record.data)
         if len(self._events) >= self._max_events + _TRIM_EVERY or self._bytes > self._max_bytes:
@@ -61,11 +74,20 @@ class History:
         while spare > self._max_bytes * 3 // 4 and drop < len(self._events) - 1:
             spare -= len(self._events[drop].record.data)
             drop += 1
-        if drop:
-            self.floor = self._events[drop - 1].version
-            del self._events[:drop]
-            self._first += drop
-            self._bytes = spare
+        self._drop(drop)
+
+    def _forget_old(self, now: float) -> None:
+        # Nobody wrote for two rounds: all of it is old, and not only what the last look saw.
+        old = self._old if now - self._looked < 2 * LOOK_SECONDS else self.end
+        self._drop(max(0, old - self._first))
+        self._old, self._looked = self.end, now
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self.floor = self._events[count - 1].version
+            self._bytes -= sum(len(event.record.data) for event in self._events[:count])
+            del self._events[:count]
+            self._first += count
 
     @property
     def end(self) -> int:

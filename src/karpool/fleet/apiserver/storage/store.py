@@ -110,10 +110,18 @@ Listener = Callable[[Event], None]
 
 
 class Store:
-    def __init__(self, *, history_events: int = MAX_EVENTS, history_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        *,
+        history_events: int = MAX_EVENTS,
+        history_bytes: int = MAX_BYTES,
+    ) -> None:
+        """`now` is a monotonic clock: it tells how old changes are."""
         self.version = 1
         self._floor = 1  # the version at which this process began to know of changes
         self.listeners: list[Listener] = []
+        self._now = now
         self._history_events = history_events
         self._history_bytes = history_bytes
         self._collections: dict[str, Collection] = {}
@@ -125,7 +133,10 @@ class Store:
         found = self._collections.get(group_resource)
         if found is None:
             history = History(
-                floor=self._floor, max_events=self._history_events, max_bytes=self._history_bytes
+                floor=self._floor,
+                now=self._now,
+                max_events=self._history_events,
+                max_bytes=self._history_bytes,
             )
             found = self._collections[group_resource] = Collection(group_resource, history)
         return found
