@@ -3,18 +3,26 @@
 import copy
 import json
 import os
+import re
+import secrets
 import shutil
+import ssl
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.deploy.manifests import DEPLOY
+from tests.kube.pki import Authority
 
+from e2e.components import karpool_command
 from e2e.control_plane import api_server, etcd
 from e2e.kubectl import Kubectl
 from e2e.peers import Built
+from e2e.processes import Program, answers, free_port
 
 Object = dict[str, Any]
 CHART = DEPLOY / "helm" / "karpool"
@@ -93,11 +101,49 @@ def pod_of(deployment: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
 
+def the_dashboard_is_opened(kubectl: Kubectl, deployment: Object, folder: Path) -> None:
+    """With the arguments of its Deployment, as the account that the chart made for it."""
+    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    made = kubectl(
+        "create", "token", deployment["spec"]["template"]["spec"]["serviceAccountName"], "-n", HERE
+    )
+    config["users"][0]["user"] = {"token": made.strip()}
+    authority = Authority("dashboard")
+    pair = authority.issue("dashboard", hosts=("127.0.0.1",))
+    word = secrets.token_urlsafe(24)
+    files = {
+        "token": word.encode(),
+        "tls.crt": pair.certificate,
+        "tls.key": pair.key,
+        "ca.crt": authority.pem,
+    }
+    for name, content in {**files, "kubeconfig": yaml.safe_dump(config).encode()}.items():
+        (folder / name).write_bytes(content)
+    given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    port = free_port()
+    arguments = [re.sub(r"=/etc/karpool/\w+/", f"={folder}/", each) for each in given]
+    more = (f"--kubeconfig={folder / 'kubeconfig'}", f"--port={port}")
+    program = Program("dashboard", karpool_command(*arguments, *more), folder / "dashboard.log")
+    try:
+        url = f"https://127.0.0.1:{port}"
+        program.wait_until(answers(f"{url}/readyz", folder / "ca.crt"))
+        assert answers(f"{url}/api/v1/fleet", folder / "ca.crt", code=401)()
+        request = urllib.request.Request(f"{url}/api/v1/fleet", headers={"Authorization": f"Bearer {word}"})
+        trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        with urllib.request.urlopen(request, context=trust, timeout=30) as answer:
+            (shown,) = json.load(answer)["clusters"]
+        assert not shown.get("problems") and not shown.get("notReady"), shown  # nothing was denied
+        assert word not in program.text() and "403" not in program.text()
+    finally:
+        code = program.stop()
+    assert code == 0, program.tail()
+
+
 def names(kubectl: Kubectl, *arguments: str) -> set[str]:
     return {each["metadata"]["name"] for each in kubectl.items(*arguments)}
 
 
-def test_a_release_lives(cluster: tuple[Helm, Kubectl]) -> None:
+def test_a_release_lives(cluster: tuple[Helm, Kubectl], tmp_path: Path) -> None:
     helm, kubectl = cluster
     assert "0 chart(s) failed" in helm("lint", "--strict", helm.chart)
 
@@ -112,6 +158,9 @@ def test_a_release_lives(cluster: tuple[Helm, Kubectl]) -> None:
         assert made.returncode == 0 and "Warning" not in made.stderr, made.stderr
     assert names(kubectl, "networkpolicies", "-n", HERE) == RUNNING
     assert names(kubectl, "poddisruptionbudgets", "-n", HERE) == RUNNING - {"karpool-dashboard"}
+
+    (page,) = [each for each in deployments if each["metadata"]["name"] == "karpool-dashboard"]
+    the_dashboard_is_opened(kubectl, page, tmp_path)
 
     # The same again changes nothing that runs; one component less takes all of it away, and nothing else.
     again = ("upgrade", "karpool", helm.chart, "-n", HERE, "--reuse-values")
