@@ -65,7 +65,7 @@ async def _dying(p: Play, story: Story, number: int, when: str) -> tuple[int, li
     [
         # Three to prepare; record, asking, 3 marks, pod, arrival, mark, cordoning, 3 cordons, pod gone,
         # deleting, 3 claims, mark gone, settling, done.
-        (three_become_one, [3, 1], 24, 19),
+        (three_become_one, [3, 1], 23, 19),
         # Three to prepare; record, asking, mark, 2 pods, arrival, 2 marks, cordoning, cordon, 2 pods gone,
         # deleting, claim, 2 marks gone, settling, done.
         (one_becomes_two, [1, 2], 20, 8),

@@ -57,6 +57,9 @@ def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
     assert to_forget(records, month + 61.0) == [records[0]]
     assert to_forget(records, month + 59.0, keep=1) == [records[0]]
     assert to_forget(records, 59.0, keep=0) == [records[1], records[0]]
+    day = 86_400.0
+    assert to_forget(records, 3 * day + 61.0, keep_seconds=3 * day) == [records[0]]
+    assert to_forget(records, day - 1.0, keep_seconds=0.0) == [], "limits per time are counted by them"
 
 
 def test_moves_are_shown_as_a_table_and_for_machines() -> None:

@@ -61,6 +61,13 @@ T = TypeVar("T")
     "--max-moves", type=click.IntRange(1), default=20, show_default=True, help="Moves under way at once."
 )
 @click.option(
+    "--keep-moves",
+    type=Seconds(),
+    default="720h",
+    show_default=True,
+    help="Records of moves that are over are kept so long, at least a day; at most the last 500.",
+)
+@click.option(
     "--maintenance-window",
     "windows",
     multiple=True,
@@ -126,6 +133,7 @@ def consolidator(
     launch_timeout: float | None,
     settle: float,
     max_moves: int,
+    keep_moves: float,
     windows: tuple[str, ...],
     rates: tuple[str, ...],
     namespace: str,
@@ -160,6 +168,7 @@ def consolidator(
             stop_switch=(namespace, stop_configmap),
             plan_seconds=max(interval, 1.0),
             most_in_flight=max_moves,
+            keep_seconds=keep_moves,
             once=once,
         ),
         region=flags.region,

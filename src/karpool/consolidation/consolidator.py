@@ -23,6 +23,7 @@ from karpool.consolidation.execution import ExecutionSettings
 from karpool.consolidation.executor import Executor, Seen
 from karpool.consolidation.metrics import ConsolidationMetrics
 from karpool.consolidation.move_ledger import (
+    KEEP_SECONDS,
     has_settled,
     measure,
     redisturbed,
@@ -69,6 +70,7 @@ class ConsolidatorOptions:
     idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
     pass_seconds: float = 2.0  # between two looks at moves under way
     most_in_flight: int = 20  # moves at once
+    keep_seconds: float = KEEP_SECONDS  # records of moves that are over
     stale_seconds: float = 180.0  # a view that was not heard of for so long is not acted on
     plans: bool = True  # False: only carries out what others wrote down
     once: bool = False  # one plan, and what follows from it
@@ -369,7 +371,9 @@ class Consolidator:
             self._announcer.moved(after, self._last_view)
 
     def _to_forget(self) -> list[Record]:
-        old = to_forget(self.ledger.values(), self._clock.now())
+        longest = max((rate.seconds for rate in self.options.plan.rates), default=0.0)
+        keep_seconds = max(self.options.keep_seconds, longest)
+        old = to_forget(self.ledger.values(), self._clock.now(), keep_seconds=keep_seconds)
         for record in old:
             del self.ledger[record.name]
         return old

@@ -18,6 +18,7 @@ from karpool.model.pod import Pod
 AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over
 KEEP_SECONDS = 30 * 86400.0
+LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted by these records
 _REST_SECONDS = {Phase.REJECTED: 30.0, Phase.ROLLED_BACK: 60.0}
 _REST_LONGEST = 3600.0
 
@@ -141,8 +142,11 @@ def _was_under_way(record: Record, at: float) -> bool:
     return began is not None and began - 1.0 <= at and (record.ended is None or at <= record.ended)
 
 
-def to_forget(records: Iterable[Record], now: float, keep: int = KEEP) -> list[Record]:
+def to_forget(
+    records: Iterable[Record], now: float, keep: int = KEEP, keep_seconds: float = KEEP_SECONDS
+) -> list[Record]:
     """Records that are over and too old, or too many; the oldest go first."""
+    keep_seconds = max(keep_seconds, LEAST_KEEP_SECONDS)
     over = sorted(
         (record for record in records if record.phase.is_over),
         key=lambda record: record.ended or 0.0,
@@ -151,5 +155,5 @@ def to_forget(records: Iterable[Record], now: float, keep: int = KEEP) -> list[R
     return [
         record
         for number, record in enumerate(over)
-        if number >= keep or now - (record.ended or 0.0) > KEEP_SECONDS
+        if number >= keep or now - (record.ended or 0.0) > keep_seconds
     ]

@@ -206,6 +206,7 @@ _CONSOLIDATOR: Mapping[str, Callable[[Any], Any]] = {
     "launch-timeout": _seconds,
     "settle": _seconds,
     "max-moves": _positive,
+    "keep-moves": _seconds,
     "maintenance-window": _each(parse_window),
     "rate": _each(parse_rate),
     "spot-to-spot": _switch,
@@ -242,6 +243,7 @@ def consolidator_options(given: Flags) -> ConsolidatorOptions:
         base,
         plan_seconds=max(read.get("interval", base.plan_seconds), 1.0),
         most_in_flight=read.get("max-moves", base.most_in_flight),
+        keep_seconds=read.get("keep-moves", base.keep_seconds),
     )
 
 
