@@ -25,8 +25,8 @@ from tests.chaos.story import report
 from tests.chaos.weather import KINDS, under
 
 HOUR = 3600.0
-# Looks less often than in a story, and keeps the ledger of moves for three days instead of thirty, in which it
-# would still grow: nothing else is different.
+# Looks less often than in a story, and keeps the ledger of moves for three days instead of thirty, in which
+# it would still grow: nothing else is different.
 CALMER = {**FLAGS, "consolidator": {**FLAGS["consolidator"], "interval": "1m", "keep-moves": "72h"}}
 ROOM_TO_GROW = 1.1  # of Python objects and memory, from the first third of the days to the last
 
