@@ -22,15 +22,18 @@ from karpool.dashboard.metrics import Metrics as DashboardMetrics
 from karpool.estimator.failure_reports import FailureGauges
 from karpool.estimator.metrics import Metrics
 from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.gpu.process import COMPONENT
 from karpool.kube.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
 from karpool.kube.process_metrics import describe_process, follow_leadership
+from karpool.kube.queue_metrics import QueueMetrics
 from karpool.scheduler.descheduler import Descheduler
 from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.metrics import SchedulerMetrics
 from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
+from karpool.scheduler.running import QUEUE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _NO_EFFECT = "Accepted for compatibility; has no effect."
@@ -125,11 +128,11 @@ _METRICS_HEAD = """# Metrics
 Made from the code by `python tools/build_reference.py`. Every process serves them as text at `/metrics`
 (`--metrics-bind-address`; the dashboard where its page is, for those who may look at it).
 
-Names that other projects gave (`karmada_...`, `karpenter_...`, `scheduler_...`) are **stable**: they keep
-their names, labels and meaning. `karpool_...` are **beta**: a change is announced in the changelog one
-version ahead. Values of labels come from short, known lists or from objects of operators (clusters, pools);
-those that users' pods can name (GPU pools and models) are at most 200, then `other`. Names of pods and texts
-of errors are never labels. Counters begin at zero.
+Names that other projects gave (`karmada_...`, `karpenter_...`, `scheduler_...`, `workqueue_...`) are
+**stable**: they keep their names, labels and meaning. `karpool_...` are **beta**: a change is announced in
+the changelog one version ahead. Values of labels come from short, known lists or from objects of operators
+(clusters, pools); those that users' pods can name (GPU pools and models) are at most 200, then `other`. Names
+of pods and texts of errors are never labels. Counters begin at zero.
 """
 
 
@@ -150,6 +153,7 @@ def _estimator(registry: CollectorRegistry) -> None:
 
 def _scheduler(registry: CollectorRegistry) -> None:
     SchedulerMetrics(registry, dict)
+    QueueMetrics(registry, QUEUE, float)
     PromiseMetrics(registry).follow(Ledger(), float)
     follow_estimators(registry, dict)
 
@@ -162,6 +166,7 @@ def _descheduler(registry: CollectorRegistry) -> None:
 
 def _gpu(registry: CollectorRegistry) -> None:
     ScaleUpMetrics(registry)
+    QueueMetrics(registry, COMPONENT, float)
     follow_leadership(registry, "karpool_gpu", bool)
 
 

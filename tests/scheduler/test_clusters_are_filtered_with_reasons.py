@@ -1,9 +1,11 @@
+from collections import Counter
+
 import pytest
 
 from karpool.model.karmada.binding import read_binding
-from karpool.scheduler.decision import Reason
+from karpool.scheduler.decision import Mode, Reason
 from karpool.scheduler.filters import Peers, peers_of
-from karpool.scheduler.schedule import schedule
+from karpool.scheduler.schedule import decide, prepare, schedule
 from karpool.scheduler.settings import Settings
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding, cluster, clusters, raw_binding, rooms
 
@@ -168,3 +170,37 @@ def test_peers_filter_only_behind_their_gate(peers, expected):
 
     assert sorted(each.name for each in gated.targets) == expected
     assert len(ungated.targets) == 3
+
+
+class Noting:
+    """Counts what it is told of."""
+
+    def __init__(self):
+        self.seen = Counter()
+
+    def plugin(self, plugin, point, result, seconds):
+        assert seconds >= 0
+        self.seen[plugin, result] += 1
+
+    def point(self, point, result, seconds):
+        assert seconds >= 0
+        self.seen[point, result] += 1
+
+
+def test_a_decision_that_is_timed_is_the_same_decision():
+    members = [cluster("m1"), cluster("m2", apis=()), cluster("m3", taints=GPU_ONLY), cluster("m4")]
+    given, noting = binding(replicas=4, previous={"m4": 1}), Noting()
+    plan = prepare(given, members, mode=Mode.FRESH, timing=noting)
+    known = rooms(m1=5, m4=5)
+    assert decide(plan, known) == decide(prepare(given, members, mode=Mode.FRESH), known)
+    assert noting.seen == {
+        ("APIEnablement", "Success"): 3,
+        ("APIEnablement", "Unschedulable"): 1,
+        ("TaintToleration", "Success"): 2,
+        ("TaintToleration", "Unschedulable"): 1,
+        ("ClusterAffinity", "Success"): 2,
+        ("Filter", "Success"): 2,
+        ("Filter", "Unschedulable"): 2,
+        ("ClusterLocality", "Success"): 2,
+        ("Score", "Success"): 1,
+    }

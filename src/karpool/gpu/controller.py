@@ -32,7 +32,7 @@ from karpool.kube.events import EventRecorder
 from karpool.kube.informer import Change, Informer
 from karpool.kube.resource import CRDS, Resource
 from karpool.kube.watched import Watched
-from karpool.kube.workqueue import Requeue, WorkQueue
+from karpool.kube.workqueue import Requeue, Told, WorkQueue
 from karpool.provisioning.ask import Purpose
 from karpool.provisioning.attempts import rests
 from karpool.provisioning.backends import Backend
@@ -71,6 +71,7 @@ class GpuScaler:
         monitor: ClaimMonitor | None = None,
         backend: Backend | None = None,
         check: Check = lambda: None,
+        tell: Told | None = None,
     ) -> None:
         """`backend` is the smart pod unless another is given; a monitor that it uses comes with it."""
         self.options = options or ScalerOptions()
@@ -97,7 +98,7 @@ class GpuScaler:
         self._hands = ApiHands(
             client, self.backend, self.desk, self.sight, namespace=namespace, settings=settings, check=check
         )
-        self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance)
+        self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
         self._informers = [
             *(self._informer(each, self.sight.concerns) for each in self.sight.watches),
             *(self._informer(each, self.sight.concerns) for each in self.monitor.watches),

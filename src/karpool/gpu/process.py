@@ -23,6 +23,7 @@ from karpool.kube.health import Health, HealthServer
 from karpool.kube.http import HttpTransport
 from karpool.kube.lease import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process, follow_leadership
+from karpool.kube.queue_metrics import QueueMetrics
 from karpool.provisioning.choosing import backend
 from karpool.provisioning.claim_monitor import ClaimMonitor
 from karpool.provisioning.groundwork import prepare
@@ -81,6 +82,8 @@ async def run(
             maximum_age_seconds=options.scaler.settings.maximum_age,
         )
 
+        queue = QueueMetrics(registry, COMPONENT, clock.monotonic)
+
         async def led(leadership: Leadership | None) -> None:
             monitor = ClaimMonitor(clock)
             smart_pods = options.scaler.smart_pods
@@ -93,6 +96,7 @@ async def run(
                 monitor=monitor,
                 backend=await backend(options.backend, client, smart_pods, monitor),
                 check=leadership.check if leadership is not None else _always,
+                tell=queue,
             )
             health.add("readyz", "watches", scaler.not_ready)
             ready()

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
@@ -43,6 +43,18 @@ class Requeue:
 Reconcile = Callable[[K], Awaitable[Requeue | None]]
 
 
+class Told(Protocol):
+    """Is told what a queue does: `QueueMetrics`. A key that is added while it is worked on waits, too."""
+
+    def added(self, key: Hashable) -> None: ...
+
+    def taken(self, key: Hashable) -> None: ...
+
+    def done(self, key: Hashable) -> None: ...
+
+    def retried(self) -> None: ...
+
+
 class WorkQueue(Generic[K]):
     def __init__(
         self,
@@ -50,7 +62,9 @@ class WorkQueue(Generic[K]):
         *,
         delays: Backoff = KEY_BACKOFF,
         chance: Chance = backoff.chance,
+        tell: Told | None = None,
     ) -> None:
+        self.tell = tell
         self._clock = clock
         self._backoff = delays
         self._chance = chance
@@ -73,9 +87,14 @@ class WorkQueue(Generic[K]):
     def add(self, key: K, *, priority: int = 0) -> None:
         if self._closed:
             return
+        if self.tell is not None and key not in (self._again if key in self._working else self._queued):
+            self.tell.added(key)
         if key in self._working:
             self._again[key] = max(priority, self._again.get(key, priority))
             return
+        self._put(key, priority)
+
+    def _put(self, key: K, priority: int) -> None:
         waiting = self._queued.get(key)
         if waiting is not None and waiting[0] <= -priority:
             return
@@ -88,6 +107,8 @@ class WorkQueue(Generic[K]):
         """The earliest of several delays for a key counts."""
         if self._closed:
             return
+        if self.tell is not None:
+            self.tell.retried()
         if seconds <= 0:
             self.add(key, priority=priority)
             return
@@ -118,6 +139,8 @@ class WorkQueue(Generic[K]):
             self._promote()
             if (key := self._pop()) is not None:
                 self._working.add(key[0])
+                if self.tell is not None:
+                    self.tell.taken(key[0])
                 if self._queued:
                     self._wake.set()  # another waiter may take the next one
                 return key[0]
@@ -134,9 +157,11 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         self._working.discard(key)
+        if self.tell is not None:
+            self.tell.done(key)
         priority = self._again.pop(key, None)
-        if priority is not None:
-            self.add(key, priority=priority)
+        if priority is not None and not self._closed:
+            self._put(key, priority)
 
     def shut_down(self) -> None:
         """Nothing more is taken in; what waits now is still handed out, what is delayed is dropped."""

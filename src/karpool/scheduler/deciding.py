@@ -3,7 +3,8 @@
 Estimators are asked before it is the binding's turn. In its turn, answers that have
 become old (something was promised there since, or the cluster reported anew) are asked
 for again, and between the last answer and the promise nothing else happens: every
-await is followed by another look at what it may have changed.
+await is followed by another look at what it may have changed. What is not placed for want
+of room was refused by answers that were asked for it, not by ones that were kept.
 """
 
 import asyncio
@@ -15,12 +16,13 @@ from typing import NamedTuple, Protocol
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.scheduler import cool_down
-from karpool.scheduler.decision import Availability, Decision, Mode
+from karpool.scheduler.decision import Availability, Decision, Mode, Reason
 from karpool.scheduler.filters import Peers, peers_of
 from karpool.scheduler.ledger import Token
 from karpool.scheduler.metrics import Step
 from karpool.scheduler.schedule import Ask, Plan, decide, prepare
 from karpool.scheduler.settings import Settings
+from karpool.scheduler.timing import EVERY, Timing
 from karpool.scheduler.triggers import Action, Trigger, trigger
 from karpool.scheduler.view import View
 
@@ -29,9 +31,11 @@ ASKING_AT_ONCE = 2
 
 
 class Asks(Protocol):
-    async def gather(self, binding: Binding, clusters: Sequence[MemberCluster]) -> Mapping[str, Availability]:
+    async def gather(
+        self, binding: Binding, clusters: Sequence[MemberCluster], *, fresh: bool = False
+    ) -> Mapping[str, Availability]:
         """How many more replicas each of the clusters takes, promises to others taken off. Never raises,
-        and answers for every cluster."""
+        and answers for every cluster. `fresh`: no answer of before will do."""
 
     def held(self) -> frozenset[str]:
         """Clusters that were lost a moment ago: nothing is to be moved off them yet."""
@@ -71,6 +75,11 @@ class _Sight:
         known = {name: answer.availability for name, answer in self.answers.items()}
         return decide(self.plan, cool_down.without_room(known, self.cooling) if self.cooling else known)
 
+    def kept(self) -> list[MemberCluster]:
+        """Those whose answer was not asked for just now."""
+        found = self.answers.values()
+        return [each.cluster for each in found if any(part.is_kept for part in each.availability.parts)]
+
 
 class Decider:
     def __init__(
@@ -80,11 +89,14 @@ class Decider:
         settings: Settings,
         *,
         observe: Callable[[Step, float], None] = lambda step, seconds: None,
+        timing: Timing | None = None,
     ) -> None:
         self._view = view
         self._asks = asks
         self._settings = settings
         self._observe = observe
+        self._timing = timing
+        self._decisions = 0
         self._turn = asyncio.Lock()
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
 
@@ -104,8 +116,10 @@ class Decider:
         return sight.answers
 
     async def _decide(self, key: BindingKey, answers: dict[str, _Answer]) -> Decided | None:
+        self._decisions += 1
+        timing = self._timing if self._decisions % EVERY == 0 else None
         while True:
-            sight = self._look(key, answers)
+            sight = self._look(key, answers, timing)
             if sight is None:
                 return None
             if sight.trigger.action is not Action.SCHEDULE:
@@ -114,14 +128,19 @@ class Decider:
                 return Decided(sight.binding, sight.trigger, is_held=True)
             start = perf_counter()
             step = sight.decide()
-            if isinstance(step, Decision):
+            if isinstance(step, Ask):
+                self._observe("Filter", perf_counter() - start)
+                await self._ask(sight, step.clusters)
+            elif step.reason is not Reason.SUCCESS and (kept := sight.kept()):
+                await self._ask(sight, kept, fresh=True)
+            else:
                 self._observe("AssignReplicas", perf_counter() - start)
                 return self._promise(sight, step)
-            self._observe("Filter", perf_counter() - start)
-            await self._ask(sight, step.clusters)
             answers = sight.answers
 
-    def _look(self, key: BindingKey, answers: Mapping[str, _Answer]) -> _Sight | None:
+    def _look(
+        self, key: BindingKey, answers: Mapping[str, _Answer], timing: Timing | None = None
+    ) -> _Sight | None:
         """The binding and the clusters as they are at this instant, with the answers that still hold."""
         known = self._view.bindings.get(key)
         if known is None or known.binding is None:
@@ -129,7 +148,8 @@ class Decider:
         binding, members = known.binding, self._view.clusters.all()
         deleting = {each.name for each in members if each.is_deleting}
         found = trigger(binding, deleting, self._settings)
-        plan = prepare(binding, members, self._settings, peers=self._peers(binding), mode=found.mode)
+        peers = self._peers(binding)
+        plan = prepare(binding, members, self._settings, peers=peers, mode=found.mode, timing=timing)
         left = cool_down.cooling(binding.annotations, self._view.clock.now())
         held = {name: answer for name, answer in answers.items() if self._holds(answer)}
         return _Sight(binding, found, plan, members, left, held)
@@ -139,9 +159,9 @@ class Decider:
             return None
         return peers_of(binding, self._view.bindings.in_groups_of(binding))
 
-    async def _ask(self, sight: _Sight, clusters: Sequence[MemberCluster]) -> None:
+    async def _ask(self, sight: _Sight, clusters: Sequence[MemberCluster], *, fresh: bool = False) -> None:
         grown = {each.name: self._grown(each.name) for each in clusters}
-        found = await self._asks.gather(sight.binding, clusters)
+        found = await self._asks.gather(sight.binding, clusters, fresh=fresh)
         for each in clusters:
             sight.answers[each.name] = _Answer(found[each.name], each, grown[each.name])
 

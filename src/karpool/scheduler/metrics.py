@@ -11,7 +11,9 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.kube.process_metrics import describe_process
+from karpool.scheduler import filters, scores, timing
 from karpool.scheduler.queue import POOLS, Pool
+from karpool.scheduler.timing import Point
 from karpool.scheduler.triggers import ScheduleType
 
 Event = Literal["BindingAdd", "BindingUpdate", "ScheduleAttemptFailure", "PolicyChanged", "ClusterChanged"]
@@ -58,6 +60,20 @@ class SchedulerMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        points = Histogram(
+            f"{_PREFIX}_framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point, of one decision in ten: filters per cluster.",
+            ("extension_point", "result"),
+            buckets=[0.0001 * 2**k for k in range(12)],
+            registry=registry,
+        )
+        plugins = Histogram(
+            f"{_PREFIX}_plugin_execution_duration_seconds",
+            "Time of one plugin with one cluster, of one decision in ten.",
+            ("plugin", "extension_point", "result"),
+            buckets=[0.00001 * 1.5**k for k in range(20)],
+            registry=registry,
+        )
         incoming = Counter(
             f"{_PREFIX}_queue_incoming_bindings",
             "Bindings that were queued, by what caused it.",
@@ -89,6 +105,14 @@ class SchedulerMetrics:
         self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._steps = {step: steps.labels(step) for step in STEPS}
+        named: dict[Point, tuple[str, ...]] = {"Filter": filters.NAMES, "Score": scores.NAMES}
+        self._points = {(p, r): points.labels(p, r) for p in timing.POINTS for r in timing.RESULTS}
+        self._plugins = {
+            (name, point, result): plugins.labels(name, point, result)
+            for point, names in named.items()
+            for name in names
+            for result in timing.RESULTS
+        }
         self._incoming = {event: incoming.labels(event) for event in EVENTS}
         self._failures = {reason: failures.labels(reason) for reason in REASONS}
         self._writes = {(w, r): writes.labels(w, r) for w in WRITES for r in WRITE_RESULTS}
@@ -101,6 +125,12 @@ class SchedulerMetrics:
 
     def step(self, step: Step, seconds: float) -> None:
         self._steps[step].observe(seconds)
+
+    def point(self, point: Point, result: timing.Result, seconds: float) -> None:
+        self._points[point, result].observe(seconds)
+
+    def plugin(self, plugin: str, point: Point, result: timing.Result, seconds: float) -> None:
+        self._plugins[plugin, point, result].observe(seconds)
 
     def queued(self, event: Event) -> None:
         self._incoming[event].inc()

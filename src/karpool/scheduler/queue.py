@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, Literal, TypeVar
 
 from karpool.kube.clock import Clock
-from karpool.kube.workqueue import WorkQueue
+from karpool.kube.workqueue import Told, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -34,8 +34,9 @@ class BindingQueue(Generic[K]):
             min(attempts, len(BACKOFF_SECONDS)) - 1
         ],
         unschedulable_seconds: float = UNSCHEDULABLE_SECONDS,
+        tell: Told | None = None,
     ) -> None:
-        self._queue: WorkQueue[K] = WorkQueue(clock)
+        self._queue: WorkQueue[K] = WorkQueue(clock, tell=tell)
         self._prioritized = prioritized
         self._backoff = backoff_seconds
         self._unschedulable_seconds = unschedulable_seconds

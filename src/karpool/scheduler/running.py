@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from karpool.kube.client import Client
 from karpool.kube.events import EventRecorder
 from karpool.kube.feature_gates import Gates
+from karpool.kube.queue_metrics import QueueMetrics
 from karpool.model.karmada.binding import BindingKey
 from karpool.scheduler import gates, options
 from karpool.scheduler.announcing import Announcer
@@ -31,6 +32,7 @@ from karpool.scheduler.view import View
 from karpool.scheduler.writing import Writer
 
 VERIFY_SECONDS = 2.0
+QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Scheduler:
             prioritized=use.gates[gates.PRIORITY],
             backoff_seconds=self._delay,
             unschedulable_seconds=use.unschedulable_seconds,
+            tell=QueueMetrics(registry, QUEUE, client.clock.monotonic),
         )
         self.metrics = SchedulerMetrics(registry, self.queue.sizes)
         self._recorder = EventRecorder(events or client, use.name)
@@ -92,7 +95,7 @@ class Scheduler:
         self._placer = Placer(
             use.name,
             self.view,
-            Decider(self.view, self._asks, use.settings, observe=self.metrics.step),
+            Decider(self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics),
             Writer(client, check=check, count=self.metrics.wrote, known=self.view.bindings.of_version),
             announcer=Announcer(self._recorder),
             metrics=self.metrics,

@@ -12,7 +12,7 @@ from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.model.karmada.placement import Group, Strategy
 from karpool.model.taints import untolerated
-from karpool.scheduler import assignment, filters, scores, selection
+from karpool.scheduler import assignment, filters, selection, timing
 from karpool.scheduler.assignment import Assigned, Task
 from karpool.scheduler.components import is_divided, places_sets, targets_for
 from karpool.scheduler.decision import (
@@ -29,6 +29,7 @@ from karpool.scheduler.decision import (
 from karpool.scheduler.filters import Peers
 from karpool.scheduler.merging import UNKNOWN
 from karpool.scheduler.settings import Settings
+from karpool.scheduler.timing import Timing
 
 DEFAULTS = Settings()
 
@@ -48,6 +49,7 @@ class Plan:
     peers: Peers | None
     mode: Mode
     start: int  # index of the first group to try
+    timing: Timing | None = field(default=None, compare=False)
     _screened: dict[int, "_Screened"] = field(default_factory=dict, compare=False)
 
     def screened(self, index: int) -> "_Screened":
@@ -71,11 +73,13 @@ def prepare(
     *,
     peers: Peers | None = None,
     mode: Mode = Mode.STEADY,
+    timing: Timing | None = None,
 ) -> Plan:
     """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
     placement = binding.placement
     start = 0 if mode is Mode.FRESH else placement.start_group(binding.observing_affinity_name)
-    return Plan(binding, clusters, settings, peers if settings.workload_affinity else None, mode, start)
+    known = peers if settings.workload_affinity else None
+    return Plan(binding, clusters, settings, known, mode, start, timing)
 
 
 def decide(plan: Plan, known: Mapping[str, Availability]) -> Decision | Ask:
@@ -119,7 +123,7 @@ def schedule(
 
 def _screen(plan: Plan, group: Group) -> _Screened:
     checks = filters.checks_for(plan.binding, group, plan.settings.plugins, plan.peers)
-    passed, refused = filters.screen(plan.clusters, checks)
+    passed, refused = timing.screen(plan.clusters, checks, plan.timing)
     return _Screened(passed, tuple(refused), bool(passed) and _needs_room(plan, group, passed))
 
 
@@ -146,10 +150,11 @@ def _candidates(plan: Plan, group: Group, index: int, known: Mapping[str, Availa
     assigned = binding.assigned()
     if places_sets(binding, settings):
         assigned = dict.fromkeys(assigned, 1)  # the set that is there
-    has_overflow, plugins = bool(group.overflow) and binding.is_workload, settings.plugins
+    has_overflow = bool(group.overflow) and binding.is_workload
     tolerations = binding.placement.tolerations
+    scores = timing.score(screened.passed, assigned, settings.plugins, plan.timing)
     found: list[Candidate] = []
-    for cluster in screened.passed:
+    for cluster, score in zip(screened.passed, scores, strict=True):
         name = cluster.name
         availability = known[name] if screened.needs_room else None
         room = max(availability.replicas, 0) if availability is not None else 0
@@ -159,7 +164,7 @@ def _candidates(plan: Plan, group: Group, index: int, known: Mapping[str, Availa
             Candidate(
                 name,
                 group.tier(cluster) if has_overflow else 0,
-                scores.score(name, assigned, plugins),
+                score,
                 room,
                 assigned.get(name, 0),
                 cluster.region,
