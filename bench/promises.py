@@ -6,7 +6,9 @@ measured is the asking, both ends of it.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -15,11 +17,13 @@ from bench.timing import timed
 from karpool.kube.clock import RealClock
 from karpool.model.karmada.binding import Binding, BindingKey, Target, Template
 from karpool.model.karmada.cluster import MemberCluster, Summary
-from karpool.model.karmada.replica_requirements import requirements
+from karpool.model.karmada.placement import read_placement
+from karpool.model.karmada.replica_requirements import ReplicaRequirements, requirements
 from karpool.scheduler.availability import Availabilities
 from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings
 from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.promise_record import PROMISES
+from karpool.scheduler.schedule import schedule
 from karpool.scheduler.settings import Settings
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.service import ESTIMATOR
@@ -27,6 +31,12 @@ from karpool.wire.service import ESTIMATOR
 MEMBERS = 100
 BINDINGS = 500
 RUNS = 5
+DECISIONS = 100
+DYNAMIC = {
+    "replicaSchedulingType": "Divided",
+    "replicaDivisionPreference": "Weighted",
+    "weightPreference": {"dynamicWeight": "AvailableReplicas"},
+}
 NEEDS = requirements({"cpu": "500m", "memory": "512Mi"})
 
 Result = dict[str, Any]
@@ -114,7 +124,51 @@ def _asking(promises: int) -> Result:
     }
 
 
-async def _asked(promises: int) -> list[float]:
+def deciding_alike() -> Result:
+    return _deciding("of one template", lambda number: NEEDS)
+
+
+def deciding_diverse() -> Result:
+    sizes = [requirements({"cpu": f"{500 + number}m", "memory": "512Mi"}) for number in range(DECISIONS)]
+    return _deciding("all different", lambda number: sizes[number])
+
+
+def _deciding(what: str, needs: Callable[[int], ReplicaRequirements]) -> Result:
+    return {
+        "name": f"{DECISIONS} decisions on {MEMBERS} estimators, {what}",
+        "unit": "decisions/s",
+        "values": [asyncio.run(_decided(needs)) for _ in range(3)],
+        "target": None,
+    }
+
+
+async def _decided(needs: Callable[[int], ReplicaRequirements]) -> float:
+    """Ask, decide and promise, one after the other, as if each was written at once."""
+    async with _serving() as port:
+
+        async def address(_: str) -> list[str]:
+            return [f"127.0.0.1:{port}"]
+
+        clock, ledger = RealClock(), Ledger()
+        clients = EstimatorClients(address, EstimatorSettings(timeout_seconds=60.0), clock)
+        room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
+        apis = frozenset({("apps/v1", "Deployment")})
+        members = [MemberCluster(each.name, apis=apis, summary=Summary()) for each in TARGETS]
+        placement = read_placement({"replicaScheduling": DYNAMIC})
+        await room.gather(binding(-1), members)  # so that all are connected
+        start = time.perf_counter()
+        for number in range(DECISIONS):
+            wanted = replace(binding(number), placement=placement, requirements=needs(number))
+            decision = schedule(wanted, members, await room.gather(wanted, members))
+            assert decision.targets
+            ledger.confirm(ledger.promise(wanted, decision.targets, clock.monotonic()), 2)
+        took = time.perf_counter() - start
+        await clients.close()
+    return DECISIONS / took
+
+
+@asynccontextmanager
+async def _serving() -> AsyncIterator[int]:
     server = grpc.aio.server()
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(_answer)
     server.add_generic_rpc_handlers(
@@ -122,6 +176,18 @@ async def _asked(promises: int) -> list[float]:
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+async def _asked(promises: int) -> list[float]:
+    async with _serving() as port:
+        return await _asked_at(port, promises)
+
+
+async def _asked_at(port: int, promises: int) -> list[float]:
     clock, ledger = RealClock(), Ledger()
 
     async def address(_: str) -> list[str]:
@@ -136,18 +202,19 @@ async def _asked(promises: int) -> list[float]:
     values = []
     for _ in range(20):
         start = time.perf_counter()
-        await room.gather(binding(-1), members)
+        await room.gather(binding(-1), members, fresh=True)
         values.append((time.perf_counter() - start) * 1000)
     await clients.close()
-    await server.stop(None)
     return values
 
 
 async def _answer(data: bytes, _: object) -> bytes:
     request = pb.MaxAvailableReplicasRequest.FromString(data)
     arrived = [pb.Arrived(bound=[0]) for _ in request.assumed_workloads]
-    return pb.MaxAvailableReplicasResponse(max_replicas=50, arrived=arrived).SerializeToString()
+    taken = sum(part.replicas for each in request.assumed_workloads for part in each.components)
+    left = max(0, 1_000_000 - taken)
+    return pb.MaxAvailableReplicasResponse(max_replicas=left, arrived=arrived).SerializeToString()
 
 
 def benchmarks() -> Iterator[Callable[[], Result]]:
-    yield from (promising, rebuilding, asking, asking_with_promises)
+    yield from (promising, rebuilding, asking, asking_with_promises, deciding_alike, deciding_diverse)

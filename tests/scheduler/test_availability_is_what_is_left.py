@@ -171,8 +171,55 @@ async def test_it_does_not_stand_when_more_was_promised_since(clock, ledger):
     await room.gather(binding(), [member()])
     asker.answers["m1"] = Reply(None, "unreachable", (), 100.0)
     place(ledger, m1=3)
+    clock.at = 102.0
 
     assert (await room.gather(binding(), [member()]))["m1"].replicas == 7
+
+
+async def test_an_answer_of_a_moment_ago_is_kept_less_what_was_promised_since(clock, ledger):
+    asker = StandIn(m1=50)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+
+    async def available(cpu="1", **how):
+        found = (await room.gather(binding(cpu=cpu), [member()], **how))["m1"]
+        return found.replicas, found.parts[1].is_kept
+
+    assert await available() == (50, False)
+    place(ledger, m1=3)
+    place(ledger, "third", m1=4)
+    assert await available() == (43, True)
+    assert await available() == (43, True)
+    assert len(asker.asked) == 1
+    # It is asked when somebody insists, after a moment, and for another question.
+    assert await available(fresh=True) == (43, False)
+    assert (await available(cpu="2"))[1] is False
+    clock.at += 2
+    assert await available() == (43, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda ledger: place(ledger, "other", cpu="2", m1=1), id="another size was promised"),
+        pytest.param(lambda ledger: place(ledger, "web", cpu="3", m1=4), id="what was promised has changed"),
+        pytest.param(
+            lambda ledger: [place(ledger, f"w{each}", m1=1) for each in range(100)],
+            id="more was promised than is remembered",
+        ),
+        pytest.param(
+            lambda ledger: ledger.undo(ledger.promise(binding("web"), (), 100.0), 100.0),
+            id="something was taken back, and that was undone",
+        ),
+    ],
+)
+async def test_an_answer_is_not_kept_when_its_worth_is_not_known(clock, ledger, change):
+    place(ledger, "web", m1=2)
+    asker = StandIn(m1=200)
+    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    await room.gather(binding(), [member()])
+    change(ledger)
+
+    assert not (await room.gather(binding(), [member()]))["m1"].parts[1].is_kept
 
 
 async def test_component_sets_are_counted_as_sets(clock, ledger):
@@ -198,11 +245,11 @@ async def test_a_server_that_verifies_is_told_all_and_another_what_is_in_flight(
     assert in_flight(ledger) == {"other": 3}
     assert freed == [{"m1"}]
     assert room.protection("m1") is Protection.VERIFIES
-    await room.gather(binding(), [member()])
+    await room.gather(binding(), [member()], fresh=True)
     asker.answers["m1"] = Reply(0)
-    await room.gather(binding(), [member()])
+    await room.gather(binding(), [member()], fresh=True)
     assert room.protection("m1") is None
-    await room.gather(binding(), [member()])
+    await room.gather(binding(), [member()], fresh=True)
 
     told = [each.assumed[0].components[0].replicas for each in asker.asked]
     assert told == [5, 5, 5, 3]
@@ -222,7 +269,7 @@ async def test_from_a_server_that_ignores_promises_they_are_taken_off_here(clock
     assert room.protection("m1") is Protection.IGNORES
     assert [each.assumed[0].components[0].replicas for each in asker.asked] == [2, 1_000_000]
     # It is found out once, and again after a while: the server may have been replaced.
-    await room.gather(binding(), [member()])
+    await room.gather(binding(), [member()], fresh=True)
     assert len(asker.asked) == 3
     clock.at += 600.0
     assert room.protection("m1") is None
@@ -320,7 +367,7 @@ async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(l
             snapshot = estimator.members["m1"].state.snapshot
             await eventually(lambda: len(snapshot().bound.node) == 2)
             # 6 cores, 1 promised: the same, at every instant.
-            assert (await room.gather(binding(), [member(cpu=0)]))["m1"].replicas == 5
+            assert (await room.gather(binding(), [member(cpu=0)], fresh=True))["m1"].replicas == 5
             assert in_flight(ledger) == {"other": 1}
             assert room.protection("m1") is Protection.VERIFIES
 

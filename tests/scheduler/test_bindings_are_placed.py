@@ -7,6 +7,7 @@ import pytest
 
 from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler import gates
+from karpool.scheduler.reply import Reply
 from karpool.scheduler.running import SchedulerOptions
 from karpool.scheduler.settings import Settings
 from tests.scheduler.acting import (
@@ -315,3 +316,28 @@ def test_a_deleted_binding_gives_its_promises_back():
             return held, list(scheduler.view.ledger.promises())
 
     assert play(story) == ([4], [])
+
+
+def test_nothing_is_refused_by_an_answer_that_was_kept():
+    """Room that only an estimator knows of appears, within a moment and without any sign of it."""
+
+    class OneAtATime:
+        room, asked = 1, 0
+
+        async def ask(self, cluster, asked, promises=(), about=""):
+            self.asked += 1
+            return Reply(self.room)
+
+    async def story(stage):
+        asker = OneAtATime()
+        await stage.join("m1", 0)
+        async with stage.scheduling(asker=asker):
+            await stage.create(binding("first"))
+            await stage.until_placed("first", seconds=1)
+            assert asker.asked == 1
+            asker.room = 5  # of which the promise to the first takes one off
+            await stage.create(binding("second"))
+            await stage.until_placed("second", seconds=1)
+        return await stage.result("second")
+
+    assert play(story) == {"m1": 1}

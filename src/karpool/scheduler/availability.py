@@ -44,13 +44,15 @@ class Availabilities:
                 asker, ledger, clock, hold_down_seconds=hold_down_seconds, on_freed=on_freed
             )
 
-    async def gather(self, binding: Binding, clusters: Sequence[MemberCluster]) -> dict[str, Availability]:
-        """By name, for every one of the clusters. Never raises."""
+    async def gather(
+        self, binding: Binding, clusters: Sequence[MemberCluster], *, fresh: bool = False
+    ) -> dict[str, Availability]:
+        """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None:
             return {each.name: self._merged(binding, each, for_sets) for each in clusters}
         asks = question(binding, for_sets)
-        parts = await asyncio.gather(*(self._estimates.part(each, asks) for each in clusters))
+        parts = await asyncio.gather(*(self._estimates.part(each, asks, fresh=fresh) for each in clusters))
         return {
             each.name: self._merged(binding, each, for_sets, part)
             for each, part in zip(clusters, parts, strict=True)

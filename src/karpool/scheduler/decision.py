@@ -53,6 +53,7 @@ class Part(NamedTuple):
     source: str
     value: int | None
     note: str = ""
+    is_kept: bool = False  # not asked for this time: worked out from an answer of a moment ago
 
 
 class Availability(NamedTuple):

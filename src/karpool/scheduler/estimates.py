@@ -8,6 +8,9 @@ as it was, and then the promises are taken off here, as many as they could displ
 
 An estimator that was lost a moment ago is trusted a little longer: its last answer to
 the same question stands for the hold-down, as long as nothing more was promised there.
+
+An answer of a moment ago is kept for the next who asks the same, if everything that was
+promised there since is of that very kind: each of those replicas takes exactly one of the places.
 """
 
 import asyncio
@@ -24,8 +27,8 @@ from karpool.model.karmada.replica_requirements import NO_SHAPE, Component
 from karpool.model.shape import PodShape
 from karpool.scheduler.decision import Part
 from karpool.scheduler.displacement import displaced
-from karpool.scheduler.ledger import Freed, Ledger
-from karpool.scheduler.merging import ACCURATE
+from karpool.scheduler.ledger import Freed, Growth, Ledger
+from karpool.scheduler.merging import ACCURATE, MANY
 from karpool.scheduler.promise import Amounts, Promise
 from karpool.scheduler.reply import Reply
 from karpool.wire.asking import Asked, ask_component_sets, ask_replicas, encode_assumed
@@ -35,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED = 20_000  # last answers
 _KNOWN_SECONDS = 600.0  # a server may be replaced by another kind
+_KEPT_SECONDS = 1.0  # how old an answer may be that is not asked for again
 _VERY_MANY = 1_000_000  # times any request this stays within 64 bits
 
 
@@ -77,6 +81,14 @@ def question(binding: Binding, for_sets: bool) -> Question:
 _ANY_POD = Question(ask_replicas(None), (NO_SHAPE,), encode_assumed(AssumedWorkload("", ())))
 
 
+def _is_of(growth: Growth, shape: PodShape) -> bool:
+    """Whether replicas of just this shape were promised."""
+    if growth.wanted is None or len(growth.wanted.requirements) != 1:
+        return False
+    wanted = growth.wanted.requirements[0]
+    return (NO_SHAPE if wanted is None else wanted.shape) == shape
+
+
 class _Last(NamedTuple):
     value: int
     at: float
@@ -100,12 +112,16 @@ class Estimates:
         self._hold_down_seconds = hold_down_seconds
         self._on_freed = on_freed
         self._last: dict[tuple[str, bytes], _Last] = {}
+        self._recent: dict[tuple[str, bytes], _Last] = {}  # the same, less what was promised since
         self._kinds: dict[str, tuple[Protection, float]] = {}
         self._lost: dict[str, float] = {}  # since when
 
-    async def part(self, cluster: MemberCluster, asks: Question) -> Part:
-        """The estimator's part of an availability. Never raises."""
+    async def part(self, cluster: MemberCluster, asks: Question, *, fresh: bool = False) -> Part:
+        """The estimator's part of an availability. Never raises. `fresh`: it is asked in any case."""
         grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
+        kept = None if fresh else self._kept(cluster.name, asks)
+        if kept is not None:
+            return Part(ACCURATE, kept, "as it said a moment ago, less what was promised since", is_kept=True)
         reply = await self._reply(cluster, asks)
         key, now = (cluster.name, asks.asked.body), self._clock.monotonic()
         if reply.lost_since is None:
@@ -138,6 +154,25 @@ class Estimates:
         return kind if self._clock.monotonic() - at < _KNOWN_SECONDS else None
 
     # Inside
+
+    def _kept(self, cluster: str, asks: Question) -> int | None:
+        """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
+        key = (cluster, asks.asked.body)
+        last = self._recent.get(key)
+        if last is None or self._ledger is None or cluster in self._lost or asks.asked.for_sets:
+            return None
+        if self._clock.monotonic() - last.at > _KEPT_SECONDS:
+            del self._recent[key]
+            return None
+        since = self._ledger.grown_since(cluster, last.grown)
+        if since is None or not all(_is_of(growth, asks.shapes[0]) for growth in since):
+            return None
+        value = last.value
+        if value < MANY:
+            value = max(0, value - sum(sum(growth.amounts) for growth in since))
+        if since:  # so that nothing is looked at twice
+            self._recent[key] = _Last(value, last.at, last.grown + len(since))
+        return value
 
     async def _reply(self, cluster: MemberCluster, asks: Question) -> Reply:
         """With promises taken off, by the server or else here."""
@@ -198,7 +233,8 @@ class Estimates:
         self._kinds[cluster] = (kind, self._clock.monotonic())
 
     def _remember(self, key: tuple[str, bytes], last: _Last) -> None:
-        self._last.pop(key, None)
-        self._last[key] = last
-        if len(self._last) > _REMEMBERED:
-            del self._last[next(iter(self._last))]
+        for held in (self._last, self._recent):
+            held.pop(key, None)
+            held[key] = last
+            if len(held) > _REMEMBERED:
+                del held[next(iter(held))]

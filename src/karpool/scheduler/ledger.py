@@ -8,11 +8,12 @@ nothing in the end. Pure: no I/O, and time is passed in, `now` monotonic and `wa
 what was written down. Methods that free room return the clusters where it is.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from operator import sub
 from typing import NamedTuple
 
@@ -70,6 +71,14 @@ class Token:
 
 
 Freed = set[str]
+GROWTHS_KEPT = 64  # of each cluster: the last things promised there
+
+
+class Growth(NamedTuple):
+    """More that was promised in a cluster. `wanted` None: what was promised there before has changed."""
+
+    wanted: Wanted | None = None
+    amounts: Amounts = ()
 
 
 class Ledger:
@@ -86,6 +95,7 @@ class Ledger:
         self._index = PromisesByCluster(self.lifetime)
         self._open: dict[BindingKey, Token] = {}
         self._grown: Counter[str] = Counter()  # how often something was promised, by cluster
+        self._growths: dict[str, deque[Growth]] = {}
 
     # Decisions
 
@@ -125,6 +135,7 @@ class Ledger:
             self._books[token.binding] = token.before
             for promise in token.before.promises.values():
                 self._index.enter(promise, now)
+                self._grew(promise.cluster, Growth())  # it may have been smaller meanwhile
         return set(made)
 
     def record(self, key: BindingKey, now: float, wall: float) -> str | None:
@@ -242,6 +253,21 @@ class Ledger:
         """Moves whenever something more is promised there: an answer from before is out of date."""
         return self._grown[cluster]
 
+    def grown_since(self, cluster: str, grown: int) -> Sequence[Growth] | None:
+        """What was promised there since `grown` said so; None when that is not known any more."""
+        more = self._grown[cluster] - grown
+        if not more:
+            return ()
+        kept = self._growths.get(cluster, ())
+        return None if more > len(kept) else tuple(islice(kept, len(kept) - more, None))
+
+    def _grew(self, cluster: str, growth: Growth) -> None:
+        self._grown[cluster] += 1
+        kept = self._growths.get(cluster)
+        if kept is None:
+            kept = self._growths[cluster] = deque(maxlen=GROWTHS_KEPT)
+        kept.append(growth)
+
     def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
         return self._index.uncounted(cluster)
@@ -284,7 +310,7 @@ class Ledger:
         book.wanted = wanted
         for cluster, promise in book.promises.items():
             promise.want(binding.template, wanted)
-            self._grown[cluster] += 1
+            self._grew(cluster, Growth())
             self._index.changed(promise, now)
 
     def _aim_at(self, binding: Binding, cluster: str, after: Amounts, now: float) -> bool:
@@ -302,7 +328,7 @@ class Ledger:
                 promise.desired = after
                 promise.increments.append(Increment(more, now))
                 book.promises[cluster] = promise
-                self._grown[cluster] += 1
+                self._grew(cluster, Growth(promise.wanted, more))
                 self._index.enter(promise, now)
                 return False
         was = promise.replicas
@@ -310,7 +336,8 @@ class Ledger:
         if any(new < old for new, old in zip(after, before, strict=True)):
             book.shrank_until[cluster] = now + self.lifetime.seconds
         if any(new > old for new, old in zip(after, before, strict=True)):
-            self._grown[cluster] += 1
+            grown = tuple(max(0, new - old) for new, old in zip(after, before, strict=True))
+            self._grew(cluster, Growth(promise.wanted, grown))
         less = was - promise.replicas
         self._ended(promise, less, Ended.SCALED_DOWN if any(after) else Ended.REMOVED, now)
         if promise.increments:
@@ -336,7 +363,7 @@ class Ledger:
             )
             promise.increments = [Increment(amounts, now - age) for amounts, age in recorded.increments]
             book.promises[cluster] = promise
-            self._grown[cluster] += 1
+            self._grew(cluster, Growth(promise.wanted, promise.promised))
             self._index.enter(promise, now)
 
     # Inside: evidence
