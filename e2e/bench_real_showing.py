@@ -83,8 +83,9 @@ def _table(names: Mapping[str, str], theirs: Mapping[str, float], ours: Mapping[
     for key, title in names.items():
         if key in theirs:
             more_is_better = key.endswith(("per_second", "_found"))
-            ratio = ours[key] / theirs[key] if more_is_better else theirs[key] / ours[key]
-            yield f"| {title} | {_number(theirs[key])} | {_number(ours[key])} | {_number(ratio)} |"
+            better, worse = (ours[key], theirs[key]) if more_is_better else (theirs[key], ours[key])
+            ratio = _number(better / worse) if worse else "-"
+            yield f"| {title} | {_number(theirs[key])} | {_number(ours[key])} | {ratio} |"
 
 
 def _packing(document: Document) -> Iterator[str]:
