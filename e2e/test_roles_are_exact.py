@@ -22,7 +22,7 @@ ELSEWHERE = {
     (
         "descheduler-ours",
         "patch clusterresourcebindings.work.karmada.io",
-    ): "no cluster-wide kind has replicas",
+    ): "none of them has replicas here",
     ("gpu-scaler-buffers", "get capacitybuffers"): "only after an answer that was lost",
     ("gpu-scaler", "get pods"): "the same, or after a conflict",
     ("consolidator", "get pods in karpool-smart-pods"): "the same",
