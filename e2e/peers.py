@@ -32,6 +32,10 @@ class NoPeers(Exception):
     """The real systems cannot be had here; the text says why and what to do."""
 
 
+class NotYet(NoPeers):
+    """The time for building is over; another run goes on from there."""
+
+
 @dataclass(frozen=True)
 class Peer:
     """One pinned module: its name here, its path, and what its programs are called."""
@@ -91,6 +95,8 @@ def cache() -> Path:
 def build_all(names: tuple[str, ...] = NAMES) -> dict[str, Built]:
     """Every named peer, built now or before; raises NoPeers."""
     go = shutil.which("go")
+    if unknown := set(names) - set(NAMES):
+        raise NoPeers(f"no peer is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     wanted = [peer for peer in PEERS if peer.name in names]
     if go is None:
         raise NoPeers(
@@ -209,7 +215,7 @@ def _go(go: str, folder: Path, end: float, *arguments: str, progress: str = "") 
             raise
         listening.join()
     if late.is_set():
-        raise NoPeers(
+        raise NotYet(
             f"go {arguments[0]} of {folder.name} was not done when the time for building "
             f"({_limit():.0f} s, KARPOOL_E2E_BUILD_SECONDS) was over; run it again: it goes on from there"
         )
@@ -276,8 +282,11 @@ def _version(folder: Path, peer: Peer) -> str:
 
 if __name__ == "__main__":
     try:
-        for built in build_all().values():
+        for built in build_all(tuple(sys.argv[1:]) or NAMES).values():
             print(built.programs)
+    except NotYet as error:
+        _say(str(error))
+        sys.exit(os.EX_TEMPFAIL)
     except NoPeers as error:
         sys.exit(f"e2e: {error}")
     except KeyboardInterrupt:
