@@ -225,9 +225,8 @@ async def company(seed: int = 0, flags: Mapping[str, Mapping[str, Any]] = FLAGS)
     def furnish(fleet: Fleet) -> None:
         jury = Jury(fleet, MOST)
         wiring = InProcess()
-        add_controllers(fleet, flags, wiring)
+        jury.schedulers = add_controllers(fleet, flags, wiring).schedulers
         made.append((jury, wiring.estimators))
-        jury.watch_controllers()
 
     async with Fleet(fleet_file(seed), LoopClock(), furnish=furnish) as fleet:
         jury, estimators = made[0]

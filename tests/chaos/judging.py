@@ -14,10 +14,10 @@ from karpool.consolidation.record import ACTIVE, RECORD
 from karpool.fleet.apiserver.server import ApiServer
 from karpool.fleet.apiserver.storage.history import Event
 from karpool.fleet.fleet import Fleet
-from karpool.fleet.runtime import Component, Context
 from karpool.gpu.seeing import SCHEDULER_NAME as GPU_SCHEDULER
 from karpool.model.karpenter import DO_NOT_DISRUPT
 from karpool.provisioning.placeholders import KARPOOL, MANAGED_BY
+from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.running import Scheduler
 from tests.fleet.invariants import (
     Judge,
@@ -44,23 +44,10 @@ class Jury:
     def __init__(self, fleet: Fleet, most: Mapping[str, int]) -> None:
         assert fleet.karmada is not None
         self._fleet = fleet
-        self.schedulers: list[Scheduler] = []  # each start gives another one
+        self.schedulers: Mapping[str, Scheduler] | None = {}  # those that run; None: not known
         self.judges = {name: Judge(each.embedded.server) for name, each in fleet.clusters.items()}
         self.budgets = {name: PoolBudgets(each.embedded.server) for name, each in fleet.clusters.items()}
         self.placements = Placements(fleet.karmada.server, most)
-
-    def watch_controllers(self) -> None:
-        """Keep the schedulers that are made, to look into their ledgers."""
-        karmada = self._fleet.karmada
-        assert karmada is not None
-        built = karmada.components._builds["scheduler"]
-
-        def build(context: Context) -> Component:
-            component = built(context)
-            self.schedulers.append(component._what)  # type: ignore[attr-defined]
-            return component
-
-        karmada.components._builds["scheduler"] = build
 
     @property
     def violations(self) -> list[str]:
@@ -88,15 +75,20 @@ class Jury:
         return found
 
     def _promises(self) -> list[str]:
-        if not self.schedulers:
+        if self.schedulers is None:
             return []
-        ledger = self.schedulers[-1].view.ledger
-        assert ledger is not None
         return [
             f"{promise.replicas} replicas of {promise.binding} are still promised in {promise.cluster}"
-            for promise in ledger.promises()
+            for promise in self.ledger.promises()
             if promise.replicas
         ]
+
+    @property
+    def ledger(self) -> Ledger:
+        assert self.schedulers, "the jury has to know the scheduler that runs"
+        [scheduler] = self.schedulers.values()
+        assert scheduler.view.ledger is not None
+        return scheduler.view.ledger
 
 
 class Placements:

@@ -70,12 +70,15 @@ def add_controllers(fleet: Fleet, chosen: Mapping[str, Flags], wiring: Wiring | 
 
 
 def _scheduler(team: Team, flags: Flags) -> None:
+    karmada = _karmada(team.fleet)
     options = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(flags))
 
     async def work(client: Client) -> None:
-        await Scheduler(client, options, asker=team.wiring.asker(client.clock)).run(asyncio.Event())
+        scheduler = Scheduler(client, options, asker=team.wiring.asker(client.clock))
+        team.schedulers[karmada.name] = scheduler
+        await scheduler.run(asyncio.Event())
 
-    team.add(_karmada(team.fleet), "scheduler", work)
+    team.add(karmada, "scheduler", work)
 
 
 def _descheduler(team: Team, flags: Flags) -> None:

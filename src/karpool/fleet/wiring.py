@@ -18,6 +18,7 @@ from karpool.fleet.runtime import Build, Component, Context
 from karpool.kube.client import Client
 from karpool.kube.clock import Clock
 from karpool.scheduler.estimator_client import EstimatorClients
+from karpool.scheduler.running import Scheduler
 
 Flags = Mapping[str, Any]
 Work = Callable[[Client], Awaitable[None]]
@@ -36,12 +37,13 @@ class Wiring(Protocol):
 
 @dataclass
 class Team:
-    """The controllers that were added to a fleet, and the consolidators among them, for their plans."""
+    """The controllers that were added to a fleet, and those that run of them whose insides others show."""
 
     fleet: Fleet
     wiring: Wiring
     added: list[tuple[EmbeddedCluster, str]] = field(default_factory=list)
     consolidators: dict[str, Consolidator] = field(default_factory=dict)
+    schedulers: dict[str, Scheduler] = field(default_factory=dict)
 
     def add(self, cluster: EmbeddedCluster, name: str, work: Work) -> None:
         self.build(cluster, name, lambda context: self.wiring.component(context, name, work))
