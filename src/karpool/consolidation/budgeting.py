@@ -5,8 +5,7 @@ upstream. A budget or annotation that cannot be read closes its own pool and no 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpool.consolidation.plan import DisruptionReason, Why
 from karpool.consolidation.settings import PlanSettings, PoolSettings, Rate, any_open
@@ -84,7 +83,11 @@ class Permission:
     rates: list[RateLeft]
 
     def copy(self) -> "Permission":
-        return deepcopy(self)
+        pools = {
+            name: replace(each, left=dict(each.left), rate=replace(each.rate) if each.rate else None)
+            for name, each in self.pools.items()
+        }
+        return Permission(pools, [replace(each) for each in self.rates])
 
     def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
         """Why so many nodes of these pools may not go now; empty when they may."""

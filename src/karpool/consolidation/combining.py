@@ -5,7 +5,7 @@ tests: only so many sizes of new nodes and receiving nodes are looked at, and th
 for a packing gives up after so many steps. Pods that topology restricts are left to others.
 """
 
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -62,7 +62,15 @@ def best_together(world: World, rows: Sequence[int], *, above: float = 0.0) -> l
 
     Nothing is left in place.
     """
-    return _Problem(world, rows).solve(above) if len(rows) else []
+    if not len(rows):
+        return []
+    if not world.remembers:
+        return _Problem(world, rows).solve(above)
+    key = world.stage, tuple(rows), above
+    known = world.together.get(key)
+    if known is None:
+        known = world.together[key] = _Problem(world, rows).solve(above)
+    return known
 
 
 def is_plain(world: World, row: int) -> bool:
@@ -216,22 +224,50 @@ class _Problem:
         return chosen
 
     def _subsets(self) -> list[tuple[float, float, tuple[int, ...]]]:
-        """What each subset saves at best, what it disturbs, and its members; the most promising first."""
+        """What each subset saves at best, what it disturbs, and its members; the most promising first.
+
+        Only those that budgets have room for.
+        """
         count = len(self._rows)
         cheapest = np.full(len(self._resources), np.inf)
         for size in self._sizes:
             room = np.maximum(np.array(size.room, dtype=np.float64), 1e-9)
             cheapest = np.minimum(cheapest, size.price / room)
-        found = []
-        for mask in range(1, 1 << count):
-            members = tuple(index for index in range(count) if mask >> index & 1)
-            price = sum(self._prices[index] for index in members)
-            missing = np.maximum(self._missing(members), 0).astype(np.float64)
-            needed = missing > 0  # what no size offers is infinitely dear, unless none of it is missing
-            least = float((missing[needed] * cheapest[needed]).max(initial=0.0))
-            if price - least > CENT:
-                found.append((price - least, sum(self._costs[index] for index in members), members))
-        return sorted(found, key=lambda each: (-each[0], each[1]))
+        chosen: Int64s = (np.arange(1, 1 << count)[:, None] >> np.arange(count)) & 1
+        chosen = chosen[self._is_within_budgets(chosen)]
+        missing = np.maximum(self._all_missing(chosen), 0).astype(np.float64)
+        # What no size offers is infinitely dear, unless none of it is missing.
+        least = np.multiply(missing, cheapest, out=np.zeros_like(missing), where=missing > 0)
+        saved = _sums(chosen, self._prices) - least.max(axis=1, initial=0.0)
+        costs = _sums(chosen, self._costs)
+        order = np.lexsort((costs, -saved))
+        order = order[saved[order] > CENT]
+        members = [tuple(np.flatnonzero(each).tolist()) for each in chosen[order]]
+        return list(zip(saved[order].tolist(), costs[order].tolist(), members, strict=True))
+
+    def _is_within_budgets(self, chosen: Int64s) -> Bools:
+        """By subset: whether as many of each pool may go together."""
+        pools = sorted({self._world.pool_of[row] for row in self._rows})
+        belongs = np.array([[self._world.pool_of[row] == pool for pool in pools] for row in self._rows])
+        kinds, kind_of = np.unique(chosen @ belongs.astype(np.int64), axis=0, return_inverse=True)
+        allowed = [
+            not self._world.permission.refusal(
+                DisruptionReason.UNDERUTILIZED,
+                {pool: number for pool, number in zip(pools, numbers, strict=True) if number},
+            )
+            for numbers in kinds.tolist()
+        ]
+        found: Bools = np.array(allowed, dtype=np.bool_)[kind_of.reshape(-1)]
+        return found
+
+    def _all_missing(self, chosen: Int64s) -> Int64s:
+        """`_missing` of every subset."""
+        gone: Int64s = np.zeros_like(self._asked)
+        for index, row in enumerate(self._bin_rows):
+            if row in self._inside:
+                gone[self._inside[row]] = self._bin_free[index]
+        found: Int64s = chosen @ (self._asked + gone) - self._bin_free.sum(axis=0)
+        return found
 
     def _missing(self, members: Sequence[int]) -> Int64s:
         """What the pods of a subset ask for beyond the room of the nodes that stay."""
@@ -246,7 +282,7 @@ class _Problem:
         cheap = mixes.prices < price - best + (CENT if spent < np.inf else -CENT)
         enough = np.flatnonzero(cheap & (mixes.rooms >= missing).all(axis=1))
         items = self._items(members)
-        if len(items) > PODS_MAX or not len(enough) or self._is_refused(members):
+        if len(items) > PODS_MAX or not len(enough):
             return []
         stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
         for number in enough[:MIXES_MAX].tolist():
@@ -336,11 +372,6 @@ class _Problem:
     def _is_allowed(self, drafts: Sequence[Draft]) -> bool:
         return not any(self._world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
 
-    def _is_refused(self, members: Sequence[int]) -> bool:
-        """Whether budgets have no room for all of them together."""
-        nodes = Counter(self._world.pool_of[self._rows[index]] for index in members)
-        return bool(self._world.permission.refusal(DisruptionReason.UNDERUTILIZED, nodes))
-
 
 def put_in_place(world: World, draft: Draft) -> bool:
     """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
@@ -356,6 +387,14 @@ def put_in_place(world: World, draft: Draft) -> bool:
                 world.relocation.undo(mark)
                 return False
     return True
+
+
+def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:
+    """Of each subset, added up in order, so that rounding is that of adding one by one."""
+    found: Floats = np.zeros(len(chosen))
+    for index, value in enumerate(values):
+        found = np.where(chosen[:, index] == 1, found + value, found)
+    return found
 
 
 def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
@@ -399,11 +438,13 @@ def _packed(
     while len(chosen) < len(items):
         item = items[len(chosen)]
         asked = amounts[item]
-        for place in open_to[item]:
-            if place < start:
-                continue
+        places = open_to[item]
+        for place in places[bisect_left(places, start) :]:
             room = left[place]
-            if all(room[index] >= units for index, units in asked):
+            for index, units in asked:
+                if room[index] < units:
+                    break
+            else:
                 for index, units in asked:
                     room[index] -= units
                 chosen.append(place)

@@ -124,9 +124,12 @@ class World:
         # What `moves.buy` has found out, and for which shapes.
         self.bought: dict[tuple[object, ...], tuple[tuple[int, ...], list[Bought] | NoWay]] = {}
         self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
-        self._stage = self._stages = 0  # the same number means that the same drafts were accepted
-        self._kept_stages = {0}
-        self._tried: dict[int, dict[int, Tried]] = {0: {}}  # by stage and row
+        # What `combining` has found out about nodes together, by stage.
+        self.together: dict[tuple[int, tuple[int, ...], float], list[Draft]] = {}
+        self.stage = 0  # the same number means that the same drafts were accepted in the same order
+        self._kept_stages = {0}  # tries of other stages are forgotten: there would be too many
+        self._next_stage: dict[tuple[int, Draft], int] = {}
+        self._tried: dict[int, dict[int, Tried]] = {}  # by stage and row
         self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: what was sent to nodes so far
         self.ranks = self._ranks()
         # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
@@ -306,7 +309,8 @@ class World:
         """What `relocate` would say, if it has said so since a draft was last accepted."""
         if len(rows) > 1 or self.relocation.mark():
             return None
-        return self._tried[self._stage].get(rows[0])
+        known = self._tried.get(self.stage)
+        return None if known is None else known.get(rows[0])
 
     def relocate(self, rows: Sequence[int]) -> Tried:
         """Take nodes away and place their pods on others: where each went, and what is left over.
@@ -338,7 +342,7 @@ class World:
                         del left[shape]
         found = Tried(placed, left)
         if from_scratch and len(rows) == 1 and self.remembers:
-            self._tried[self._stage][rows[0]] = found
+            self._tried.setdefault(self.stage, {})[rows[0]] = found
         return found
 
     def packed_on_new_nodes(
@@ -432,10 +436,9 @@ class World:
     def accept(self, draft: Draft) -> None:
         """What the relocation holds at the moment is this draft, and it stays."""
         self.relocation.commit()
-        self._forget_stage()
-        self._stages += 1
-        self._stage = self._stages
-        self._tried[self._stage] = {}
+        if self.stage not in self._kept_stages:
+            self._tried.pop(self.stage, None)
+        self.stage = self._next_stage.setdefault((self.stage, draft), len(self._next_stage) + 1)
         for row in draft.rows:
             self.gone[row] = True
         for shape, row, pods in draft.placed:
@@ -444,14 +447,10 @@ class World:
             self.one_node.reserve(fitting)
         self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
 
-    def _forget_stage(self) -> None:
-        if self._stage not in self._kept_stages:
-            del self._tried[self._stage]
-
     def save(self) -> Saved:
-        self._kept_stages.add(self._stage)
+        self._kept_stages.add(self.stage)
         return Saved(
-            self._stage,
+            self.stage,
             self.relocation.save(),
             self.gone.copy(),
             self.receives.copy(),
@@ -461,8 +460,7 @@ class World:
         )
 
     def rewind(self, saved: Saved) -> None:
-        self._forget_stage()
-        self._stage = saved.stage
+        self.stage = saved.stage
         self.relocation.rewind(saved.relocation)
         self.gone, self.receives = saved.gone.copy(), saved.receives.copy()
         del self.arrived[saved.arrived :]
