@@ -7,7 +7,8 @@ minutes a binding of 100 replicas is placed and a pod comes and one goes in ever
 the peak memory, for 10, 25, 50 and 100 clusters. Every size runs in a process of its own,
 whose peak memory is then its own. Times are CPU times: there is one thread, so on a machine
 with nothing else to do they are wall times, and on a busy one they are still comparable.
-`KARPOOL_SCALE_CLUSTERS=5,10` and `KARPOOL_SCALE_NODES=100` run something smaller.
+`KARPOOL_SCALE_CLUSTERS=5,10` and `KARPOOL_SCALE_NODES=100` run something smaller. `python -m bench.scale`
+prints the growth curve as a table, with what each cluster costs: it should stay the same from size to size.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import structlog
@@ -133,3 +135,22 @@ def benchmarks() -> list[dict[str, Any]]:
             {"name": f"{about}: peak memory", "unit": "MiB", "values": [peak], "target": None},
         ]
     return found
+
+
+def table(
+    sizes: Iterable[int], measure: Callable[[int], tuple[float, float, float]] = _measured
+) -> Iterator[str]:
+    yield "| Clusters | Nodes | Built | One hour | Times real time | Peak memory | Each cluster |"
+    yield "|---|---|---|---|---|---|---|"
+    for clusters in sizes:
+        build, hour, peak = measure(clusters)
+        each = f"{build / clusters:.2f} s, {hour / clusters:.2f} s, {peak / clusters:.1f} MiB"
+        yield (
+            f"| {clusters} | {clusters * NODES:,} | {build:.0f} s | {hour:.0f} s | {3600 / hour:.0f} "
+            f"| {peak:,.0f} MiB | {each} |"
+        )
+
+
+if __name__ == "__main__":
+    for line in table(SIZES):
+        print(line, flush=True)

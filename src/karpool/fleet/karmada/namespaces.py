@@ -67,12 +67,14 @@ class NamespaceSyncController:
     def _on_namespace(self, change: Change[Object]) -> None:
         if change.type == "DELETED":
             return
-        for cluster in self._clusters.objects():
-            name = cluster["metadata"]["name"]
+        names = [cluster["metadata"]["name"] for cluster in self._clusters.objects()]
+        if not is_reserved(change.key.name):
+            for name in names:
+                self._queue.add(_Pair(change.key.name, name))
+        # The space of one cluster is nothing to the others: with many it would be asked for by all of them.
+        for name in names:
             if change.key.name == execution_space(name):
                 self._whole_cluster(name)
-            else:
-                self._queue.add(_Pair(change.key.name, name))
 
     def _on_cluster(self, change: Change[Object]) -> None:
         if change.type == "ADDED":
