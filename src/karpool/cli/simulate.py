@@ -9,7 +9,7 @@ import click
 import msgspec
 import structlog
 
-from karpool.cli import simulate_html, simulate_svg
+from karpool.cli import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exits import Failed
 from karpool.cli.output import columns, machine, note
 from karpool.fleet.simulation.engine import simulate as run
@@ -62,7 +62,13 @@ SHOW_AFTER_SECONDS = 2.0
     help="Form of the report.",
 )
 @click.option("--variant", "variants", multiple=True, help="Only these variants.")
-@click.option("--seed", type=int, help="Instead of the scenario's.")
+@click.option(
+    "--seed",
+    "seeds",
+    type=int,
+    multiple=True,
+    help="Instead of the scenario's; several give means with their spread.",
+)
 @click.option("--duration", help="Instead of the scenario's, like 6h.")
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
 @click.option(
@@ -75,7 +81,7 @@ def simulate(
     scenario: Path,
     output: str,
     variants: tuple[str, ...],
-    seed: int | None,
+    seeds: tuple[int, ...],
     duration: str | None,
     trace: Path | None,
     decisions: Path | None,
@@ -87,9 +93,13 @@ def simulate(
     scenario expects did not come true.
     """
     _hush()
-    found = [_changed(each, seed, duration, trace) for each in _chosen(read_scenario(scenario), variants)]
+    different: list[int | None] = list(dict.fromkeys(seeds))
+    if len(different) > 1 and output == "html":
+        raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
+    chosen = _chosen(read_scenario(scenario), variants)
+    found = [_changed(each, seed, duration, trace) for seed in different or [None] for each in chosen]
     if check:
-        note(f"{scenario}: {', '.join(each.name for each in found)}: all right")
+        note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
         return
     results = [_played(each, scenario.parent, keep_log=decisions is not None) for each in found]
     if decisions is not None:
@@ -191,27 +201,26 @@ def _write(path: Path, results: Sequence[Result]) -> None:
     with path.open("wb") as file:
         for result in results:
             if len(results) > 1:
-                file.write(b'{"variant":' + _quoted(result.variant) + b"}\n")
+                file.write(msgspec.json.encode({"variant": result.variant, "seed": result.seed}) + b"\n")
             for line in result.log:
                 file.write(line + b"\n")
-
-
-def _quoted(text: str) -> bytes:
-    return msgspec.json.encode(text)
 
 
 def _rendered(
     title: str, description: str, results: Sequence[Result], broken: Sequence[str], output: str
 ) -> str:
+    several = len({each.seed for each in results if each.variant == results[0].variant}) > 1
     if output == "html":
         return simulate_html.report(title, description, results, broken)
     if output == "svg":
-        return simulate_svg.picture(title, results)
+        draw = simulate_spread.picture if several else simulate_svg.picture
+        return draw(title, results)
     if output in ("json", "yaml"):
         items = [document(each) for each in results]
-        return machine(KIND, {"title": title, "items": items, "unmet": list(broken)}, output)
+        more = {"spread": simulate_spread.document(results)} if several else {}
+        return machine(KIND, {"title": title, "items": items, **more, "unmet": list(broken)}, output)
     names = list(FIGURES) if output == "wide" else MAIN
-    return columns(*table(results, names))
+    return columns(*(simulate_spread.table if several else table)(results, names))
 
 
 def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ from karpool.fleet.simulation.figures import Result, shown
 
 PANELS = ("costPerHour", "evictions")
 _WIDTH, _MARGIN, _HEAD, _ROW, _PANEL = 760, 20, 46, 22, 350
-_STYLE = """
+STYLE = """
 svg { --bg: #fff; --ink: #1a1d21; --quiet: #5c6570; --rule: #d9dee3;
   --c0: #2563a8; --c1: #c25b12; --c2: #2a7f62; --c3: #8a4fa3; --c4: #7a6a1f; --c5: #a33a5c; }
 @media (prefers-color-scheme: dark) { svg { --bg: #14171a; --ink: #e6e9ec; --quiet: #9aa5b1; --rule: #333a41;
@@ -31,7 +31,7 @@ def picture(title: str, results: Sequence[Result]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title><style>{_STYLE}{_colours()}</style>",
+        f"<title>{escape(title)}</title><style>{STYLE}{colours()}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
         f'<text class="title" x="{_MARGIN}" y="30">{escape(title)}</text>',
         *_legend(results),
@@ -62,5 +62,5 @@ def _legend(results: Sequence[Result]) -> Iterator[str]:
         )
 
 
-def _colours() -> str:
+def colours() -> str:
     return "".join(f".l{n} {{ stroke: var(--c{n}); }} .f{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
