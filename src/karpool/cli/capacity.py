@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from karpool.cli.cluster_source import Loaded, load_cluster
+from karpool.cli.cluster_source import Loaded, load_cluster, note_skipped
 from karpool.cli.exits import DoesNotFit
 from karpool.cli.options import ClusterOptions, Region, catalogue_option, cluster_options, output_option
 from karpool.cli.output import columns, machine, note
@@ -157,7 +157,7 @@ def _template(path: Path, namespace: str) -> PodTemplate:
 
 def _documents(path: Path) -> Iterator[Any]:
     if str(path) != "-":
-        yield from read_objects(path)
+        yield from read_objects(path, report=note_skipped)
         return
     try:
         yield from safe_yaml.load_documents(sys.stdin.buffer.read())

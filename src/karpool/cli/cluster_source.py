@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 from karpool.cli.options import ClusterOptions
+from karpool.cli.output import note
 from karpool.estimator.framework import Watched
 from karpool.kube import kubeconfig
 from karpool.kube.client import Client
@@ -64,6 +65,12 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
     client = Client(HttpTransport(config), name=config.name, timeout=timeout, report=report)
     async with client:
         yield client
+
+
+def note_skipped(bad: Sequence[BadObject]) -> None:
+    """For people: what could not be understood, and that the rest was."""
+    for each in bad:
+        note(f"skipped: {each}")
 
 
 def cluster_name(options: ClusterOptions) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from karpool.cli.cluster_source import connect
+from karpool.cli.cluster_source import connect, note_skipped
 from karpool.cli.options import ClusterOptions, cluster_options, output_option
 from karpool.cli.output import columns, counted, machine, note, printable
 from karpool.gpu.record import Record, Unit
@@ -41,7 +41,7 @@ class Seen:
 def see(options: ClusterOptions) -> Seen:
     """Raises KubeError or SnapshotError."""
     if options.snapshot is not None:
-        file = ObjectFile(options.snapshot)
+        file = ObjectFile(options.snapshot, report=note_skipped)
         objects = list(file.objects())
         now = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
         return understood(objects, now)
