@@ -98,7 +98,7 @@ def etcd(built: Built, folder: Path) -> Iterator[str]:
         program.wait_until(answers(f"{client}/health"))
         yield client
     finally:
-        program.stop()
+        program.kill()
 
 
 @contextlib.contextmanager
@@ -178,9 +178,8 @@ def api_server(
             server.others.append(_scheduler(built, server))
         yield server
     finally:
-        for other in reversed(server.others):
-            other.stop()
-        program.stop()
+        for other in (*reversed(server.others), program):
+            other.kill()  # what it holds ends with it
 
 
 def _controller_manager(built: Built, server: ApiServer, controllers: Sequence[str]) -> Program:

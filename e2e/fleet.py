@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from e2e import access
 from e2e.control_plane import ApiServer, etcd
@@ -29,6 +30,7 @@ from e2e.workloads import node
 COMPONENTS = (*(account.user for account in (*access.ACCOUNTS, *access.VARIANTS)), "plain")
 NEEDED = ("etcd", "kubernetes", "kwok", "karpenter", "karmada")
 _STATE = "fleet.json"
+T = TypeVar("T")
 
 
 @dataclass
@@ -41,13 +43,27 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(peers: Mapping[str, Built], place: Path) -> Iterator[Fleet]:
-    """Started and ended here."""
-    with (
-        etcd(peers["etcd"], place) as url,
-        member(peers, place, url, "elastic", COMPONENTS, instance_types=SOLD) as elastic,
-        member(peers, place, url, "static", COMPONENTS) as static,
-        karmada(peers, place, url, COMPONENTS) as control,
-    ):
+    """Started and ended here, the clusters at the same time."""
+    with etcd(peers["etcd"], place) as url, contextlib.ExitStack() as running:
+        # Programs end with the thread that started them, so the threads stay until all is over.
+        threads = running.enter_context(ThreadPoolExecutor(3))
+
+        def start(context: contextlib.AbstractContextManager[T]) -> "Future[T]":
+            def enter() -> T:
+                entered = context.__enter__()
+                running.push(context)
+                return entered
+
+            return threads.submit(enter)
+
+        starting = (
+            start(member(peers, place, url, "elastic", COMPONENTS, instance_types=SOLD)),
+            start(member(peers, place, url, "static", COMPONENTS)),
+            start(karmada(peers, place, url, COMPONENTS)),
+        )
+        for each in starting:
+            each.exception()  # waits for all, so that what was started is ended also when one could not
+        elastic, static, control = starting[0].result(), starting[1].result(), starting[2].result()
         for name, kubectl in (
             ("elastic", elastic.kubectl),
             ("static", static.kubectl),

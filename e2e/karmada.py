@@ -128,11 +128,11 @@ def karmada(
         )
         kubectl.apply(*crds_of(built.source / "charts" / "karmada" / "_crds" / "bases"))
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
-        running.callback(_aggregated(built, server, kubectl, etcd_url).stop)
-        running.callback(_webhook(built, server, kubectl).stop)
+        running.callback(_aggregated(built, server, kubectl, etcd_url).kill)
+        running.callback(_webhook(built, server, kubectl).kill)
         controllers = _controllers(built, server) if propagates else None
         if controllers is not None:
-            running.callback(controllers.stop)
+            running.callback(controllers.kill)
         yield Karmada(server, kubectl, controllers)
 
 

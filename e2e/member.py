@@ -106,11 +106,11 @@ def member(
             ],
             server.folder / "kwok.log",
         )
-        running.callback(kwok.stop)
+        running.callback(kwok.kill)
         cluster = Member(server, kubectl)
         if instance_types:
             cluster.karpenter = karpenter(peers["karpenter"], server, kubectl, instance_types)
-            running.callback(cluster.karpenter.stop)
+            running.callback(cluster.karpenter.kill)
         yield cluster
 
 
