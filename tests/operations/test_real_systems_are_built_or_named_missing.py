@@ -94,7 +94,7 @@ def test_a_build_that_fails_leaves_nothing_that_looks_built(building: Building) 
 
 def test_a_build_ends_when_its_time_is_over_and_says_how_to_go_on(building: Building) -> None:
     done = building.with_go().run(FAKE_SLOW="yes", KARPOOL_E2E_BUILD_SECONDS="2")
-    assert done.returncode == 1
+    assert done.returncode == os.EX_TEMPFAIL
     assert "run it again: it goes on from there" in done.stderr
 
 
