@@ -9,8 +9,8 @@ process that dies before or after its n-th write, and one that stands still.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -342,7 +342,7 @@ class _Ended:
         self.headers: Mapping[str, str] = response.headers
         self._body = response.body
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         yield self._body
 
 
@@ -363,32 +363,32 @@ class _Stream:
         if not self._cut.done():
             self._cut.set_result(expired)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        pieces = aiter(self._inner.chunks())
-        pending = b""
-        while True:
-            # Either the next piece or the cut, whichever comes first.
-            following = asyncio.ensure_future(anext(pieces, b""))
-            try:
-                await asyncio.wait((following, self._cut), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                if not following.done():
-                    following.cancel()
-                    await asyncio.wait((following,))  # the stream below can be closed only after that
-            if self._cut.done():
-                if self._cut.result():
-                    yield (
-                        msgspec.json.encode({"type": "ERROR", "object": status_object(410, "injected")})
-                        + b"\n"
-                    )
-                return
-            piece = following.result()
-            if not piece:
-                return
-            *lines, pending = (pending + piece).split(b"\n")
-            for line in lines:
-                for out in await self._after_faults(line + b"\n"):
-                    yield out
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._inner.chunks()) as pieces:
+            pending = b""
+            while True:
+                # Either the next piece or the cut, whichever comes first.
+                following = asyncio.ensure_future(anext(pieces, b""))
+                try:
+                    await asyncio.wait((following, self._cut), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.wait((following,))  # the stream below can be closed only after that
+                if self._cut.done():
+                    if self._cut.result():
+                        yield (
+                            msgspec.json.encode({"type": "ERROR", "object": status_object(410, "injected")})
+                            + b"\n"
+                        )
+                    return
+                piece = following.result()
+                if not piece:
+                    return
+                *lines, pending = (pending + piece).split(b"\n")
+                for line in lines:
+                    for out in await self._after_faults(line + b"\n"):
+                        yield out
 
     async def _after_faults(self, line: bytes) -> list[bytes]:
         lines, wait = self._faults.events(self._component, self._request, line)

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
@@ -49,7 +49,7 @@ class _Stream:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
         self._answer, self._owner, self._what, self._identity = answer, owner, what, identity
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in self._answer.content.iter_any():
                 # Error bodies are shown to people; a whole one arrives in one piece.

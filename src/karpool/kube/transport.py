@@ -5,7 +5,7 @@ embedded API server (`fleet.apiserver.inprocess`). Everything above speaks this
 interface and cannot tell them apart.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -33,7 +33,8 @@ class StreamResponse(Protocol):
     status: int
     headers: Mapping[str, str]
 
-    def chunks(self) -> AsyncIterator[bytes]: ...
+    def chunks(self) -> AsyncGenerator[bytes, None]:
+        """To be closed by who reads them, whether or not they end."""
 
 
 class Transport(Protocol):

@@ -206,9 +206,8 @@ class Watch(Generic[T]):
         """One connection: batches until it is cut, ends, or has been silent too long."""
         request = self._rest.build("GET", self._resource.collection(self._selection.namespace), self._query())
         reader = EventReader(self._resource, self._into, self._report)
-        async with self._rest.stream(request) as answer:
+        async with self._rest.stream(request) as answer, aclosing(answer.chunks()) as chunks:
             self._on_contact()
-            chunks = answer.chunks().__aiter__()
             while True:
                 try:
                     async with asyncio.timeout(self._idle_seconds):

@@ -22,7 +22,7 @@ class _Stream:
         self._answer = answer
         self._open: list[AsyncGenerator[bytes, None]] = []
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self) -> AsyncGenerator[bytes, None]:
         pieces = self._pieces()
         self._open.append(pieces)
         return pieces
