@@ -2,12 +2,13 @@
 
 import json
 import re
+from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
 from karpool.cli.main import run
-from karpool.cli.simulate_html import over_time
+from karpool.cli.simulate_html import over_time, report
 from karpool.fleet.simulation.figures import FIGURES, Result, Series
 
 QUIET = """\
@@ -21,6 +22,16 @@ clusters:
 workloads:
   - {name: web, count: 3, every: 10s, replicas: 1, requests: {cpu: 500m}}
 """
+
+
+class Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes = set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attrs)
 
 
 @pytest.fixture
@@ -64,6 +75,21 @@ def test_html_is_one_page_with_plots_that_trusts_no_text(play):
     assert "&lt;b&gt;title" in out
     assert "<script" not in out
     assert "http-equiv" in out
+
+
+def test_a_page_loads_nothing_from_anywhere_and_escapes_hostile_names():
+    hostile = '"><img src=https://evil.example/x onerror=alert(1)>'
+    figures = dict.fromkeys(FIGURES) | {"cost": 1.0, "evictions": 2.0}
+    series = {"nodes": Series(hostile, hostile, [1.0, 2.0])}
+    results = [Result(hostile, 1, 3600.0, figures, {hostile: figures, "b": figures}, [0.0, 60.0], series)]
+    page = report(hostile, hostile, results, [hostile])
+    found = Elements()
+    found.feed(page)
+    assert not {"img", "script", "link", "iframe", "object", "image", "use"} & found.tags
+    assert not {"src", "href", "xlink:href", "onerror", "srcset", "action", "data"} & found.attributes
+    assert not re.search(r"url\(|@import", page)
+    assert "default-src 'none'" in page
+    assert "GPU" not in page.partition("<h2>Figures</h2>")[2]  # what does not apply is not shown
 
 
 def test_a_picture_is_xml_that_trusts_no_text(play):

@@ -74,7 +74,11 @@ def cost_and_disruption(results: Sequence[Result]) -> str:
 
 def _figures(results: Sequence[Result]) -> str:
     header = ["", *(each.variant for each in results)]
-    rows = [[titled(name), *(shown(name, each.figures[name]) for each in results)] for name in FIGURES]
+    rows = [
+        [titled(name), *(shown(name, each.figures[name]) for each in results)]
+        for name in FIGURES
+        if any(each.figures[name] is not None for each in results)  # what does not apply is not there
+    ]
     return html_page.table(header, rows, numbers=range(1, len(header)))
 
 
