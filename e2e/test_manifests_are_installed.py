@@ -14,7 +14,7 @@ from e2e.control_plane import ApiServer, api_server, etcd
 from e2e.peers import Built
 
 Object = dict[str, Any]
-RUNNING = ("estimator", "scheduler", "descheduler", "consolidator", "gpu-scaler")
+RUNNING = ("estimator", "scheduler", "descheduler", "consolidator", "gpu-scaler", "dashboard")
 
 
 class Kubectl:
@@ -45,7 +45,7 @@ def kubectl(peers: dict[str, Built], tmp_path_factory: pytest.TempPathFactory) -
         found = Kubectl(kubernetes.program("kubectl"), server)
         found("create", "namespace", "karmada-system")
         found("label", "namespace", "karmada-system", "pod-security.kubernetes.io/enforce=restricted")
-        for name in ("member", "consolidator", "host", "estimator-access", "karmada-access"):
+        for name in ("member", "consolidator", "dashboard", "host", "estimator-access", "karmada-access"):
             done = found.run(
                 "apply",
                 "--server-side",
