@@ -17,6 +17,8 @@ from e2e.workloads import deployment, policy
 
 Make = Literal["go", "karpool"]
 WARNED = "server warns"  # in the log of ours whom an API server told of unknown fields or old versions
+# A machine that is busy answers later than production would wait.
+_PATIENT = ("--scheduler-estimator-timeout=30s",)
 OVERCOMMIT = "--feature-gates=SchedulingOvercommitProtection=true"
 
 
@@ -75,7 +77,7 @@ class Scene:
             self.control.server,
             self.pki if asking else None,
             self._log("scheduler"),
-            flags,
+            [*(_PATIENT if asking else ()), *flags],
             user="admin" if make == "go" else "scheduler-ours",
         )
         self.running.callback(started.stop)
@@ -83,8 +85,9 @@ class Scene:
 
     def descheduler(self, make: Make, flags: Sequence[str] = ()) -> Program:
         user = "admin" if make == "go" else "descheduler-ours"
+        asking = [*_PATIENT, *flags]
         started = descheduler(
-            self._go(make), self.control.server, self.pki, self._log("descheduler"), flags, user
+            self._go(make), self.control.server, self.pki, self._log("descheduler"), asking, user
         )
         self.running.callback(started.stop)
         return started

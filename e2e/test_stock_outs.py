@@ -71,7 +71,8 @@ def test_replicas_that_wait_for_a_pool_that_launches_nothing_move(
     _limits(empty, "64")
     scene.estimators("karpool", BOTH, IMPATIENT)
     scene.scheduler("karpool")
-    scene.descheduler("karpool", ["--unschedulable-threshold=15s", "--descheduling-interval=3s"])
+    quick = ["--unschedulable-threshold=15s", "--descheduling-interval=3s"]
+    descheduler = scene.descheduler("karpool", quick)
     namespace = scene.namespace()
     scene.control.kubectl.apply(policy("all", namespace, BOTH, AGGREGATED, OURS))
     with _without_new_claims(empty):
@@ -81,6 +82,7 @@ def test_replicas_that_wait_for_a_pool_that_launches_nothing_move(
         reasons = {event["reason"] for event in empty.kubectl.items("events", "-A")}
         assert "CapacityNotCounted" in reasons
         assert not empty.kubectl.items("nodeclaims")
+    descheduler.stop()  # a machine that is busy launches later than it waits
     wait_for("believed again", lambda: _placed_in_elastic(scene, namespace))
     empty.wait_running(namespace, 20)
 
