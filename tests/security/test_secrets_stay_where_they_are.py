@@ -192,7 +192,7 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
         group.create_task(consolidation.run(options, stop))
         scaler = gpu.ProcessOptions(kubeconfig=config, listen=listen["gpu"], region="us-east-1")
         group.create_task(gpu.run(scaler, stop))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             while not await is_told(client):  # noqa: ASYNC110 - what is waited for is a state
                 await asyncio.sleep(0.1)
             for name, port in ports.items():
@@ -258,6 +258,7 @@ def bundled(path: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.timeout(180)  # everything there is runs at once
 async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ApiServer(RealClock())
     client = Client(InProcess(server), qps=None)
