@@ -4,7 +4,7 @@ import asyncio
 import json
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -84,7 +84,7 @@ class _Cut:
         self.status, self.headers = answer.status, answer.headers
         self._answer, self._cut = answer, cut
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         pulled = asyncio.ensure_future(self._cut.wait())
         pieces = self._answer.chunks()
         try:
@@ -93,12 +93,14 @@ class _Cut:
                 done, _ = await asyncio.wait({piece, pulled}, return_when=asyncio.FIRST_COMPLETED)
                 if piece not in done:
                     piece.cancel()
+                    await asyncio.wait({piece})
                     raise Unreachable("the cable was pulled")
                 if not (found := piece.result()):
                     return
                 yield found
         finally:
             pulled.cancel()
+            await pieces.aclose()
 
 
 def config_map(name: str, value: str = "") -> Object:
