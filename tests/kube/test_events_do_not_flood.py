@@ -185,3 +185,18 @@ def test_a_reference_is_made_from_an_object():
 
     assert ref(PODS, pod) == POD
     assert ref(NODES, {"metadata": {"name": "n1"}}) == NODE
+
+
+def test_what_was_said_long_ago_is_forgotten():
+    async def scenario():
+        recorder = recorder_of(TinyServer())
+        for number in range(100):
+            recorder.record(POD._replace(name=f"web-{number}"), "Normal", "Placed", "here")
+        await recorder.flush()
+        many = len(recorder._written), len(recorder._limits)
+        await asyncio.sleep(4 * 3600)
+        recorder.record(NODE, "Normal", "Placed", "here")
+        await recorder.flush()
+        return many, (len(recorder._written), len(recorder._limits))
+
+    assert virtually(scenario()) == ((100, 100), (1, 1))

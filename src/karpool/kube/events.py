@@ -174,15 +174,22 @@ class EventRecorder:
         await self._client.create(EVENTS, event)
         self._written[statement] = _Written(name, noted.count, self._clock.monotonic())
         self._written.move_to_end(statement)
-        while len(self._written) > REMEMBERED_LIMIT:
+        self._forget_written()
+
+    def _forget_written(self) -> None:
+        """What is older than the window is never counted up again."""
+        edge = self._clock.monotonic() - self._window
+        while len(self._written) > REMEMBERED_LIMIT or next(iter(self._written.values())).at < edge:
             self._written.popitem(last=False)
 
     def _limit_of(self, about: ObjectRef) -> TokenBucket:
         limit = self._limits.get(about)
         if limit is None:
-            limit = self._limits[about] = TokenBucket(OBJECT_QPS, OBJECT_BURST, self._clock)
-            while len(self._limits) > REMEMBERED_LIMIT:
+            while self._limits and (
+                len(self._limits) >= REMEMBERED_LIMIT or next(iter(self._limits.values())).is_full
+            ):
                 self._limits.popitem(last=False)
+            limit = self._limits[about] = TokenBucket(OBJECT_QPS, OBJECT_BURST, self._clock)
         self._limits.move_to_end(about)
         return limit
 

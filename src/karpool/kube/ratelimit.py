@@ -25,6 +25,12 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    @property
+    def is_full(self) -> bool:
+        """As good as a new one."""
+        self._refill()
+        return self._tokens >= self._burst
+
     async def acquire(self) -> None:
         """Take a token, waiting for it if need be."""
         self._refill()
