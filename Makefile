@@ -39,10 +39,10 @@ explore: setup-dev ## run the tests with new random examples in every property
 
 e2e: setup-dev ## run against the real Kubernetes, Karpenter and Karmada (needs Go; builds them once)
 	@$(BIN)/python -m e2e.peers >/dev/null
-	@$(BIN)/python -m pytest -q --timeout=300 e2e
+	@$(BIN)/python -m pytest -q e2e
 
-bench-real: setup-dev ## measure Go's and Karpool's estimators and schedulers side by side (needs Go)
-	@$(BIN)/python -m e2e.bench_real
+bench-real: setup-dev ## measure Go's programs and Karpool's side by side (needs Go): make bench-real [ARGS=--small]
+	@$(BIN)/python -m e2e.bench_real $(ARGS)
 
 check: setup-dev ## lint, formatting, strict types, import layers
 	@$(BIN)/ruff check .
