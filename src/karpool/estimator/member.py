@@ -104,7 +104,7 @@ class Member:
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
-        return max(watch.informer.staleness() for watch in self._watches if not watch.optional)
+        return max(watch.staleness() for watch in self._watches)
 
     # Asking
 
