@@ -7,7 +7,7 @@ WORKERS ?= 2
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz sbom manifests vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz sbom audit manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each rea
 
 sbom: setup-dev ## print a bill of materials (CycloneDX)
 	@$(BIN)/python tools/sbom.py
+
+audit: ## ask a service for known vulnerabilities of dependencies (needs pip-audit)
+	@command -v pip-audit >/dev/null || { echo "make audit needs pip-audit: pipx install pip-audit" >&2; exit 1; }
+	pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
 
 manifests: setup-dev ## plain manifests and dashboards from their sources (needs helm)
 	@$(BIN)/python tools/build_manifests.py
