@@ -8,6 +8,7 @@ karmada-scheduler reads its files at its start only, and is.
 import socket
 import ssl
 import urllib.request
+from itertools import count
 from pathlib import Path
 
 import grpc
@@ -69,9 +70,12 @@ def test_a_new_authority_takes_over_while_they_serve(scene: Scene, tmp_path: Pat
     scene.control.kubectl.apply(policy("all", namespace, ["static"], AGGREGATED, NAMES[make], **HELD_BACK))
     port = scene.estimator_ports["static"]
 
+    sizes = count()
+
     def places(name: str) -> None:
         asked = _asked(metrics)
-        scene.control.kubectl.apply(deployment(name, namespace, 1))
+        # Answers about one size are kept for a second: each has its own.
+        scene.control.kubectl.apply(deployment(name, namespace, 1, f"{100 + next(sizes)}m"))
         wait_for(f"{name} placed", lambda: f"{name}-deployment" in scene.control.placements(namespace))
         assert _asked(metrics) > asked, "placed without asking"
 

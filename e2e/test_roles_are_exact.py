@@ -25,7 +25,8 @@ ELSEWHERE = {
     ): "none of them has replicas here",
     ("gpu-scaler-buffers", "get capacitybuffers"): "only after an answer that was lost",
     ("gpu-scaler", "get pods"): "the same, or after a conflict",
-    ("consolidator", "get pods in karpool-smart-pods"): "the same",
+    ("gpu-scaler", "create leases.coordination.k8s.io"): "there already when its variant ran first",
+    ("consolidator", "get pods in karpool-smart-pods"): "only after a conflict or a lost answer",
     ("consolidator", "delete configmaps in karpool-system"): "records go after 500 others, or 30 days",
 }
 
