@@ -80,6 +80,7 @@ class Observed:
         self._stop: str = ""
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
+        self._machines: dict[str, Machine] = {}  # of the last view, with what was read off them
         self._pools: dict[str, Pool] = {}
         self._pool_objects: dict[str, NodePool] = {}
         self._broken: dict[str, str] = {}
@@ -208,7 +209,10 @@ class Observed:
             key = (kind[0], kind[1], kind[2])
             if key not in prices:
                 prices[key] = node_price(catalogue, labels)
-            return Machine(node, claim, prices[key])
+            found = Machine(node, claim, prices[key])
+            known = self._machines.get(found.name)
+            is_same = known is not None and known.node is node and known.claim is claim
+            return known if known is not None and is_same and known.price_per_hour == prices[key] else found
 
         machines: list[Machine] = []
         used: set[str] = set()
@@ -220,6 +224,7 @@ class Observed:
                 if node is not None
                 else Machine(Node(metadata=ObjectMeta(name=name)), claim)
             )
+        self._machines = {each.name: each for each in machines}
         waiting = [claim for name, claim in self._claims.items() if name not in used]
         return ClusterView(
             snapshot=snapshot,

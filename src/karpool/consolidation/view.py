@@ -56,9 +56,9 @@ class PodTable:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Machine:
-    """A node and the claim it came from; one of them may be missing."""
+    """A node and the claim it came from; one of them may be missing. What is read off them is kept."""
 
     node: Node | None
     claim: NodeClaim | None
@@ -71,16 +71,16 @@ class Machine:
         assert self.claim is not None
         return self.claim.name
 
-    @property
+    @cached_property
     def pool(self) -> str:
         from_node = self.node.labels.get("karpenter.sh/nodepool", "") if self.node is not None else ""
         return from_node or (self.claim.pool_name if self.claim is not None else "")
 
-    @property
+    @cached_property
     def is_initialized(self) -> bool:
         return self.node is not None and self.node.labels.get(INITIALIZED) == "true"
 
-    @property
+    @cached_property
     def is_leaving(self) -> bool:
         claim, node = self.claim, self.node
         if claim is not None and claim.is_deleting:

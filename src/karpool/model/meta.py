@@ -116,7 +116,10 @@ class WireObject(Wire, frozen=True):
 
 
 def condition(conditions: list[Condition] | None, kind: str) -> Condition | None:
-    return next((each for each in conditions or () if each.type == kind), None)
+    for each in conditions or ():  # half the price of a generator, and asked a million times
+        if each.type == kind:
+            return each
+    return None
 
 
 def convert(raw: Any, into: type[T]) -> T:
