@@ -14,6 +14,7 @@ promised there since is of that very kind: each of those replicas takes exactly 
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -111,8 +112,8 @@ class Estimates:
         self._asker, self._ledger, self._clock = asker, ledger, clock
         self._hold_down_seconds = hold_down_seconds
         self._on_freed = on_freed
-        self._last: dict[tuple[str, bytes], _Last] = {}
-        self._recent: dict[tuple[str, bytes], _Last] = {}  # the same, less what was promised since
+        self._last: OrderedDict[tuple[str, bytes], _Last] = OrderedDict()  # oldest first
+        self._recent: OrderedDict[tuple[str, bytes], _Last] = OrderedDict()  # less what was promised since
         self._kinds: dict[str, tuple[Protection, float]] = {}
         self._lost: dict[str, float] = {}  # since when
 
@@ -233,8 +234,8 @@ class Estimates:
         self._kinds[cluster] = (kind, self._clock.monotonic())
 
     def _remember(self, key: tuple[str, bytes], last: _Last) -> None:
-        for held in (self._last, self._recent):
-            held.pop(key, None)
+        for held, seconds in ((self._last, self._hold_down_seconds), (self._recent, _KEPT_SECONDS)):
             held[key] = last
-            if len(held) > _REMEMBERED:
-                del held[next(iter(held))]
+            held.move_to_end(key)
+            while len(held) > _REMEMBERED or next(iter(held.values())).at < last.at - seconds:
+                held.popitem(last=False)
