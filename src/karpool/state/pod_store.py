@@ -15,7 +15,7 @@ from karpool.state.shapes import ShapeTable
 
 _NOWHERE = -1
 # Shapes that no pod has any more are dropped when they outnumber the others by this much.
-_SLACK = 512  # unused shapes that are kept before a new table is made
+_SLACK = 512
 
 Charge = Callable[[int, PodShape, int], None]  # row, shape, +1 or -1 pods
 
