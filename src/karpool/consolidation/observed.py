@@ -210,9 +210,9 @@ class Observed:
             if key not in prices:
                 prices[key] = node_price(catalogue, labels)
             found = Machine(node, claim, prices[key])
-            known = self._machines.get(found.name)
-            is_same = known is not None and known.node is node and known.claim is claim
-            return known if known is not None and is_same and known.price_per_hour == prices[key] else found
+            known = self._machines.get(found.name, found)
+            is_same = known.node is node and known.claim is claim
+            return known if is_same and known.price_per_hour == found.price_per_hour else found
 
         machines: list[Machine] = []
         used: set[str] = set()
