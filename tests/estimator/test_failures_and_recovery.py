@@ -152,3 +152,22 @@ def test_offerings_do_not_pile_up():
 
     assert len(failures._offers) <= 20_000
     assert Offer("t29999", "a", "spot") in failures._offers
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(news, st.integers(0, 900)), max_size=12), st.integers(0, 900))
+def test_asking_in_between_changes_no_later_verdict(observations, later):
+    """What has run out is forgotten when somebody asks; news of older moments cannot bring it back."""
+    now, asked, silent = 0.0, told([]), told([])
+    for (name, *arguments), seconds in observations:
+        now += seconds
+        asked.current(now)
+        for failures in (asked, silent):
+            getattr(failures, name)(*arguments)
+    assert asked.current(now + later) == silent.current(now + later)
+
+
+def test_offerings_that_ran_out_of_time_are_forgotten():
+    failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x"), ("succeeded", "gpu", SPOT_B, 500.0)])
+    assert failures.stock_outs(700.0) == () and len(failures._offers) == 2
+    assert failures.stock_outs(701.0) == () and list(failures._offers) == [SPOT_B]

@@ -209,7 +209,7 @@ def test_the_latest_words_about_a_pod_win_in_any_order(order: list[int]) -> None
         said("Nominated", "Pod should schedule on: nodeclaim/gpu-2, node/n-2", 9),
         said("FailedScheduling", "0/3 nodes are available", 20, "default-scheduler"),
     ]
-    words = PodWords()
+    words = PodWords(Now())
     for index in order:
         words.put(Key("ns", "e"), events[index])
     found = words.of("pod-1")

@@ -85,7 +85,7 @@ def planned(seen: Seen, settings: PlanSettings) -> Plan:
 
 
 async def see(cluster: ClusterOptions, flags: PlanFlags, catalogue: Path | None = None) -> Seen:
-    observed, stock = Observed(market_of(catalogue, flags.region)), Stock()
+    observed, stock = Observed(market_of(catalogue, flags.region)), Stock(RealClock())
     loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
     view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
     now = RealClock().now() if loaded.as_of is None else loaded.as_of

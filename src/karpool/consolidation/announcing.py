@@ -5,7 +5,6 @@ each NodePool that gives some. The same statement about an object is repeated af
 quarter of an hour at the earliest; one with other numbers is another statement.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
 from karpool.consolidation import event_text
@@ -15,6 +14,7 @@ from karpool.consolidation.validation import failure_of
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import Clock
 from karpool.kube.events import EventRecorder, EventType, ObjectRef, ref
+from karpool.kube.recent import Recent
 from karpool.kube.resource import NODECLAIMS, NODEPOOLS, NODES
 
 AGAIN_SECONDS = 900.0
@@ -28,8 +28,8 @@ _UNREADABLE = frozenset(("budget_unreadable", "nodepool_unreadable"))
 
 class Announcer:
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
-        self._recorder, self._clock = recorder, clock
-        self._said: OrderedDict[tuple[ObjectRef, str, str], float] = OrderedDict()
+        self._recorder = recorder
+        self._said = Recent[tuple[ObjectRef, str, str], bool](clock, AGAIN_SECONDS, _REMEMBERED)
 
     def plan(self, plan: Plan, view: ClusterView) -> None:
         for rejected in plan.rejected:
@@ -75,14 +75,10 @@ class Announcer:
                 pass
 
     def _say(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
-        key, now = (about, reason, message), self._clock.monotonic()
-        said = self._said.get(key)
-        if said is not None and now - said < AGAIN_SECONDS:
+        key = about, reason, message
+        if key in self._said:
             return
-        self._said[key] = now
-        self._said.move_to_end(key)
-        while len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
+        self._said.put(key, True)
         self._recorder.record(about, type_, reason, message)
 
 

@@ -31,7 +31,8 @@ from karpool.state.snapshot import Snapshot
 
 NONE = -1
 SEVERAL = -2
-_SLACK = 4096
+# Groups that no pod is in any more are dropped when they outnumber the pods by this much.
+_SLACK = 128
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from karpool.consolidation.view import ClusterView
-from karpool.kube.clock import moment
+from karpool.kube.clock import Clock, moment
 from karpool.kube.event_object import Event
 from karpool.kube.resource import EVENTS, NODECLAIMS, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
@@ -21,9 +21,9 @@ from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents, offer_of
 
 
 class Stock:
-    def __init__(self, failures: Failures | None = None) -> None:
+    def __init__(self, clock: Clock, failures: Failures | None = None) -> None:
         self.failures = failures or Failures()
-        self._events = StockEvents(self.failures)
+        self._events = StockEvents(self.failures, clock)
 
     @cached_property
     def watches(self) -> Sequence[Watched[Any]]:

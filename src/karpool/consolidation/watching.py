@@ -46,7 +46,7 @@ class Watching:
         self.marked: dict[str, Node] = {}  # nodes that a move has marked, as far as is known
         self._monitor = ClaimMonitor(client.clock)
         self.smart_pods = SmartPods(client, smart_pods, self._monitor, Purpose.REPLACEMENT)
-        self._stock = Stock(self._monitor.failures)
+        self._stock = Stock(client.clock, self._monitor.failures)
         self._state = ClusterState()
         self._following = Following(client, self._watches(smart_pods.namespace))
         self.run = self._following.run

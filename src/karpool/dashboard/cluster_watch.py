@@ -79,7 +79,7 @@ class ClusterWatch:
         self.smart_pods: dict[Key, Pod] = {}
         self.claims: dict[str, NodeClaim] = {}
         self._observed = Observed(Market(region=region))
-        self._stock = Stock()
+        self._stock = Stock(client.clock)
         self._bell = bell
         self._owners = Owners()
         self._bound = BoundPods(self.state.shape_of, self._owners.get)

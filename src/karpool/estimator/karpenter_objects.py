@@ -63,7 +63,7 @@ class KarpenterObjects:
         self.failures = failures
         self.pods = WaitingForNodes(clock)
         self.problems: dict[str, str] = {}  # of pools that cannot be understood
-        self.events = StockEvents(failures)
+        self.events = StockEvents(failures, clock)
         self.machines = ClaimsAndNodes(market, failures, self.events, clock)
         self._clock = clock
         self._changes = 0

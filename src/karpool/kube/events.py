@@ -19,6 +19,7 @@ from karpool.kube.clock import rfc3339
 from karpool.kube.decoding import Object, identity_of
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.ratelimit import TokenBucket
+from karpool.kube.recent import Recent
 from karpool.kube.resource import EVENTS, Resource
 
 log = structlog.get_logger(__name__)
@@ -75,11 +76,10 @@ class _Pending:
     last: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Written:
     name: str
     count: int
-    at: float  # monotonic, of the last write
 
 
 class EventRecorder:
@@ -97,10 +97,9 @@ class EventRecorder:
         self._clock = client.clock
         self._component = component
         self._instance = instance or component
-        self._window = window_seconds
         self._pending_limit = pending_limit
         self._pending: dict[_Statement, _Pending] = {}
-        self._written: OrderedDict[_Statement, _Written] = OrderedDict()
+        self._written = Recent[_Statement, _Written](self._clock, window_seconds, REMEMBERED_LIMIT)
         self._limits: OrderedDict[ObjectRef, TokenBucket] = OrderedDict()
         self._wake = asyncio.Event()
 
@@ -138,7 +137,7 @@ class EventRecorder:
 
     async def _write(self, statement: _Statement, noted: _Pending) -> None:
         known = self._written.get(statement)
-        if known is not None and self._clock.monotonic() - known.at < self._window:
+        if known is not None:
             try:
                 await self._count_up(statement, known, noted)
                 return
@@ -150,8 +149,7 @@ class EventRecorder:
         total = known.count + noted.count
         patch = {"count": total, "lastTimestamp": rfc3339(noted.last)}
         await self._client.patch(EVENTS, known.name, patch, namespace=_namespace(statement.about))
-        known.count, known.at = total, self._clock.monotonic()
-        self._written.move_to_end(statement)
+        self._written.put(statement, _Written(known.name, total))
 
     async def _create(self, statement: _Statement, noted: _Pending) -> None:
         about = statement.about
@@ -172,15 +170,7 @@ class EventRecorder:
             "reportingInstance": self._instance,
         }
         await self._client.create(EVENTS, event)
-        self._written[statement] = _Written(name, noted.count, self._clock.monotonic())
-        self._written.move_to_end(statement)
-        self._forget_written()
-
-    def _forget_written(self) -> None:
-        """What is older than the window is never counted up again."""
-        edge = self._clock.monotonic() - self._window
-        while len(self._written) > REMEMBERED_LIMIT or next(iter(self._written.values())).at < edge:
-            self._written.popitem(last=False)
+        self._written.put(statement, _Written(name, noted.count))
 
     def _limit_of(self, about: ObjectRef) -> TokenBucket:
         limit = self._limits.get(about)

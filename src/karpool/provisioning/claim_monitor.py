@@ -8,7 +8,6 @@ than the deletion, so a verdict waits for a moment. Stock-outs and failing pools
 claims that are already gone are known only by their events.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any
 
 from karpool.kube.clock import Clock
 from karpool.kube.event_object import Event
+from karpool.kube.recent import EVENT_SECONDS, Recent
 from karpool.kube.resource import EVENTS, NODECLAIMS, NODES, Key, Selection
 from karpool.kube.watched import ObjectSink, Watched
 from karpool.model.karpenter import NODEPOOL, NodeClaim
@@ -47,10 +47,10 @@ class ClaimMonitor:
         self.failures = Failures(recovery_seconds=STOCK_REST_SECONDS) if failures is None else failures
         self.on_stage: list[OnStage] = []
         self._clock = clock
-        self._stock = StockEvents(self.failures)
+        self._stock = StockEvents(self.failures, clock)
         self._live: dict[str, Progress] = {}
-        self._ended: OrderedDict[str, Progress] = OrderedDict()
-        self._refusals: OrderedDict[str, _Refusal] = OrderedDict()  # by claim
+        self._ended = Recent[str, Progress](clock, EVENT_SECONDS, _ENDED_MAX)
+        self._refusals = Recent[str, _Refusal](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
         self._claim_with: dict[str, str] = {}  # provider id to claim
         self._nodes: dict[str, tuple[str, str]] = {}  # name to provider id and the claim it names as owner
         self._node_with: dict[str, str] = {}  # provider id to node
@@ -115,7 +115,7 @@ class ClaimMonitor:
             self._claim_with[found.provider_id] = claim.name
             found = replace(found, node=found.node or self._node_with.get(found.provider_id, ""))
         self._live[claim.name] = found
-        self._ended.pop(claim.name, None)
+        self._ended.pop(claim.name)
         if claim.pool_name:
             self._pools.add(claim.pool_name)
         if not claim.is_registered:
@@ -138,9 +138,7 @@ class ClaimMonitor:
             self._given_up(found)
         had_node = found.registered is not None or bool(found.node)
         found = replace(found, gone=True, stage=found.stage if had_node else Stage.FAILED)
-        self._ended[key.name] = found
-        while len(self._ended) > _ENDED_MAX:
-            self._ended.popitem(last=False)
+        self._ended.put(key.name, found)
         self._tell(found)
 
     def _given_up(self, found: Progress) -> None:
@@ -179,9 +177,7 @@ class ClaimMonitor:
             return
         now = self._clock.now()
         at = now if event.at is None else event.at
-        self._refusals[about.name] = _Refusal(at, event.message, about.uid)
-        while len(self._refusals) > _REFUSED_MAX:
-            self._refusals.popitem(last=False)
+        self._refusals.put(about.name, _Refusal(at, event.message, about.uid))
         self._stock.put(key, event)
         self._stock.understand(now, self._pools)
 

@@ -172,8 +172,11 @@ class Failures:
         return Failure(Cause.WAITING, message, begun + self._threshold, begun + turn, pool)
 
     def of_offers(self, now: float) -> Iterator[Failure]:
-        for offer, known in self._offers.items():
+        for offer, known in list(self._offers.items()):
             fault = known.fault
+            if max(fault.at, known.succeeded) + self._recovery < now:
+                del self._offers[offer]  # older news than this can not matter any more either
+                continue
             pool = self._pools.get(fault.pool)
             reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
             if fault.at > reset and fault.at <= now < fault.at + self._recovery:

@@ -5,10 +5,11 @@ a pod is bound to decides; until then these words tell people where things stand
 """
 
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from karpool.kube.clock import Clock
 from karpool.kube.event_object import Event
+from karpool.kube.recent import EVENT_SECONDS, Recent
 from karpool.kube.resource import Key
 
 _PODS_MAX = 5000
@@ -44,17 +45,17 @@ NOTHING = Words()
 class PodWords:
     """By the uid of the pod; the oldest are forgotten."""
 
-    def __init__(self) -> None:
-        self._words: OrderedDict[str, Words] = OrderedDict()
+    def __init__(self, clock: Clock) -> None:
+        self._words = Recent[str, Words](clock, EVENT_SECONDS, _PODS_MAX)
 
     def of(self, uid: str) -> Words:
-        return self._words.get(uid, NOTHING)
+        return self._words.get(uid) or NOTHING
 
     def put(self, key: Key, event: Event) -> None:
         about = event.involved_object
         if about.kind != "Pod" or not about.uid:
             return
-        known = self._words.get(about.uid, NOTHING)
+        known = self.of(about.uid)
         said = Word(event.at or 0.0, message=event.message[:_MESSAGE_MAX])
         if event.reason in ("Nominated", "TriggeredScaleUp"):
             claim, node = _CLAIM.search(event.message), _NODE.search(event.message)
@@ -66,10 +67,7 @@ class PodWords:
             known = Words(known.coming, _later(known.refused, said))
         else:
             return
-        self._words[about.uid] = known
-        self._words.move_to_end(about.uid)
-        while len(self._words) > _PODS_MAX:
-            self._words.popitem(last=False)
+        self._words.put(about.uid, known)
 
     def drop(self, key: Key) -> None:
         """Events expire; what they said was true then, and the pod's own state decides."""

@@ -44,7 +44,7 @@ class SmartPods:
         self.purpose = purpose
         self.settings = settings
         self.monitor = monitor
-        self.words = PodWords()
+        self.words = PodWords(client.clock)
         self._client = client
         self._known: dict[Key, Placeholder] = {}
 

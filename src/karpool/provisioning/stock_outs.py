@@ -9,7 +9,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
+from karpool.kube.clock import Clock
 from karpool.kube.event_object import Event
+from karpool.kube.recent import EVENT_SECONDS, Recent
 from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
 from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
@@ -24,10 +26,10 @@ _PATIENCE_SECONDS = 10.0
 
 
 class StockEvents:
-    def __init__(self, failures: Failures) -> None:
+    def __init__(self, failures: Failures, clock: Clock) -> None:
         self._failures = failures
         self._waiting: OrderedDict[str, Event] = OrderedDict()  # by claim, the latest of each
-        self._claims: OrderedDict[str, tuple[str, tuple[Offer, ...]]] = OrderedDict()
+        self._claims = Recent[str, tuple[str, tuple[Offer, ...]]](clock, EVENT_SECONDS, _CLAIMS_REMEMBERED)
 
     def put(self, key: Key, event: Event) -> None:
         if event.reason == OUT_OF_STOCK and event.involved_object.kind == "NodeClaim":
@@ -37,15 +39,13 @@ class StockEvents:
 
     def remember(self, claim: NodeClaim) -> None:
         if claim.pool_name and claim.name not in self._claims:
-            self._claims[claim.name] = claim.pool_name, tuple(offers_of(claim))
-            while len(self._claims) > _CLAIMS_REMEMBERED:
-                self._claims.popitem(last=False)
+            self._claims.put(claim.name, (claim.pool_name, tuple(offers_of(claim))))
 
     def understand(self, now: float, pools: Collection[str]) -> None:
         """Turn events into failures, as soon as their claim is known or will not be any more."""
         for name, event in list(self._waiting.items()):
             at = now if event.at is None else event.at
-            pool, offers = self._claims.get(name, ("", ()))
+            pool, offers = self._claims.get(name) or ("", ())
             if not pool and now - at < _PATIENCE_SECONDS:
                 continue
             pool = pool or _pool_named(name, pools)

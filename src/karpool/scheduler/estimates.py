@@ -14,7 +14,6 @@ promised there since is of that very kind: each of those replicas takes exactly 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -22,6 +21,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from karpool.kube.clock import Clock
+from karpool.kube.recent import Recent
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.cluster import MemberCluster
 from karpool.model.karmada.replica_requirements import NO_SHAPE, Component
@@ -112,8 +112,9 @@ class Estimates:
         self._asker, self._ledger, self._clock = asker, ledger, clock
         self._hold_down_seconds = hold_down_seconds
         self._on_freed = on_freed
-        self._last: OrderedDict[tuple[str, bytes], _Last] = OrderedDict()  # oldest first
-        self._recent: OrderedDict[tuple[str, bytes], _Last] = OrderedDict()  # less what was promised since
+        self._last = Recent[tuple[str, bytes], _Last](clock, hold_down_seconds, _REMEMBERED)
+        # The same answers for a moment only, less what was promised since.
+        self._recent = Recent[tuple[str, bytes], _Last](clock, _KEPT_SECONDS, _REMEMBERED)
         self._kinds: dict[str, tuple[Protection, float]] = {}
         self._lost: dict[str, float] = {}  # since when
 
@@ -128,11 +129,12 @@ class Estimates:
         if reply.lost_since is None:
             self._lost.pop(cluster.name, None)
             if reply.value is not None:
-                self._remember(key, _Last(reply.value, now, grown))
+                for held in (self._last, self._recent):
+                    held.put(key, _Last(reply.value, now, grown))
             return Part(ACCURATE, reply.value, reply.note)
         self._lost[cluster.name] = reply.lost_since
         last = self._last.get(key)
-        if last is None or last.grown != grown or now - last.at >= self._hold_down_seconds:
+        if last is None or last.grown != grown:
             return Part(ACCURATE, None, reply.note)
         return Part(ACCURATE, last.value, f"{reply.note}; its answer of {now - last.at:.0f} s ago stands")
 
@@ -162,9 +164,6 @@ class Estimates:
         last = self._recent.get(key)
         if last is None or self._ledger is None or cluster in self._lost or asks.asked.for_sets:
             return None
-        if self._clock.monotonic() - last.at > _KEPT_SECONDS:
-            del self._recent[key]
-            return None
         since = self._ledger.grown_since(cluster, last.grown)
         if since is None or not all(_is_of(growth, asks.shapes[0]) for growth in since):
             return None
@@ -172,7 +171,7 @@ class Estimates:
         if value < MANY:
             value = max(0, value - sum(sum(growth.amounts) for growth in since))
         if since:  # so that nothing is looked at twice
-            self._recent[key] = _Last(value, last.at, last.grown + len(since))
+            self._recent.amend(key, _Last(value, last.at, last.grown + len(since)))
         return value
 
     async def _reply(self, cluster: MemberCluster, asks: Question) -> Reply:
@@ -232,10 +231,3 @@ class Estimates:
         if kind is Protection.IGNORES and self.kind(cluster) is None:
             log.warning("estimator ignores promises; they are taken off its answers", cluster=cluster)
         self._kinds[cluster] = (kind, self._clock.monotonic())
-
-    def _remember(self, key: tuple[str, bytes], last: _Last) -> None:
-        for held, seconds in ((self._last, self._hold_down_seconds), (self._recent, _KEPT_SECONDS)):
-            held[key] = last
-            held.move_to_end(key)
-            while len(held) > _REMEMBERED or next(iter(held.values())).at < last.at - seconds:
-                held.popitem(last=False)

@@ -15,7 +15,7 @@ from karpool.state.columns import Column
 from karpool.state.nodes import LabelCodes, NodeRow, StoredNodes, TaintSet, ZoneOrder, encoded
 
 # Distinct values that no node has any more are dropped when they outnumber the nodes by this much.
-_SLACK = 1024
+_SLACK = 128
 _COLUMN_LIMIT = 256
 # What pods ask for most; other labels become columns when somebody asks.
 _USUAL_LABELS = (

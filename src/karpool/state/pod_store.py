@@ -14,8 +14,10 @@ from karpool.state.columns import Column, Int32s
 from karpool.state.shapes import ShapeTable
 
 _NOWHERE = -1
-# Shapes that no pod has any more are dropped when they outnumber the others by this much.
-_SLACK = 512
+# Shapes that no pod has any more are dropped when they outnumber the others by this much, and by a part
+# of the pods: all of them are looked at then, so it must be rare where they are many.
+_SLACK = 128
+_SLACK_PODS = 32
 
 Charge = Callable[[int, PodShape, int], None]  # row, shape, +1 or -1 pods
 
@@ -158,7 +160,7 @@ class PodStore:
 
     def _drop_unused_shapes(self) -> None:
         """Start a new table when most of the old one is unused; older snapshots keep the old one."""
-        if len(self.shapes) <= 2 * len(self._uses) + _SLACK:
+        if len(self.shapes) <= 2 * len(self._uses) + _SLACK + len(self._slot_of) // _SLACK_PODS:
             return
         old, self.shapes = self.shapes, ShapeTable()
         new_id = {shape_id: self.shapes.intern(old[shape_id]) for shape_id in sorted(self._uses)}

@@ -1,0 +1,75 @@
+"""A memory that forgets by age is the same as one that keeps everything and looks at the age."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karpool.kube.recent import Recent
+
+SECONDS, MOST = 10.0, 4
+
+
+class Now:
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody sleeps here")
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 6)),
+        st.tuples(st.just("amend"), st.integers(0, 6)),
+        st.tuples(st.just("pop"), st.integers(0, 6)),
+        st.tuples(st.just("wait"), st.integers(0, 12)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_it_holds_the_latest_few_that_are_young_enough(steps: list[tuple[str, int]]) -> None:
+    clock = Now()
+    recent = Recent[int, int](clock, SECONDS, MOST)
+    everything: dict[int, tuple[float, int]] = {}  # the oldest put first
+    for number, (what, key) in enumerate(steps):
+        if what == "put":
+            recent.put(key, number)
+            everything.pop(key, None)
+            everything[key] = clock.at, number
+        elif what == "amend" and key in recent:
+            recent.amend(key, number)
+            everything[key] = everything[key][0], number
+        elif what == "pop":
+            recent.pop(key)
+            everything.pop(key, None)
+        elif what == "wait":
+            clock.at += key
+        young = {each: value for each, (at, value) in everything.items() if clock.at - at < SECONDS}
+        expected = dict(list(young.items())[-MOST:])
+        everything = {each: everything[each] for each in expected}
+        assert {each: recent.get(each) for each in recent} == expected
+        assert all((each in recent) == (each in expected) for each in range(7))
+        assert len(recent) <= MOST
+
+
+def test_what_is_too_old_takes_no_memory_after_the_next_put() -> None:
+    clock = Now()
+    recent = Recent[str, int](clock, SECONDS, 100)
+    for number in range(50):
+        recent.put(f"early-{number}", number)
+    clock.at += SECONDS
+    recent.put("late", 1)
+    assert len(recent) == 1
+
+
+def test_what_is_not_held_cannot_be_amended() -> None:
+    with pytest.raises(KeyError):
+        Recent[str, int](Now(), SECONDS, MOST).amend("a", 1)
