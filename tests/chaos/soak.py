@@ -119,7 +119,6 @@ async def soak(count: int, say: Callable[[str], object], seed: int = 7) -> list[
 
 def main(arguments: Sequence[str]) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    gc.set_threshold(200_000, 50, 1000)  # as simulations do: a fleet is many objects that live long
 
     def say(line: str) -> None:
         sys.stdout.write(line + "\n")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube.recent import Recent
+from karpool.kube.recent import Recent, Until
 
 SECONDS, MOST = 10.0, 4
 
@@ -73,3 +73,30 @@ def test_what_is_too_old_takes_no_memory_after_the_next_put() -> None:
 def test_what_is_not_held_cannot_be_amended() -> None:
     with pytest.raises(KeyError):
         Recent[str, int](Now(), SECONDS, MOST).amend("a", 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 30), st.integers(0, 3)), max_size=300))
+def test_until_holds_what_has_not_ended_and_forgets_the_rest(puts: list[tuple[int, int, int]]) -> None:
+    clock = Now()
+    until, ends = Until[int](clock), dict[int, float]()
+    for key, seconds, pause in puts:
+        until.put(key, seconds)
+        ends[key] = clock.at + seconds
+        clock.at += pause
+        assert {each for each in ends if each in until} == {
+            each for each, end in ends.items() if end > clock.at
+        }
+        assert until.left(key) == max(0, ends[key] - clock.at)
+        if key % 5 == 0:
+            until.pop(key)
+            del ends[key]
+            assert key not in until
+
+
+def test_what_has_ended_does_not_pile_up() -> None:
+    clock = Now()
+    until = Until[int](clock)
+    for number in range(10_000):
+        until.put(number, 10)
+        clock.at += 1
+    assert len(until) < 200

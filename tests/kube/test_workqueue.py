@@ -179,3 +179,37 @@ def test_no_key_is_worked_on_twice_at_once_and_none_is_forgotten(steps, workers,
     wanted, served = virtually(scenario())
     assert set(wanted) == set(served)
     assert all(served[key] >= wanted[key] for key in wanted)
+
+
+def test_delays_that_an_earlier_one_replaced_do_not_pile_up():
+    async def scenario():
+        queue = queue_of()
+        for number in range(5_000):
+            queue.add_after("a", 100_000 - number)
+            queue.add_after(number % 10, 10_000 - number)
+        held = len(queue._later)
+        await asyncio.sleep(95_002)
+        return held, sorted(map(str, [await queue.get() for _ in range(11)]))
+
+    held, handed_out = virtually(scenario())
+    assert held < 200
+    assert handed_out == sorted(["a", *map(str, range(10))])
+
+
+def test_who_wants_to_come_back_in_a_month_is_asked_every_day():
+    async def scenario():
+        queue, clock, asked = queue_of(), LoopClock(), []
+        start = clock.monotonic()
+
+        async def reconcile(key):
+            asked.append(round((clock.monotonic() - start) / 86_400, 3))
+            if asked[-1] < 3.5:
+                return Requeue(3.5 * 86_400 - (clock.monotonic() - start))
+            queue.shut_down()
+            return None
+
+        queue.add("a")
+        await queue.run(reconcile)
+        return asked
+
+    assert virtually(scenario()) == [0, 1, 2, 3, 3.5]

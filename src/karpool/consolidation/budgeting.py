@@ -29,14 +29,11 @@ def use_of(machines: Iterable[Machine], in_flight: Iterable[str] = ()) -> dict[s
     counted: dict[str, int] = {}
     consuming: dict[str, int] = {}
     for each in machines:
-        claim, node, pool = each.claim, each.node, each.pool
-        if claim is None or node is None or not pool or not each.is_initialized:
-            continue
-        if claim.is_true("InstanceTerminating"):
-            continue
-        counted[pool] = counted.get(pool, 0) + 1
-        if not node.is_ready or each.is_leaving or node.name in going:
-            consuming[pool] = consuming.get(pool, 0) + 1
+        if each.is_counted:
+            pool = each.pool
+            counted[pool] = counted.get(pool, 0) + 1
+            if each.is_down or each.name in going:
+                consuming[pool] = consuming.get(pool, 0) + 1
     return {pool: Use(number, consuming.get(pool, 0)) for pool, number in counted.items()}
 
 

@@ -1,12 +1,13 @@
 """Which nodes of a cluster may go as empty ones, which may be consolidated, and what holds the others.
 
-Gathers each node's facts for the rules of `eligibility`; rules of our own (young
+Gathers the facts of nodes for the rules of `eligibility`; rules of our own (young
 nodes, pods that start, utilisation) come after those. Also says which nodes may
 receive pods, which is a question of its own.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from karpool.consolidation.eligibility import (
     Method,
     NodeFacts,
     blocked,
-    initialized_at,
     is_under_window,
     refused,
 )
@@ -31,16 +31,25 @@ from karpool.consolidation.view import (
     UNREADY,
     ClusterView,
     Machine,
+    Marks,
 )
-from karpool.kube.clock import moment
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import CAPACITY_TYPE, DEFAULT_DISRUPTION, DO_NOT_DISRUPT, NODEPOOL, NodeClaim
-from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.karpenter import DEFAULT_DISRUPTION
 from karpool.model.resources import CPU, MEMORY
 from karpool.state.columns import Bools, Int64s
 
-CONSOLIDATABLE = "Consolidatable"
+
+class _Signals(NamedTuple):
+    """What rules ask for that node and claim do not say; with their marks, all there is to the facts."""
+
+    empty: bool
+    in_queue: bool
+    nominated: bool
+    quiet: bool
+    protecting_pod: str = ""
+    held_pod: str = ""
+    held_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +124,12 @@ class _Judge:
         self._starting = _first_by_row(
             view, (pods.flags & (STARTING | RESCHEDULABLE)) == STARTING | RESCHEDULABLE
         )
-        self._last_event = np.zeros(view.snapshot.n)
-        np.maximum.at(self._last_event, pods.rows, np.where(pods.since <= now, pods.since, 0.0))
+        last_event = np.zeros(view.snapshot.n)
+        np.maximum.at(last_event, pods.rows, np.where(pods.since <= now, pods.since, 0.0))
+        self._last_event: list[float] = last_event.tolist()
         self._use = _use(view)
+        # Most nodes are alike; what the rules say of one holds for all that are.
+        self._known: dict[tuple[Marks, _Signals], Why | None] = {}
 
     def _held_pods(self) -> Bools:
         view, pods = self._view, self._view.pods
@@ -137,14 +149,16 @@ class _Judge:
         costs = view.node_costs.tolist()
         targets = np.ones(view.snapshot.n, dtype=np.bool_)
         for row, machine in enumerate(view.machines):
-            facts = self._facts(row, machine, is_empty(costs[row]))
-            targets[row] = self._is_target(row, machine)
-            method = Method.EMPTINESS if facts.empty else Method.CONSOLIDATION
-            why = blocked(facts, method) or refused(facts, method) or self._own_rules(row, machine, facts)
+            signals = self._signals(row, machine, is_empty(costs[row]))
+            targets[row] = self._is_target(row, machine, signals.in_queue)
+            key = machine.marks, signals
+            if key not in self._known:
+                self._known[key] = self._why(*key)
+            why = self._known[key] or self._own_rules(row, machine, signals.empty)
             if why is not None:
                 held[row] = (why,)
             else:
-                (empty if facts.empty else candidates).append(row)
+                (empty if signals.empty else candidates).append(row)
         return Judged(
             np.array(empty, dtype=np.int64),
             np.array(candidates, dtype=np.int64),
@@ -160,38 +174,51 @@ class _Judge:
             assert why is not None
             yield Held(machine.name, machine.pool, machine.price_per_hour, 1.0, (why,))
 
-    def _facts(self, row: int, machine: Machine, empty: bool) -> NodeFacts:
-        view, claim, node = self._view, machine.claim, machine.node
-        assert node is not None
-        labels = node.labels
-        pool = labels.get(NODEPOOL, "")
-        rules = self._rules.get(pool)
+    def _signals(self, row: int, machine: Machine, empty: bool) -> _Signals:
+        view, name = self._view, machine.name
+        found = _Signals(
+            empty, name in view.in_flight, name in view.nominated, self._is_quiet(row, machine, empty)
+        )
         protecting, held_pod = self._protecting[row], self._held[row]
+        if protecting >= 0:
+            found = found._replace(protecting_pod=view.pods.keys[protecting])
+        if held_pod >= 0:
+            found = found._replace(held_pod=view.pods.keys[held_pod], held_by=self._held_by(held_pod))
+        return found
+
+    def _why(self, marks: Marks, signals: _Signals) -> Why | None:
+        facts = self._facts(marks, signals)
+        method = Method.EMPTINESS if facts.empty else Method.CONSOLIDATION
+        return blocked(facts, method) or refused(facts, method)
+
+    def _facts(self, marks: Marks, signals: _Signals) -> NodeFacts:
+        """Of any node that has these."""
+        view, pool = self._view, marks.pool_label
+        rules = self._rules.get(pool)
         return NodeFacts(
-            name=node.name,
             pool=pool,
-            in_queue=node.name in view.in_flight,
-            managed=claim is not None,
-            initialized=machine.is_initialized,
-            deleting=machine.is_leaving,
-            nominated=node.name in view.nominated,
-            do_not_disrupt=node.annotations.get(DO_NOT_DISRUPT) == "true",
+            in_queue=signals.in_queue,
+            managed=marks.managed,
+            initialized=marks.initialized,
+            deleting=marks.deleting,
+            nominated=signals.nominated,
+            do_not_disrupt=marks.do_not_disrupt,
             pool_exists=rules is not None,
             pool_problem=rules.problem if rules is not None else "",
-            protecting_pod=view.pods.keys[protecting] if protecting >= 0 else "",
-            held_pod=view.pods.keys[held_pod] if held_pod >= 0 else "",
-            held_by=self._held_by(held_pod) if held_pod >= 0 else "",
+            protecting_pod=signals.protecting_pod,
+            held_pod=signals.held_pod,
+            held_by=signals.held_by,
             is_static=pool in view.pools and view.pools[pool].is_static,
-            instance_type=labels.get(INSTANCE_TYPE, ""),
-            type_known=labels.get(INSTANCE_TYPE, "") in self._types,
-            capacity_type=labels.get(CAPACITY_TYPE, ""),
-            zone=labels.get(ZONE, ""),
-            consolidation_disabled=rules is not None and self._wait(rules, empty) == durations.NEVER,
-            empty=empty,
+            instance_type=marks.instance_type,
+            type_known=marks.instance_type in self._types,
+            capacity_type=marks.capacity_type,
+            zone=marks.zone,
+            consolidation_disabled=rules is not None and self._wait(rules, signals.empty) == durations.NEVER,
+            empty=signals.empty,
             moves_pods=rules is None or rules.policy is None or rules.policy.moves_pods,
-            consolidatable=claim is None or rules is None or self._is_quiet(row, claim, rules, empty),
-            drifted=claim is not None and claim.is_true("Drifted"),
-            has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
+            consolidatable=signals.quiet,
+            drifted=marks.drifted,
+            has_grace_period=marks.has_grace_period,
         )
 
     def _held_by(self, pod: int) -> str:
@@ -204,37 +231,41 @@ class _Judge:
     def _wait(rules: PoolRules, empty: bool) -> str:
         return rules.wait_empty if empty else rules.wait
 
-    def _is_quiet(self, row: int, claim: NodeClaim, rules: PoolRules, empty: bool) -> bool:
+    def _is_quiet(self, row: int, machine: Machine, empty: bool) -> bool:
         """Karpenter's condition, and the pods themselves: the condition may lag behind them."""
-        if not self._settings.protect_young_sources or rules.problem:
+        rules = self._rules.get(machine.marks.pool_label)
+        if (
+            machine.claim is None
+            or rules is None
+            or rules.problem
+            or not self._settings.protect_young_sources
+        ):
             return True
-        if rules.uses_condition and not claim.is_true(CONSOLIDATABLE):
+        if rules.uses_condition and not machine.marks.consolidatable:
             return False
-        return not self._under_window(row, claim, self._wait(rules, empty))
+        return not self._under_window(row, machine, self._wait(rules, empty))
 
-    def _under_window(self, row: int, claim: NodeClaim, wait: str) -> bool:
-        last = max(moment(claim.status.last_pod_event_time) or 0.0, float(self._last_event[row]))
-        return is_under_window(wait, initialized_at(claim), last or None, self._now)
+    def _under_window(self, row: int, machine: Machine, wait: str) -> bool:
+        last = max(machine.last_pod_event_at, self._last_event[row])
+        return is_under_window(wait, machine.initialized_at, last or None, self._now)
 
-    def _is_target(self, row: int, machine: Machine) -> bool:
+    def _is_target(self, row: int, machine: Machine, in_flight: bool) -> bool:
         """Whether pods of other nodes may be sent there."""
-        claim, node = machine.claim, machine.node
-        assert node is not None
-        if machine.is_leaving or node.name in self._view.in_flight:
+        if machine.is_leaving or in_flight:
             return False
-        if claim is None:
-            return NODEPOOL not in node.labels or machine.is_initialized
+        if machine.claim is None:
+            return not machine.marks.pool_label or machine.is_initialized
         if not machine.is_initialized:
             return False
         rules = self._rules.get(machine.pool)
         if not self._settings.protect_young_targets or rules is None or rules.problem:
             return True
-        return not self._under_window(row, claim, rules.wait)
+        return not self._under_window(row, machine, rules.wait)
 
-    def _own_rules(self, row: int, machine: Machine, facts: NodeFacts) -> Why | None:
-        settings, claim = self._settings, machine.claim
-        if settings.min_age_seconds and claim is not None:
-            age = self._now - (initialized_at(claim) or self._now)
+    def _own_rules(self, row: int, machine: Machine, empty: bool) -> Why | None:
+        settings = self._settings
+        if settings.min_age_seconds and machine.claim is not None:
+            age = self._now - (machine.initialized_at or self._now)
             if age < settings.min_age_seconds:
                 return Why(
                     "young", f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s"
@@ -242,7 +273,7 @@ class _Judge:
         if settings.protect_starting_pods and self._starting[row] >= 0:
             pod = self._view.pods.keys[self._starting[row]]
             return Why("pod_starting", f"pod {pod} is still starting there", f"pod {pod}")
-        if settings.most_use is not None and not facts.empty and self._use[row] > settings.most_use:
+        if settings.most_use is not None and not empty and self._use[row] > settings.most_use:
             used = f"{self._use[row]:.0%} of it are used, more than {settings.most_use:.0%}"
             return Why("well_used", used)
         return None

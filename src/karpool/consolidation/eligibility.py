@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from karpool.consolidation.plan import Why
-from karpool.kube.clock import moment
 from karpool.model import durations
-from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL, NodeClaim
-from karpool.model.meta import condition
+from karpool.model.karpenter import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.node import ZONE
 
 
@@ -205,10 +203,3 @@ def lifetime_remaining(expire_after_seconds: float | None, age_seconds: float) -
     if expire_after_seconds <= 0:
         return 0.0
     return min(1.0, max(0.0, (expire_after_seconds - age_seconds) / expire_after_seconds))
-
-
-def initialized_at(claim: NodeClaim) -> float | None:
-    found = condition(claim.status.conditions, "Initialized")
-    if found is None or found.status != "True":
-        return None
-    return moment(found.last_transition_time) or 0.0

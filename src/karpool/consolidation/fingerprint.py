@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from karpool.consolidation.pod_facts import NONE
 from karpool.consolidation.view import EVICTABLE, RESCHEDULABLE, ClusterView
-from karpool.model.karpenter import DO_NOT_DISRUPT
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -18,27 +17,16 @@ def fingerprint(view: ClusterView) -> str:
     """Of nodes, claims, prices, pods and where they are, pools and budgets; not of the time, nor of
     whether pods are ready."""
     digest = blake2b(digest_size=12)
-    names = view.snapshot.names
-    columns = _of_pods(view)
+    names, pods = view.snapshot.names, view.pods
     order = sorted(range(view.snapshot.n), key=names.__getitem__)
+    counts = np.diff(pods.starts)[order]
+    digest.update(counts.tobytes())
     for row in order:
-        machine = view.machines[row]
-        node, claim = machine.node, machine.claim
-        marks = (
-            names[row],
-            claim.metadata.uid if claim is not None else "",
-            machine.is_leaving,
-            machine.is_initialized,
-            machine.price_per_hour,
-            node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
-        )
-        digest.update(repr(marks).encode())
-        if node is not None:
-            digest.update(_ENCODER.encode((node.spec, node.labels)))
-        pods = view.pods.on(row)
-        digest.update("\0".join(view.pods.keys[pods.start : pods.stop]).encode())
-        for column in columns:
-            digest.update(column[pods.start : pods.stop].tobytes())
+        digest.update(view.machines[row].digest)
+    in_order = [pod for row in order for pod in pods.on(row)]
+    digest.update("\0".join([pods.keys[pod] for pod in in_order]).encode())
+    for column in _of_pods(view):
+        digest.update(column[in_order].tobytes())
     for name in sorted(view.pool_objects):
         pool = view.pool_objects[name]
         digest.update(_ENCODER.encode((name, pool.spec, pool.metadata.annotations)))

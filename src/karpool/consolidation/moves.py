@@ -14,7 +14,6 @@ import numpy as np
 from karpool.consolidation.plan import Why
 from karpool.consolidation.replacement import SPOT_TYPES_MIN, same_type_ceiling, spot_to_spot
 from karpool.consolidation.world import Bought, Draft, NoWay, Pods, World
-from karpool.model import resources
 from karpool.model.karpenter import ON_DEMAND, RESERVED, SPOT
 from karpool.packing.one_node import Fitting
 from karpool.packing.planned import PlannedNode
@@ -111,9 +110,7 @@ def split(world: World, draft: Draft) -> list[Draft]:
 
 
 def no_room(world: World, left: Pods) -> NoWay:
-    table = world.view.snapshot.shapes
-    shape = table[next(iter(left))]
-    asked = resources.show(dict(shape.requests)) or "a slot"
+    asked = world.asked(next(iter(left)))
     message = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
     return NoWay(Why("no_room", message), tuple(left))
 

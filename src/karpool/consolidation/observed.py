@@ -81,6 +81,7 @@ class Observed:
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
         self._machines: dict[str, Machine] = {}  # of the last view, with what was read off them
+        self._priced = self.market.version  # as it was then
         self._pools: dict[str, Pool] = {}
         self._pool_objects: dict[str, NodePool] = {}
         self._broken: dict[str, str] = {}
@@ -202,6 +203,7 @@ class Observed:
         by_provider = self._claims_by_provider()
         catalogue = self.market.catalogue
         prices: dict[tuple[str, str, str], float | None] = {}
+        kept = self._machines if self._priced == self.market.version else {}
 
         def machine(node: Node | None, claim: NodeClaim | None) -> Machine:
             labels = node.labels if node is not None else claim.labels if claim is not None else {}
@@ -209,22 +211,22 @@ class Observed:
             key = (kind[0], kind[1], kind[2])
             if key not in prices:
                 prices[key] = node_price(catalogue, labels)
-            found = Machine(node, claim, prices[key])
-            known = self._machines.get(found.name, found)
-            is_same = known.node is node and known.claim is claim
-            return known if is_same and known.price_per_hour == found.price_per_hour else found
+            return Machine(node, claim, prices[key])
 
         machines: list[Machine] = []
         used: set[str] = set()
         for name in snapshot.names:
             node = self._nodes.get(name)
             claim = self._claim_of(name, node, by_provider, used)
-            machines.append(
-                machine(node, claim)
-                if node is not None
-                else Machine(Node(metadata=ObjectMeta(name=name)), claim)
-            )
-        self._machines = {each.name: each for each in machines}
+            known = kept.get(name)
+            if node is None:
+                machines.append(Machine(Node(metadata=ObjectMeta(name=name)), claim))
+            elif known is not None and known.node is node and known.claim is claim:
+                machines.append(known)
+            else:
+                machines.append(machine(node, claim))
+        self._machines = dict(zip(snapshot.names, machines, strict=True))
+        self._priced = self.market.version
         waiting = [claim for name, claim in self._claims.items() if name not in used]
         return ClusterView(
             snapshot=snapshot,

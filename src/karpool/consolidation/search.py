@@ -136,12 +136,15 @@ def _ways(world: World, rows: Int64s, timer: Timer) -> Iterator[_Way]:
     if len(rows) > SEVERAL_WAYS_MAX:
         return
     yield lambda nothing_alone: _batch_first(world, by_rank, timer, nothing_alone)
-    for order in _orders(world, rows):
-        yield partial(_in_order, world, order, timer)
+    for order in (_by_savings_for_room, _by_price):
+        yield partial(_in_order, world, order, rows, timer)
 
 
-def _in_order(world: World, order: list[int], timer: Timer, nothing_alone: bool) -> Found | None:
-    return None if nothing_alone else _each_alone(world, order, timer)
+_Order = Callable[[World, Int64s], list[int]]
+
+
+def _in_order(world: World, order: _Order, rows: Int64s, timer: Timer, nothing_alone: bool) -> Found | None:
+    return None if nothing_alone else _each_alone(world, order(world, rows), timer)
 
 
 def _batch_first(world: World, order: list[int], timer: Timer, nothing_alone: bool) -> Found | None:
@@ -186,12 +189,18 @@ def _is_bad(world: World, draft: Draft) -> bool:
     return len(draft.rows) > world.settings.most_sources or bool(world.objections(draft, UNDERUTILIZED))
 
 
-def _orders(world: World, rows: Int64s) -> Iterator[list[int]]:
-    """By what each saves for the room that its pods take; by price."""
+def _by_savings_for_room(world: World, rows: Int64s) -> list[int]:
+    """By what each saves for the room that its pods take."""
     sizes = np.array([_size(world, row) for row in rows.tolist()])
-    prices = world.prices[rows]
-    yield rows[np.lexsort((world.turn[rows], -prices / np.maximum(sizes, 1e-9)))].tolist()
-    yield rows[np.lexsort((world.turn[rows], -prices))].tolist()
+    found: list[int] = rows[
+        np.lexsort((world.turn[rows], -world.prices[rows] / np.maximum(sizes, 1e-9)))
+    ].tolist()
+    return found
+
+
+def _by_price(world: World, rows: Int64s) -> list[int]:
+    found: list[int] = rows[np.lexsort((world.turn[rows], -world.prices[rows]))].tolist()
+    return found
 
 
 def _size(world: World, row: int) -> float:

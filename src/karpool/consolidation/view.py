@@ -7,15 +7,28 @@ that the pods of a node are a slice. Who fills it is in `observed`.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from karpool.consolidation.plan import Why
 from karpool.consolidation.totals import NODE_COST, Floats
+from karpool.kube.clock import moment
 from karpool.model.disruption import DisruptionBudget
-from karpool.model.karpenter import INITIALIZED, NodeClaim, NodePool, Pool
-from karpool.model.node import Node
+from karpool.model.karpenter import (
+    CAPACITY_TYPE,
+    DO_NOT_DISRUPT,
+    INITIALIZED,
+    NODEPOOL,
+    NodeClaim,
+    NodePool,
+    Pool,
+)
+from karpool.model.meta import NO_LABELS, condition
+from karpool.model.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.resources import Resources
 from karpool.model.shape import PodShape
 from karpool.packing.offerings import Offerings, StockOut
@@ -23,6 +36,8 @@ from karpool.state.columns import Bools, Int32s, Int64s
 from karpool.state.snapshot import Snapshot
 
 Bytes = npt.NDArray[np.uint8]
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 # Flags of pods
 RESCHEDULABLE = 1  # needs a new place when its node goes
@@ -56,15 +71,34 @@ class PodTable:
         return found
 
 
+class Marks(NamedTuple):
+    """What node and claim say that rules of candidates ask for; the times apart."""
+
+    pool_label: str
+    managed: bool
+    initialized: bool
+    deleting: bool
+    do_not_disrupt: bool
+    instance_type: str
+    capacity_type: str
+    zone: str
+    consolidatable: bool  # Karpenter's condition
+    drifted: bool
+    has_grace_period: bool
+
+
 @dataclass(frozen=True)
 class Machine:
-    """A node and the claim it came from; one of them may be missing. What is read off them is kept."""
+    """A node and the claim it came from; one of them may be missing.
+
+    What is read off them is kept: of some hundred nodes few change between two plans.
+    """
 
     node: Node | None
     claim: NodeClaim | None
     price_per_hour: float | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         if self.node is not None:
             return self.node.name
@@ -73,7 +107,7 @@ class Machine:
 
     @cached_property
     def pool(self) -> str:
-        from_node = self.node.labels.get("karpenter.sh/nodepool", "") if self.node is not None else ""
+        from_node = self.node.labels.get(NODEPOOL, "") if self.node is not None else ""
         return from_node or (self.claim.pool_name if self.claim is not None else "")
 
     @cached_property
@@ -86,6 +120,65 @@ class Machine:
         if claim is not None and claim.is_deleting:
             return True
         return node is not None and node.metadata.deletion_timestamp is not None
+
+    @cached_property
+    def marks(self) -> Marks:
+        claim = self.claim
+        labels = self.node.labels if self.node is not None else NO_LABELS
+        annotations = self.node.annotations if self.node is not None else NO_LABELS
+        return Marks(
+            pool_label=labels.get(NODEPOOL, ""),
+            managed=claim is not None,
+            initialized=self.is_initialized,
+            deleting=self.is_leaving,
+            do_not_disrupt=annotations.get(DO_NOT_DISRUPT) == "true",
+            instance_type=labels.get(INSTANCE_TYPE, ""),
+            capacity_type=labels.get(CAPACITY_TYPE, ""),
+            zone=labels.get(ZONE, ""),
+            consolidatable=claim is not None and claim.is_true("Consolidatable"),
+            drifted=claim is not None and claim.is_true("Drifted"),
+            has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of all that plans depend on, for a fingerprint of the cluster."""
+        node, claim = self.node, self.claim
+        said = (
+            self.name,
+            claim.metadata.uid if claim is not None else "",
+            self.is_leaving,
+            self.is_initialized,
+            self.price_per_hour,
+            node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
+            (node.spec, node.labels) if node is not None else None,
+        )
+        return blake2b(_ENCODER.encode(said), digest_size=12).digest()
+
+    @cached_property
+    def initialized_at(self) -> float | None:
+        """When its claim was; None while it is not."""
+        found = condition(self.claim.status.conditions, "Initialized") if self.claim is not None else None
+        if found is None or found.status != "True":
+            return None
+        return moment(found.last_transition_time) or 0.0
+
+    @cached_property
+    def last_pod_event_at(self) -> float:
+        """As Karpenter noted it, which may be late; 0 when it has not."""
+        return (moment(self.claim.status.last_pod_event_time) or 0.0) if self.claim is not None else 0.0
+
+    @cached_property
+    def is_counted(self) -> bool:
+        """By budgets: a node of a pool that is in service, and not already being taken from under it."""
+        claim = self.claim
+        if claim is None or not self.pool or not self.is_initialized:
+            return False
+        return not claim.is_true("InstanceTerminating")
+
+    @cached_property
+    def is_down(self) -> bool:
+        return self.is_leaving or self.node is None or not self.node.is_ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from karpool.consolidation.scoring import Source, Verdict, evaluate
 from karpool.consolidation.settings import PlanSettings
 from karpool.consolidation.totals import Floats, PoolTotals
 from karpool.consolidation.view import RESCHEDULABLE, ClusterView
+from karpool.model import resources
 from karpool.model.karpenter import CAPACITY_TYPE
 from karpool.model.node import INSTANCE_TYPE
 from karpool.model.shape import PodShape
@@ -121,6 +122,8 @@ class World:
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self._kinds: dict[int, Kind] = {}
+        self._demands: dict[int, Sequence[tuple[int, int]]] = {}  # by row
+        self._asked: dict[int, str] = {}
         # What `moves.buy` has found out, and for which shapes.
         self.bought: dict[tuple[object, ...], tuple[tuple[int, ...], list[Bought] | NoWay]] = {}
         self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
@@ -229,13 +232,15 @@ class World:
                 chosen |= set(snapshot.pods_on(row).values())
         return sorted(chosen)
 
-    def demand(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+    def demand(self, rows: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Shapes and numbers of the pods that move, the largest first."""
         if len(rows) == 1:
-            start, end = self._run_starts[rows[0]], self._run_starts[rows[0] + 1]
-            return list(
-                zip(self._run_shapes[start:end].tolist(), self._run_counts[start:end].tolist(), strict=True)
-            )
+            known = self._demands.get(rows[0])
+            if known is None:
+                start, end = self._run_starts[rows[0]], self._run_starts[rows[0] + 1]
+                shapes, counts = self._run_shapes[start:end].tolist(), self._run_counts[start:end].tolist()
+                known = self._demands[rows[0]] = list(zip(shapes, counts, strict=True))
+            return known
         whole: Counter[int] = Counter()
         for row in rows:
             whole.update(dict(self.demand((row,))))
@@ -249,6 +254,14 @@ class World:
             return False
         bound = any(self.relocation.is_restricted(shape) for shape in self._shapes())
         return not bound and not self.one_node.has_alternatives
+
+    def asked(self, shape: int) -> str:
+        """What a pod of a shape asks for, in words."""
+        known = self._asked.get(shape)
+        if known is None:
+            requests = dict(self.view.snapshot.shapes[shape].requests)
+            known = self._asked[shape] = resources.show(requests) or "a slot"
+        return known
 
     def kind(self, row: int) -> Kind:
         known = self._kinds.get(row)

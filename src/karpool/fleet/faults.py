@@ -18,6 +18,7 @@ import msgspec
 
 from karpool.kube.clock import Clock
 from karpool.kube.errors import Unreachable
+from karpool.kube.interruption import Interrupted, Interruption
 from karpool.kube.transport import Request, Response, StreamResponse, Transport
 
 EVERYONE = "*"
@@ -354,35 +355,30 @@ class _Stream:
         self._component = component
         self._request = request
         self._inner = inner
-        self._cut: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._cut = Interruption()
+        self._expired = False
 
     def matches(self, component: str, path: str) -> bool:
         return component in (EVERYONE, self._component) and bool(re.search(path, self._request.path))
 
     def cut(self, expired: bool) -> None:
-        if not self._cut.done():
-            self._cut.set_result(expired)
+        if not self._cut.is_asked():
+            self._expired = expired
+            self._cut.interrupt()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._inner.chunks()) as pieces:
             pending = b""
             while True:
-                # Either the next piece or the cut, whichever comes first.
-                following = asyncio.ensure_future(anext(pieces, b""))
                 try:
-                    await asyncio.wait((following, self._cut), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not following.done():
-                        following.cancel()
-                        await asyncio.wait((following,))  # the stream below can be closed only after that
-                if self._cut.done():
-                    if self._cut.result():
+                    piece = await self._cut.wait(lambda: anext(pieces, b""))
+                except Interrupted:
+                    if self._expired:
                         yield (
                             msgspec.json.encode({"type": "ERROR", "object": status_object(410, "injected")})
                             + b"\n"
                         )
                     return
-                piece = following.result()
                 if not piece:
                     return
                 *lines, pending = (pending + piece).split(b"\n")

@@ -75,7 +75,7 @@ class Kubelet:
         self._node_queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
         self._due: dict[tuple[str, str], float] = {}  # (uid, stage) -> when it happens, monotonic
         self._images: dict[str, set[str]] = {}  # node -> images it has
-        self._stages: dict[str, float] = {}  # instance id and stage -> when, monotonic
+        self._stages: dict[str, dict[str, float]] = {}  # instance id -> stage -> its age then
 
     async def run(self) -> None:
         await self._context.informers.synced()
@@ -114,6 +114,7 @@ class Kubelet:
         instance = self._cloud.instances.get(name) if self._cloud else None
         node = self._nodes.get(Key("", name))
         if instance is None:
+            self._stages.pop(name, None)
             return await self._heartbeat(node) if node is not None and self._alive(name) else None
         if not instance.boot.registers:
             return None
@@ -149,11 +150,11 @@ class Kubelet:
 
     def _left(self, instance: Instance, stage: str, delay: Delay, age: float) -> float:
         """Seconds until a stage of a machine's start; each stage begins when the one before was reached."""
-        key = f"{instance.id}/{stage}"
-        if key not in self._stages:
+        known = self._stages.setdefault(instance.id, {})
+        if stage not in known:
             begun = age if stage != "register" else 0.0
-            self._stages[key] = begun + delay.draw(self._context.random)
-        return _wait(self._stages[key] - age)
+            known[stage] = begun + delay.draw(self._context.random)
+        return _wait(known[stage] - age)
 
     async def _register(self, instance: Instance) -> None:
         taints = [

@@ -12,6 +12,7 @@ V = TypeVar("V")
 # An API server keeps events for an hour. Who remembers what they said for as long knows
 # what a process that has just started would read, and no more.
 EVENT_SECONDS = 3600.0
+_LOOK_AT = 64
 
 
 class Recent(Generic[K, V]):
@@ -58,3 +59,33 @@ class Recent(Generic[K, V]):
         edge = self._edge()
         while self._held and (len(self._held) > self._most or next(iter(self._held.values()))[0] <= edge):
             self._held.popitem(last=False)
+
+
+class Until(Generic[K]):
+    """Keys that hold until a moment each. Those that do not any more take memory for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[K, float] = {}
+        self._look_at = _LOOK_AT
+
+    def put(self, key: K, seconds: float) -> None:
+        self._ends[key] = self._clock.monotonic() + seconds
+        if len(self._ends) >= self._look_at:
+            now = self._clock.monotonic()
+            self._ends = {each: end for each, end in self._ends.items() if end > now}
+            self._look_at = 2 * len(self._ends) + _LOOK_AT
+
+    def left(self, key: K) -> float:
+        """Seconds that it still holds; 0 when it does not."""
+        return max(0.0, self._ends.get(key, 0.0) - self._clock.monotonic())
+
+    def pop(self, key: K) -> None:
+        self._ends.pop(key, None)
+
+    def __contains__(self, key: K) -> bool:
+        return self.left(key) > 0
+
+    def __len__(self) -> int:
+        """How many take memory."""
+        return len(self._ends)

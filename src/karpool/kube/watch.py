@@ -8,9 +8,8 @@ are put together here, because an event may be larger than any reader's line
 limit and chunks may end anywhere.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
@@ -22,6 +21,7 @@ from karpool.kube import errors
 from karpool.kube.backoff import Backoff
 from karpool.kube.decoding import BadObject, Identity, Report, identity_of, log_bad_objects, raw_identity
 from karpool.kube.errors import Gone, KubeError, ServerFault, Throttled, Unreachable
+from karpool.kube.interruption import Silence
 from karpool.kube.resource import ALL, Key, Resource, Selection
 from karpool.kube.rest import Rest
 
@@ -208,22 +208,21 @@ class Watch(Generic[T]):
         reader = EventReader(self._resource, self._into, self._report)
         async with self._rest.stream(request) as answer, aclosing(answer.chunks()) as chunks:
             self._on_contact()
-            while True:
-                try:
-                    async with asyncio.timeout(self._idle_seconds):
-                        chunk = await anext(chunks, None)
-                except TimeoutError:
-                    raise Unreachable(
-                        f"WATCH {self._resource}: silent for {self._idle_seconds:g} s"
-                    ) from None
-                if chunk is None:
-                    return
-                self._on_contact()
-                if events := reader.feed(chunk):
-                    self.version = next((e.version for e in reversed(events) if e.version), self.version)
-                    yield events
-                if reader.failure is not None:
-                    raise reader.failure
+            with closing(Silence(self._idle_seconds)) as silence:
+                while (chunk := await self._next(chunks, silence)) is not None:
+                    self._on_contact()
+                    if events := reader.feed(chunk):
+                        self.version = next((e.version for e in reversed(events) if e.version), self.version)
+                        yield events
+                    if reader.failure is not None:
+                        raise reader.failure
+
+    async def _next(self, chunks: AsyncGenerator[bytes, None], silence: Silence) -> bytes | None:
+        """None at the end."""
+        try:
+            return await silence.wait(lambda: anext(chunks, None))
+        except TimeoutError:
+            raise Unreachable(f"WATCH {self._resource}: silent for {self._idle_seconds:g} s") from None
 
     def _query(self) -> list[tuple[str, str]]:
         # A spread end keeps a fleet of watches from reconnecting together.

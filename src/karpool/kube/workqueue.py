@@ -27,6 +27,8 @@ KEY_BACKOFF = Backoff(first=0.05, limit=60.0)
 # Loops fire timers up to their resolution early. Workers that insisted on the last nanosecond would
 # wake each other for ever on a clock that moves only when nobody is awake.
 EARLY_SECONDS = 1e-6
+LONGEST_SECONDS = 86_400.0
+_VOID_ENTRIES = 64
 
 
 class ShutDown(Exception):
@@ -116,8 +118,15 @@ class WorkQueue(Generic[K]):
         if key in self._due and self._due[key] <= due:
             return
         self._due[key] = due
+        self._drop_void()
         heapq.heappush(self._later, (due, next(self._order), key, priority))
         self._wake.set()
+
+    def _drop_void(self) -> None:
+        """Entries that an earlier one took the place of would stay until their own time comes."""
+        if len(self._later) > 2 * len(self._due) + _VOID_ENTRIES:
+            self._later = [entry for entry in self._later if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._later)
 
     def add_failed(self, key: K, *, priority: int = 0) -> float:
         """Bring the key back after its back-off, which grows until `forget`; returns the delay."""
@@ -193,7 +202,8 @@ class WorkQueue(Generic[K]):
             else:
                 self.forget(key)
                 if wanted is not None:
-                    self.add_after(key, wanted.after)
+                    # What is looked at early is looked at once more; what is gone by then is not kept long.
+                    self.add_after(key, min(wanted.after, LONGEST_SECONDS))
             finally:
                 self.done(key)
 

@@ -5,6 +5,7 @@ every duration they spell as a string. Results are seconds.
 """
 
 import re
+from functools import lru_cache
 
 from karpool.model.errors import Invalid
 
@@ -25,6 +26,7 @@ _TEXT_MAX = 128
 _NANOSECONDS_MAX = 2**63 - 1  # about 292 years; Go refuses more
 
 
+@lru_cache(maxsize=1024)  # the same few words of pools are read for every node
 def seconds(text: str) -> float:
     """Raises Invalid for anything Go would not parse."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)

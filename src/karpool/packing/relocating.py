@@ -295,8 +295,19 @@ class Relocation:
     def _advance(self, asked: _Asked, position: int) -> None:
         """Nodes before `position` are full, except those that only this trial filled or removed."""
         for step in self._log:
-            position = min(position, step.position)
+            if step.position < position and (step.asked is not None or self._had_room(asked, step.position)):
+                position = step.position
         asked.cursor = max(asked.cursor, position)
+
+    def _had_room(self, asked: _Asked, position: int) -> bool:
+        """Whether a node that is removed would take a pod of the shape if it were not."""
+        if not asked.admitted[position]:
+            return False
+        back = _GONE if self.slots[position] < 0 else 0
+        return all(
+            column[position] + (back if column is self.slots else 0) >= units
+            for column, units in asked.columns
+        )
 
     def _place_one_by_one(self, asked: _Asked, pods: int) -> list[Placed]:
         found: list[Placed] = []

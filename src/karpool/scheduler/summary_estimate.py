@@ -6,7 +6,7 @@ else in whole ones.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from karpool.model import resources
 from karpool.model.karmada.cluster import Summary
@@ -145,17 +145,31 @@ def _filled(summary: Summary, promised: Promised) -> VirtualNodes:
     return nodes
 
 
-# A summary stays the same for many decisions; it is compared by identity.
+# A summary stays the same for many decisions; it is compared by identity, and what was found out about
+# it goes when it does.
+_KNOWN: WeakKeyDictionary[Summary, tuple[VirtualNodes, dict[Requests, int]]] = WeakKeyDictionary()
+_COUNTS_MAX = 1024
 
 
-@lru_cache(maxsize=2048)
+def _known(summary: Summary) -> tuple[VirtualNodes, dict[Requests, int]]:
+    found = _KNOWN.get(summary)
+    if found is None:
+        found = _KNOWN[summary] = VirtualNodes(summary.grades or ()), {}
+    return found
+
+
 def _nodes(summary: Summary) -> VirtualNodes:
-    return VirtualNodes(summary.grades or ())
+    return _known(summary)[0]
 
 
-@lru_cache(maxsize=16384)
 def _untouched(summary: Summary, needs: Requests) -> int:
-    return _nodes(summary).count(needs)
+    nodes, counts = _known(summary)
+    count = counts.get(needs)
+    if count is None:
+        if len(counts) >= _COUNTS_MAX:
+            counts.clear()
+        count = counts[needs] = nodes.count(needs)
+    return count
 
 
 def _parts(components: Iterable[Component]) -> _Parts:

@@ -10,6 +10,7 @@ from typing import Any
 from karpool.fleet.karpenter.newest import Newest
 from karpool.fleet.runtime import Context
 from karpool.kube.informer import Change
+from karpool.kube.recent import Until
 from karpool.kube.resource import (
     DAEMONSETS,
     NAMESPACES,
@@ -66,7 +67,7 @@ class View:
         self._unlaunched: dict[str, None] = {}  # claims without a provider id
         self._leaving: dict[str, None] = {}  # rows that are going
         self._marked: dict[str, None] = {}  # claims that a command will delete
-        self._nominated: dict[str, float] = {}  # row -> until when
+        self._nominated = Until[str](context.clock)  # by row
         self._counted: dict[str, tuple[str, Resources]] = {}  # what each claim or node adds to its pool
         self._usage: dict[str, Resources] = {}
         self._pods = context.informers.of(PODS, Pod)
@@ -143,10 +144,10 @@ class View:
     # What we remember ourselves
 
     def nominate(self, row: str, seconds: float) -> None:
-        self._nominated[row] = self._clock.monotonic() + seconds
+        self._nominated.put(row, seconds)
 
     def is_nominated(self, row: str) -> bool:
-        return self._nominated.get(row, 0.0) > self._clock.monotonic()
+        return row in self._nominated
 
     def mark(self, claim: NodeClaim, *, going: bool) -> None:
         """A command will delete this claim, or will not after all."""
@@ -197,8 +198,10 @@ class View:
         else:
             self._count(f"c/{claim.name}", "", {})
         if nodes:
-            if until := self._nominated.pop(alone, None):
-                self._nominated[nodes[0].name] = max(until, self._nominated.get(nodes[0].name, 0.0))
+            if alone in self._nominated:
+                own = self._nominated.left(nodes[0].name)
+                self._nominated.put(nodes[0].name, max(self._nominated.left(alone), own))
+            self._nominated.pop(alone)
             for node in nodes:
                 self._count(f"n/{node.name}", *self._claimless(node))
 
@@ -218,7 +221,7 @@ class View:
                         del self._node_names[each.spec.provider_id]
         if after is None:
             self._drop_row(node.name)
-            self._nominated.pop(node.name, None)
+            self._nominated.pop(node.name)
         claim = self.claim_of(node)
         if claim is not None:
             self._refresh_claim(claim)

@@ -61,7 +61,7 @@ class Grade:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Summary:
     """`status.resourceSummary`: `allocated` is bound to nodes, `allocating` waits for one.
 

@@ -13,7 +13,7 @@ from karpool.fleet.apiserver.storage.history import MAX_BYTES, MAX_EVENTS, Event
 from karpool.fleet.apiserver.storage.record import FieldIndex, Record
 from karpool.fleet.apiserver.types import Object
 
-_SHARED_LABEL_SETS = 50_000
+_LABEL_SETS = 256  # held for sharing, besides one for each object
 
 
 class _Bucket:
@@ -57,6 +57,7 @@ class Collection:
         self.changed_at = history.floor  # version of the newest change
         self._buckets: dict[str, _Bucket] = {}
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        self._forget_labels_at = _LABEL_SETS
 
     def get(self, namespace: str, name: str) -> Record | None:
         bucket = self._buckets.get(namespace)
@@ -88,8 +89,12 @@ class Collection:
         key = tuple(labels.items())
         shared = self._labels.get(key)
         if shared is None:
-            if len(self._labels) >= _SHARED_LABEL_SETS:
+            if len(self._labels) >= self._forget_labels_at:
+                # Those in use are shared anew from here on; the others were of objects that are gone.
                 self._labels.clear()
+                self._forget_labels_at = (
+                    sum(len(each.records) for each in self._buckets.values()) + _LABEL_SETS
+                )
             shared = self._labels[key] = dict(labels)
         return shared
 
