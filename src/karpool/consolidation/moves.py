@@ -347,9 +347,19 @@ _BINS = 12
 
 def _cheap_bins(world: World, pods: Pods, ceiling: float) -> list[tuple[list[int], float]]:
     """Sizes of nodes to try for the first of two: those that no cheaper one outdoes, dearest first."""
+    largest = next(iter(pods))
+    if not world.remembers:
+        return _bins(world, largest, ceiling)
+    key = world.one_node.sort(largest), ceiling, world.one_node.limits_left()
+    known = world.bins.get(key)
+    if known is None:
+        known = world.bins[key] = _bins(world, largest, ceiling)
+    return known
+
+
+def _bins(world: World, shape: int, ceiling: float) -> list[tuple[list[int], float]]:
     found: list[tuple[list[int], float]] = []
-    largest = {next(iter(pods)): 1}
-    for fitting in world.one_node.fitting(largest):
+    for fitting in world.one_node.fitting({shape: 1}):
         types = [index for index in fitting.types.nonzero()[0].tolist() if fitting.worst[index] < ceiling]
         for index in sorted(types, key=lambda index: float(fitting.cheapest[index])):
             room = fitting.launch.room[:, index].tolist()

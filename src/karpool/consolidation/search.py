@@ -277,8 +277,13 @@ def _replace_each(world: World, rows: Iterable[int], found: Found, timer: Timer)
 
 def _hopeless(world: World, row: int) -> Why | None:
     """Why no replacement of the node alone could be approved: not even taking it away for nothing would."""
-    pool = world.pool_of[row]
-    price, cost = float(world.prices[row]), float(world.costs[row])
+    key = world.pool_of[row], float(world.prices[row]), float(world.costs[row])
+    if key not in world.hopeless:
+        world.hopeless[key] = _never_worth_it(world, *key)
+    return world.hopeless[key]
+
+
+def _never_worth_it(world: World, pool: str, price: float, cost: float) -> Why | None:
     policy, totals = world.policies[pool], world.totals.get(pool)
     if can_pass(policy, price, cost, totals, tolerance=world.settings.tolerance):
         return None

@@ -126,6 +126,10 @@ class World:
         self._asked: dict[int, str] = {}
         # What `moves.buy` has found out, and for which shapes.
         self.bought: dict[tuple[object, ...], tuple[tuple[int, ...], list[Bought] | NoWay]] = {}
+        self.bins: dict[tuple[object, ...], list[tuple[list[int], float]]] = {}  # and about sizes of nodes
+        self.hopeless: dict[
+            tuple[str, float, float], Why | None
+        ] = {}  # what `search` has found out about prices
         self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
         # What `combining` has found out about nodes together, by stage.
         self.together: dict[tuple[int, tuple[int, ...], float], list[Draft]] = {}
