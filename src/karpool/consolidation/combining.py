@@ -89,7 +89,7 @@ class _Problem:
         self._demands = [world.demand((row,)) for row in rows]
         self._shapes = sorted(
             {shape for demand in self._demands for shape, _ in demand},
-            key=lambda shape: int(world.shape_rank[shape]),
+            key=lambda shape: int(world.demands.rank[shape]),
         )
         self._number = {shape: index for index, shape in enumerate(self._shapes)}
         self._resources = world.one_node.resources

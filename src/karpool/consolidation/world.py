@@ -15,6 +15,7 @@ import numpy as np
 
 from karpool.consolidation.budgeting import Permission
 from karpool.consolidation.candidates import Judged
+from karpool.consolidation.demands import Demand, Demands
 from karpool.consolidation.plan import DisruptionReason, Why
 from karpool.consolidation.policy import Policy
 from karpool.consolidation.ranking import ratios
@@ -25,7 +26,6 @@ from karpool.consolidation.view import RESCHEDULABLE, ClusterView
 from karpool.model import resources
 from karpool.model.karpenter import CAPACITY_TYPE
 from karpool.model.node import INSTANCE_TYPE
-from karpool.model.shape import PodShape
 from karpool.packing import relocating
 from karpool.packing.new_nodes import Options, pack_new_nodes
 from karpool.packing.one_node import Fitting, OneNode
@@ -122,7 +122,6 @@ class World:
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self._kinds: dict[int, Kind] = {}
-        self._demands: dict[int, Sequence[tuple[int, int]]] = {}  # by row
         self._asked: dict[int, str] = {}
         # What `moves.buy` has found out, and for which shapes.
         self.bought: dict[tuple[object, ...], tuple[tuple[int, ...], list[Bought] | NoWay]] = {}
@@ -142,7 +141,7 @@ class World:
         # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
         self.turn: Int64s = np.empty(view.snapshot.n, dtype=np.int64)
         self.turn[np.argsort(np.array(view.snapshot.names, dtype=np.str_))] = np.arange(view.snapshot.n)
-        self._read_demands()
+        self.demands = Demands(view)
         self.relocation = Relocation(view.snapshot, self._order(), judged.targets, self._shapes())
         table = view.snapshot.shapes
         self.one_node = OneNode(
@@ -189,39 +188,6 @@ class World:
             left += snapshot.free(name) / whole
         return left / 2
 
-    def _read_demands(self) -> None:
-        """Pods that move, by row, as runs of one shape; the largest shapes first."""
-        view, pods, table = self.view, self.view.pods, self.view.snapshot.shapes
-        sizes = self._shape_sizes()
-        moving = np.flatnonzero(pods.moves)
-        shapes, rows = pods.shapes[moving], pods.rows[moving]
-        rank = np.empty(len(sizes), dtype=np.int64)
-        texts = np.array([_text(table[number]) for number in range(len(table))] or [""], dtype=np.str_)
-        rank[np.lexsort((texts[: len(sizes)], -sizes))] = np.arange(len(sizes))
-        self._by_rank: Int64s = np.argsort(rank, kind="stable")
-        keys = rows.astype(np.int64) * max(len(sizes), 1) + rank[shapes]
-        runs, counts = np.unique(keys, return_counts=True)
-        self._run_rows = runs // max(len(sizes), 1)
-        self._run_shapes = self._by_rank[runs % max(len(sizes), 1)] if len(runs) else runs
-        self._run_counts = counts
-        self._run_starts = np.searchsorted(self._run_rows, np.arange(view.snapshot.n + 1))
-        self.shape_rank = rank
-
-    def _shape_sizes(self) -> Floats:
-        table, snapshot = self.view.snapshot.shapes, self.view.snapshot
-        whole = {
-            name: max(float(snapshot.allocatable(name).mean()), 1.0) if snapshot.n else 1.0
-            for name in ("cpu", "memory")
-        }
-        sizes = np.zeros(len(table))
-        for number in range(len(table)):
-            for name, units in table[number].requests:
-                # What few nodes offer is placed before what all do.
-                sizes[number] += units / whole[name] if name in whole else 1000.0
-            if table[number].has_topology or table[number].node_selector or table[number].node_terms:
-                sizes[number] += 10.0
-        return sizes
-
     def _shapes(self) -> list[int]:
         """Every shape that may be placed, or stops counting somewhere."""
         pods = self.view.pods
@@ -236,19 +202,9 @@ class World:
                 chosen |= set(snapshot.pods_on(row).values())
         return sorted(chosen)
 
-    def demand(self, rows: Sequence[int]) -> Sequence[tuple[int, int]]:
+    def demand(self, rows: Sequence[int]) -> Demand:
         """Shapes and numbers of the pods that move, the largest first."""
-        if len(rows) == 1:
-            known = self._demands.get(rows[0])
-            if known is None:
-                start, end = self._run_starts[rows[0]], self._run_starts[rows[0] + 1]
-                shapes, counts = self._run_shapes[start:end].tolist(), self._run_counts[start:end].tolist()
-                known = self._demands[rows[0]] = list(zip(shapes, counts, strict=True))
-            return known
-        whole: Counter[int] = Counter()
-        for row in rows:
-            whole.update(dict(self.demand((row,))))
-        return sorted(whole.items(), key=lambda item: int(self.shape_rank[item[0]]))
+        return self.demands.of(rows)
 
     @cached_property
     def is_simple(self) -> bool:
@@ -288,7 +244,7 @@ class World:
             for shape, number in self.demand((row,)):
                 self._receive(shape, relocation.place(shape, number - settled[row][shape]))
         pending = Counter(view.snapshot.pending[key] for key in view.pending)
-        for shape, number in sorted(pending.items(), key=lambda item: int(self.shape_rank[item[0]])):
+        for shape, number in self.demands.sorted(pending):
             self._receive(shape, relocation.place(shape, number))
         relocation.commit()
 
@@ -495,8 +451,3 @@ class World:
     def by_name(self, row: int) -> int:
         """What rows are sorted by where nothing else decides."""
         return int(self.turn[row])
-
-
-def _text(shape: PodShape) -> str:
-    """Tells shapes of equal size apart, whichever came first."""
-    return f"{shape.requests}{shape.namespace}{shape.labels}{shape.node_selector}{shape.priority}"[:512]
