@@ -279,11 +279,21 @@ class World:
     # Trying
 
     def tried(self, rows: Sequence[int]) -> Tried | None:
-        """What `relocate` would say, if it has said so since a draft was last accepted."""
+        """What `relocate` would say, if that is known: it has said so since a draft was last accepted, or
+        no node has room for any of the pods."""
         if len(rows) > 1 or self.relocation.mark():
             return None
         known = self._tried.get(self.stage)
-        return None if known is None else known.get(rows[0])
+        found = None if known is None else known.get(rows[0])
+        if found is None and self.remembers:
+            demand = self.demand(rows)
+            if demand and all(self.relocation.is_full(shape) for shape, _ in demand):
+                found = self._remember(rows[0], Tried([], dict(demand)))
+        return found
+
+    def _remember(self, row: int, found: Tried) -> Tried:
+        self._tried.setdefault(self.stage, {})[row] = found
+        return found
 
     def relocate(self, rows: Sequence[int]) -> Tried:
         """Take nodes away and place their pods on others: where each went, and what is left over.
@@ -315,7 +325,7 @@ class World:
                         del left[shape]
         found = Tried(placed, left)
         if from_scratch and len(rows) == 1 and self.remembers:
-            self._tried.setdefault(self.stage, {})[rows[0]] = found
+            self._remember(rows[0], found)
         return found
 
     def packed_on_new_nodes(

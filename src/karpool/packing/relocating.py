@@ -171,6 +171,11 @@ class Relocation:
         """By position: whether labels, taints, volumes and ports let the shape in."""
         return self._asked[number].admitted
 
+    def is_full(self, number: int) -> bool:
+        """Whether no node is known to take one more pod of the shape, and none will before `rewind`."""
+        asked = self._asked[number]
+        return asked.cursor >= len(self.order) and not asked.restricted and not asked.shape.host_ports
+
     # Trying and taking back
 
     def mark(self) -> int:
