@@ -63,7 +63,7 @@ soak: setup-dev ## random lives of embedded clusters, long: make soak [LIVES=50]
 chaos: setup-dev ## the fault campaign, long: make chaos [LIVES=50] [FROM=0]
 	@KARPOOL_CHAOS=$(LIVES) KARPOOL_CHAOS_FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -n $(WORKERS) tests/chaos
 
-soak-30d: setup-dev ## thirty simulated days with every controller, about half an hour
+soak-30d: setup-dev ## thirty simulated days with every controller, about 17 minutes
 	@$(BIN)/python -m tests.chaos.soak 30
 
 nightly: setup-dev ## 2,000 random histories of GPU scale-ups

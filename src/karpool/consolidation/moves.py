@@ -360,11 +360,17 @@ def _cheap_bins(world: World, pods: Pods, ceiling: float) -> list[tuple[list[int
 def _bins(world: World, shape: int, ceiling: float) -> list[tuple[list[int], float]]:
     found: list[tuple[list[int], float]] = []
     for fitting in world.one_node.fitting({shape: 1}):
-        types = [index for index in fitting.types.nonzero()[0].tolist() if fitting.worst[index] < ceiling]
-        for index in sorted(types, key=lambda index: float(fitting.cheapest[index])):
-            room = fitting.launch.room[:, index].tolist()
-            if not any(all(a >= b for a, b in zip(known, room, strict=True)) for known, _ in found):
-                found.append((room, float(fitting.cheapest[index])))
+        types = np.flatnonzero(fitting.types & (fitting.worst < ceiling))
+        types = types[np.argsort(fitting.cheapest[types], kind="stable")]
+        rooms = fitting.launch.room[:, types].T
+        left = np.ones(len(types), dtype=np.bool_)
+        for known, _ in found:
+            left &= (rooms > known).any(axis=1)
+        while left.any():
+            cheapest = int(left.argmax())
+            room = rooms[cheapest]
+            found.append((room.tolist(), float(fitting.cheapest[types[cheapest]])))
+            left &= (rooms > room).any(axis=1)
     return sorted(found, key=lambda each: -each[1])[:_BINS]
 
 

@@ -5,8 +5,9 @@ this says what moving it costs and what speaks against it.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,12 @@ def flags_of(pod: Pod) -> int:
     )
 
 
+class _Ordered(NamedTuple):
+    pods: Mapping[str, int]
+    keys: Sequence[str]
+    shapes: Sequence[int]
+
+
 class PodFacts:
     def __init__(self) -> None:
         self._slot_of: dict[str, int] = {}
@@ -72,6 +79,7 @@ class PodFacts:
         self._wishes: dict[str, str] = {}  # do-not-disrupt annotations that are ignored
         self._nominated: dict[str, str] = {}  # waiting pod to node
         self._waiting: dict[str, None] = {}
+        self._ordered: list[_Ordered] = []  # by row of the last snapshot
 
     def put(self, key: Key, pod: Pod) -> None:
         if pod.is_terminal:
@@ -135,11 +143,11 @@ class PodFacts:
         shapes: list[int] = []
         counts = np.zeros(snapshot.n + 1, dtype=np.int64)
         for row in range(snapshot.n):
-            pods = snapshot.pods_on(row)
-            counts[row + 1] = len(pods)
-            for key, shape in sorted(pods.items()):
-                keys.append(key)
-                shapes.append(shape)
+            ordered = self._in_order(row, snapshot.pods_on(row))
+            counts[row + 1] = len(ordered.keys)
+            keys += ordered.keys
+            shapes += ordered.shapes
+        del self._ordered[snapshot.n :]
         starts = np.cumsum(counts)
         self._drop_unused_groups()
         find = self._slot_of.get
@@ -171,6 +179,16 @@ class PodFacts:
             starts=read_only(starts),
             several=several,
         )
+
+    def _in_order(self, row: int, pods: Mapping[str, int]) -> "_Ordered":
+        """By name. A snapshot's pods of a node never change, so the same object needs no second look."""
+        if row == len(self._ordered):
+            self._ordered.append(_Ordered({}, (), ()))
+        known = self._ordered[row]
+        if known.pods is not pods:
+            keys = sorted(pods)
+            known = self._ordered[row] = _Ordered(pods, keys, [pods[key] for key in keys])
+        return known
 
     def _drop_unused_groups(self) -> None:
         """Labels come and go with pods; those that no pod has any more are forgotten from time to time."""
