@@ -31,8 +31,11 @@ class Fleet:
         *,
         folder: Path = Path(),
         furnish: Callable[["Fleet"], None] = lambda fleet: None,
+        faults_from: float = 0.0,
     ) -> None:
         """`furnish` adds further components before anything is loaded and before faults are checked.
+
+        Times of faults count from `faults_from` seconds after everything is there.
 
         Raises FleetError when a cluster asks for what there is not.
         """
@@ -42,6 +45,7 @@ class Fleet:
         self.karmada: EmbeddedCluster | None = None
         self._folder = folder
         self._furnish = furnish
+        self._faults_from = faults_from
         self._stack = AsyncExitStack()
         self._timers: list[asyncio.Task[None]] = []
 
@@ -112,7 +116,7 @@ class Fleet:
     # Faults
 
     async def _play(self, fault: FaultSpec) -> None:
-        await self.clock.sleep(durations.seconds(fault.at))
+        await self.clock.sleep(self._faults_from + durations.seconds(fault.at))
         log.info("fault begins", cluster=fault.cluster, fault=fault.kinds[0])
         end = await inject(fault, self.api_servers[fault.cluster], self.clusters.get(fault.cluster))
         if fault.lasts is not None:

@@ -80,7 +80,9 @@ async def _run(
         measuring.append(Measuring(fleet, scenario, lines.say))
         add_controllers(fleet, scenario.controllers)
 
-    async with Fleet(scenario.fleet, clock, folder=folder, furnish=furnish) as fleet:
+    async with Fleet(
+        scenario.fleet, clock, folder=folder, furnish=furnish, faults_from=SETTLE_SECONDS
+    ) as fleet:
         people = People(fleet)
         await load_objects(people.client(scenario.home), scenario.objects)
         await clock.sleep(SETTLE_SECONDS)
