@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from karpool.cli import simulate as command
 from karpool.cli.main import run
 from karpool.cli.simulate_html import over_time, report
 from karpool.fleet.simulation.figures import FIGURES, Result, Series
@@ -128,6 +129,44 @@ def test_wrong_flags_say_what_is_right(play, flags, code, says):
     found, _, err = play(QUIET, *flags)
     assert found == code
     assert says in err
+
+
+TRACE = "name,cpu_milli,memory_mib,creation_time,deletion_time\n"
+
+
+def test_a_trace_beside_the_scenario_is_played_and_what_is_left_out_is_said(play, tmp_path):
+    (tmp_path / "t.csv").write_text(TRACE + "a,100,100,5,60\nb,100,100,1,60\nc,100,100,2,\n")
+    code, out, err = play(QUIET + "traces: [{file: t.csv, limit: 2}]\n")
+    assert code == 0
+    assert re.search(r"^pods created +5$", out, re.MULTILINE)
+    assert "t.csv: the first 2 of 3 pods come (limit)" in err
+
+
+@pytest.mark.parametrize("flags", [(), ("--check",)])
+def test_traces_of_every_variant_are_looked_at_before_anything_is_played(play, tmp_path, flags):
+    (tmp_path / "t.csv").write_text(TRACE)
+    variants = "variants: [{name: one}, {name: two, set: {traces: [{file: gone.csv}]}}]\n"
+    code, out, err = play(QUIET + "traces: [{file: t.csv}]\n" + variants, *flags)
+    assert (code, out) == (1, "")
+    assert "gone.csv: No such file" in err
+    assert "real time" not in err
+
+
+def test_a_row_that_cannot_be_read_is_one_line_and_no_progress_is_left(play, tmp_path):
+    (tmp_path / "t.csv").write_text(TRACE + "a,100,100,5\n")
+    code, out, err = play(QUIET + "traces: [{file: t.csv}]\n")
+    assert (code, out) == (1, "")
+    assert err == f"error: {tmp_path / 't.csv'}:2: has 4 fields, and the header has 5\n"
+
+
+def test_reading_a_long_trace_shows_its_progress_in_a_terminal(play, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(command._Bar, "terminal", lambda self: True)
+    (tmp_path / "t.csv").write_text(TRACE + "a,100,100,5,60\n" * 10_000)
+    code, _, err = play(QUIET + "traces: [{file: t.csv, limit: 1}]\n")
+    assert code == 0
+    assert re.search(r"result: reading traces \[#+ +\] +\d\d %", err)
+    assert err.rindex("reading traces [") < err.index("result [")  # one after the other
 
 
 def test_a_wrong_file_is_one_line_with_the_line_number(play):

@@ -1,15 +1,17 @@
 """Traces are read by their columns; a row that cannot be read is named, never left out."""
 
 import gzip
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.fleet_file import ClusterSpec
+from karpool.fleet.fleet_file import ClusterSpec, KarmadaSpec
+from karpool.fleet.simulation import trace_rows
 from karpool.fleet.simulation.arrivals import RUN_SECONDS
 from karpool.fleet.simulation.scenario_file import Scenario, Trace
-from karpool.fleet.simulation.traces import trace_arrivals
+from karpool.fleet.simulation.traces import check_traces, read_traces
 from karpool.fleet.strict_file import FleetError
 
 PODS = (
@@ -28,12 +30,17 @@ MACHINES = "gpu_model,gpu_capacity_num,cpu_num,node_name\nA10,1,128,0\nA100,8,96
 
 
 def read(tmp_path, text, packed=False, **trace):
+    return traced(tmp_path, text, packed, **trace).arrivals
+
+
+def traced(tmp_path, text, packed=False, told=lambda share: None, **trace):
     path = tmp_path / "trace.csv"
-    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data) if packed else data)
     scenario = Scenario(
         duration="2h", clusters=[ClusterSpec(name="a")], traces=[Trace(file="trace.csv", **trace)]
     )
-    return trace_arrivals(scenario, tmp_path)
+    return read_traces(scenario, tmp_path, told)
 
 
 def requests(arrival):
@@ -88,7 +95,23 @@ def test_machines_become_nodes(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "are not those of a known trace"),
+        ("", "trace.csv: is empty"),
+        ("\n\n", "trace.csv: is empty"),
+        (
+            "name,cpu_milli,creation_time\n",
+            "trace.csv:1: has no column memory_mib, which goes with cpu_milli",
+        ),
+        ("cpu_milli,cpu_milli\n", "trace.csv:1: has the column 'cpu_milli' twice"),
+        ("\x1b[31mred,b\n", "trace.csv:1: columns ?[31mred, b are not"),
+        (PODS + "d,1,1,0,0,,5\n", "trace.csv:5: has 7 fields, and the header has 8"),
+        (PODS + "d,1,1,0,0,,5,6,7\n", "trace.csv:5: has 9 fields"),
+        (PODS + "d,1,1,0.5,0,,5,6\n", "trace.csv:5: num_gpu: '0.5' is not a whole number"),
+        (PODS + "d,1,1,0,0,,-5,6\n", "trace.csv:5: creation_time: '-5' is not a number from 0"),
+        (PODS + "d,1,1,0,0,,7,6\n", "trace.csv:5: deletion_time: 6 is before creation_time, which is 7"),
+        (PODS + '"d\ne",1,1,0,0,,0,x\n', "trace.csv:5: deletion_time: 'x'"),
+        (PODS + '"d,1,1,0,0,,0,1\n', "trace.csv:5: is not CSV: unexpected end of data"),
+        (PODS + "d" * 300_000, "trace.csv:5: is a line of 256 KiB or more"),
+        (PODS.replace("\n", "\r"), "trace.csv:1: is not CSV: lines end with CR alone"),
         ("a,b\n1,2\n", "trace.csv:1: columns a, b are not those"),
         (PODS + "d,many,1,0,0,,0,1\n", "trace.csv:5: cpu_milli: 'many' is not a number"),
         (PODS + "d,-1,1,0,0,,0,1\n", "trace.csv:5: cpu_milli"),
@@ -101,6 +124,91 @@ def test_what_cannot_be_read_is_named(tmp_path, text, says):
     assert says in str(caught.value)
 
 
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path):
+    with pytest.raises(FleetError, match=r"trace\.csv:5: is not a text file in UTF-8: byte 0xff"):
+        read(tmp_path, PODS.encode() + b"d,1,\xff\n")
+
+
+def test_a_broken_archive_is_named_with_how_far_it_could_be_read(tmp_path):
+    packed = gzip.compress((PODS + "".join(f"x{i},{i},1,0,0,,1,2\n" for i in range(500))).encode())
+    with pytest.raises(FleetError, match=r"trace\.csv:\d+: cannot be read further"):
+        read(tmp_path, packed[: len(packed) // 2])
+    spoilt = bytes(each ^ 255 if 20 < index < 30 else each for index, each in enumerate(packed))
+    with pytest.raises(FleetError, match=r"trace\.csv:\d+: cannot be read further"):
+        read(tmp_path, spoilt)
+
+
+def test_a_file_larger_than_the_bound_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_rows, "BYTES_MAX", len(PODS) - 1)
+    with pytest.raises(FleetError, match="is larger than 0 MiB; cut it into parts"):
+        read(tmp_path, PODS)
+
+
+def test_line_ends_marks_and_quotes_of_other_systems_are_read(tmp_path):
+    plain = [each.object for each in read(tmp_path, PODS)]
+    assert [each.object for each in read(tmp_path, PODS.replace("\n", "\r\n"))] == plain
+    assert [each.object for each in read(tmp_path, "\ufeff" + PODS)] == plain
+    assert [each.object for each in read(tmp_path, PODS.replace("\na,", '\n"a\nb",'))] == plain
+    assert [each.object for each in read(tmp_path, PODS.rstrip("\n"))] == plain
+
+
+def test_what_a_limit_leaves_out_is_said_and_what_is_kept_is_what_comes_first(tmp_path):
+    found = traced(tmp_path, PODS, limit=1)
+    assert [each.at for each in found.arrivals] == [0]
+    assert found.notes == [f"{tmp_path / 'trace.csv'}: the first 1 of 2 pods come (limit)"]
+    assert traced(tmp_path, PODS, limit=2).notes == []
+    assert traced(tmp_path, MACHINES, limit=1).notes == [
+        f"{tmp_path / 'trace.csv'}: only the first 1 machines are there (limit)"
+    ]
+
+
+def test_a_trace_without_rows_is_said(tmp_path):
+    header = PODS.splitlines()[0]
+    assert traced(tmp_path, header).notes == [f"{tmp_path / 'trace.csv'}: has no rows"]
+    [said] = traced(tmp_path, PODS, select={"name": "z"}).notes
+    assert said.endswith("has no rows that are selected")
+
+
+def test_reading_tells_how_far_it_is(tmp_path):
+    told = []
+    traced(tmp_path, PODS.splitlines()[0] + "\n" + "a,1,1,0,0,,1,2\n" * 20_000, told=told.append)
+    assert len(told) > 3
+    assert told == sorted(told)
+    assert 0 <= told[0] < told[-1] <= 1
+
+
+def test_pods_without_times_are_there_at_the_start_and_stay(tmp_path):
+    text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1000,1,1,460\nb,1000,1,0,0\n"
+    found = read(tmp_path, text)
+    assert [each.at for each in found] == [0, 0]
+    assert all(RUN_SECONDS not in each.object["metadata"]["annotations"] for each in found)
+
+
+def test_machines_with_their_memory_become_nodes(tmp_path):
+    text = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,1024,0,\nn1,96000,2048,8,V100M16\n"
+    plain, gpu = (each.object for each in read(tmp_path, text))
+    assert plain["status"]["allocatable"] == {"cpu": "32000m", "memory": str(2**30), "pods": "110"}
+    assert "gpu-model" not in plain["metadata"]["labels"]
+    assert gpu["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert gpu["metadata"]["labels"]["gpu-model"] == "V100M16"
+
+
+def test_machines_cannot_be_karmadas(tmp_path):
+    (tmp_path / "trace.csv").write_text(MACHINES)
+    scenario = Scenario(
+        clusters=[ClusterSpec(name="a")], karmada=KarmadaSpec(), traces=[Trace(file="trace.csv")]
+    )
+    for asked in (check_traces, read_traces):
+        with pytest.raises(FleetError, match=r"set traces\[0\]\.cluster"):
+            asked(scenario, tmp_path)
+
+
+def test_a_pipe_is_not_read_before_its_time(tmp_path):
+    os.mkfifo(tmp_path / "trace.csv")
+    scenario = Scenario(clusters=[ClusterSpec(name="a")], traces=[Trace(file="trace.csv")])
+    check_traces(scenario, tmp_path)  # and does not wait for somebody who writes
+
+
 def test_a_column_that_is_not_there_cannot_be_selected_by(tmp_path):
     with pytest.raises(FleetError, match="has no column 'colour'"):
         read(tmp_path, PODS, select={"colour": "red"})
@@ -109,7 +217,7 @@ def test_a_column_that_is_not_there_cannot_be_selected_by(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     scenario = Scenario(duration="1h", clusters=[ClusterSpec(name="a")], traces=[Trace(file="gone.csv")])
     with pytest.raises(FleetError, match=r"gone\.csv: No such file"):
-        trace_arrivals(scenario, tmp_path)
+        read_traces(scenario, tmp_path)
 
 
 @given(data=st.binary(max_size=200))
@@ -118,7 +226,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
     (folder / "t.csv").write_bytes(b"cpu_milli,memory_mib,creation_time\n" + data)
     scenario = Scenario(duration="1h", clusters=[ClusterSpec(name="a")], traces=[Trace(file="t.csv")])
     try:
-        found = trace_arrivals(scenario, folder)
+        found = read_traces(scenario, folder).arrivals
     except FleetError as error:
         assert "t.csv" in str(error)
     else:

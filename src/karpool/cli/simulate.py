@@ -21,6 +21,7 @@ from karpool.fleet.simulation.scenario_file import (
     check_scenario,
     read_scenario,
 )
+from karpool.fleet.simulation.traces import check_traces
 from karpool.kube.clock import RealClock
 from karpool.model.errors import Invalid
 
@@ -98,6 +99,8 @@ def simulate(
         raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
     chosen = _chosen(read_scenario(scenario), variants)
     found = [_changed(each, seed, duration, trace) for seed in different or [None] for each in chosen]
+    for each in found:
+        check_traces(each.scenario, scenario.parent)
     if check:
         note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
         return
@@ -135,7 +138,7 @@ def _changed(named: Named, seed: int | None, duration: str | None, trace: Path |
     if duration is not None:
         scenario = msgspec.structs.replace(scenario, duration=duration)
     if trace is not None:
-        path = str(trace.resolve())
+        path = str(trace.absolute())  # resolved, a pipe would lose its name
         rest = scenario.traces
         first = msgspec.structs.replace(rest[0], file=path) if rest else Trace(file=path)
         scenario = msgspec.structs.replace(scenario, traces=[first, *rest[1:]])
@@ -150,9 +153,20 @@ def _played(named: Named, folder: Path, *, keep_log: bool) -> Result:
     clock = RealClock()
     start = clock.monotonic()
     bar = _Bar(named.name)
-    result = run(named, folder=folder, progress=bar.show, keep_log=keep_log)
-    bar.end()
+    reading = _Bar(f"{named.name}: reading traces")
+
+    def progress(share: float) -> None:
+        reading.end()
+        bar.show(share)
+
+    try:
+        result = run(named, folder=folder, progress=progress, reading=reading.show, keep_log=keep_log)
+    finally:
+        reading.end()
+        bar.end()
     took = clock.monotonic() - start
+    for each in result.notes:
+        note(each)
     note(f"{named.name}: {named.scenario.duration} in {took:.1f} s, {result.seconds / took:,.0f} x real time")
     return result
 
@@ -169,14 +183,18 @@ class _Bar:
     def show(self, share: float) -> None:
         percent = int(share * 100)
         waited = self._clock.monotonic() - self._start
-        if percent == self._drawn or waited < SHOW_AFTER_SECONDS or not sys.stderr.isatty():
+        if percent == self._drawn or waited < SHOW_AFTER_SECONDS or not self.terminal():
             return
         self._drawn = percent
         filled = "#" * (percent // 4)
         click.echo(f"\r{self._label} [{filled:<25}] {percent:3d} %", err=True, nl=False)
 
+    def terminal(self) -> bool:
+        return sys.stderr.isatty()
+
     def end(self) -> None:
         if self._drawn >= 0:
+            self._drawn = -1
             click.echo("\r\x1b[K", err=True, nl=False)
 
 

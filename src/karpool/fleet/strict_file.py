@@ -30,9 +30,10 @@ class FleetError(ModelError):
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Raises FleetError."""
+    """Not much more than the largest that is parsed, whatever the file is. Raises FleetError."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(SIZE_LIMIT + 1)
     except OSError as error:
         raise FleetError(f"{path}: {error.strerror}; give the path of {what}") from None
 

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -24,7 +25,7 @@ from karpool.fleet.simulation.arrivals import Arrival, arrivals
 from karpool.fleet.simulation.figures import Result
 from karpool.fleet.simulation.measuring import Measuring
 from karpool.fleet.simulation.scenario_file import Action, Named
-from karpool.fleet.simulation.traces import trace_arrivals
+from karpool.fleet.simulation.traces import read_traces
 from karpool.fleet.strict_file import FleetError
 from karpool.kube.client import Client
 from karpool.kube.errors import KubeError, NotFound
@@ -45,18 +46,22 @@ def simulate(
     *,
     folder: Path = Path(),
     progress: Progress = lambda share: None,
+    reading: Progress = lambda share: None,
     keep_log: bool = True,
 ) -> Result:
-    """Raises FleetError for what a scenario asks for and cannot have."""
-    coming = sorted(
-        [*arrivals(named.scenario), *trace_arrivals(named.scenario, folder)], key=lambda each: each.at
-    )
+    """`reading` is told how far traces are read, `progress` how far time has come.
+
+    Raises FleetError for what a scenario asks for and cannot have.
+    """
+    traced = read_traces(named.scenario, folder, reading)
+    coming = sorted([*arrivals(named.scenario), *traced.arrivals], key=lambda each: each.at)
     # A fleet is a great many objects that live long; looking through all of them for garbage again
     # and again takes a quarter of the time.
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 1000)
     try:
-        return run_manual(_run(named, coming, folder, progress, keep_log))
+        result = run_manual(_run(named, coming, folder, progress, keep_log))
+        return replace(result, notes=tuple(traced.notes))
     except* ModelError as errors:
         raise FleetError(str(_first(errors))) from None
     finally:

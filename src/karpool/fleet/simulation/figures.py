@@ -77,6 +77,7 @@ class Result:
     series: Mapping[str, Series]
     log: Sequence[bytes] = field(repr=False, default=())
     log_sha256: str = ""
+    notes: Sequence[str] = ()  # what a reader of the figures should know of the traces
 
 
 def shown(name: str, value: float | None) -> str:
