@@ -6,8 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from karpool.cli import dashboard
 from karpool.cli.main import run
+from karpool.dashboard.collector import Collector, Wishes
 from karpool.estimator.registry import PROVIDERS, Settings
+from karpool.fleet.apiserver.inprocess import InProcess
+from karpool.fleet.apiserver.server import ApiServer
+from karpool.fleet.fleet_file import ClusterSpec
+from karpool.fleet.live import catalogue_of
+from karpool.kube.client import Client
+from karpool.kube.clock import RealClock
 from karpool.provisioning.market import market_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +109,104 @@ def test_estimators_take_it(files: tuple[str, str, str]) -> None:
     made = [make(settings) for (_, model), make in PROVIDERS.items() if model == settings.autoscaler_model]
     regions = [each.market.region for each in made if hasattr(each, "market")]
     assert regions == ["north"] * 2
+
+
+SIMULATED = """\
+kind: Scenario
+duration: 10m
+clusters:
+  - name: mine
+    region: north
+    objects:
+      - apiVersion: karpenter.sh/v1
+        kind: NodePool
+        metadata: {name: general}
+        spec:
+          template:
+            spec:
+              nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+              requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
+karmada: {}
+controllers:
+  scheduler: {}
+  estimator: {node-capacity-providers: [karpenter]}
+objects:
+  - apiVersion: policy.karmada.io/v1alpha1
+    kind: ClusterPropagationPolicy
+    metadata: {name: by-room}
+    spec:
+      schedulerName: karpool-scheduler
+      resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+      placement:
+        replicaScheduling:
+          replicaSchedulingType: Divided
+          replicaDivisionPreference: Weighted
+          weightPreference: {dynamicWeight: AvailableReplicas}
+workloads:
+  - {name: web, count: 1, replicas: 3, requests: {cpu: "3"}}
+"""
+
+
+def test_simulated_clouds_sell_what_is_in_it_and_estimators_know(
+    files: tuple[str, str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.yaml").write_text(SIMULATED)
+    asked = ("simulate", str(tmp_path / "s.yaml"), "--decisions", str(tmp_path / "log"))
+    [played] = said(capsys, *asked, "--catalogue", files[0])["items"]
+    assert played["figures"]["podsBound"] == played["figures"]["launched"] == 3
+    assert played["figures"]["cost"] == pytest.approx(3 * 0.21 / 6, rel=0.1)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    nodes = [line for line in lines if line["decision"] == "node"]
+    assert {(each["type"], each["zone"]) for each in nodes} <= {
+        ("standard-4", "north-1"),
+        ("standard-4", "north-2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("region: north", "region: south", "cluster mine: region: 'south': "),
+        ("region: north", "region: north\n    zones: [south-1]", "there are north-1, north-2"),
+    ],
+)
+def test_a_simulated_cluster_must_be_where_the_catalogue_is(
+    files: tuple[str, str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    says: str,
+) -> None:
+    (tmp_path / "s.yaml").write_text(SIMULATED.replace(old, new))
+    assert run(["simulate", str(tmp_path / "s.yaml"), "--catalogue", files[0]], "karpool") == 1
+    assert says in capsys.readouterr().err
+
+
+def test_zones_that_a_cluster_has_not_are_not_sold_there(files: tuple[str, str, str]) -> None:
+    spec = ClusterSpec(name="mine", region="north", zones=["north-2"])
+    found = catalogue_of(spec, Path(files[0]))
+    assert tuple(found.zones) == ("north-2",)
+    sold = [each for type_ in found.types.values() for each in type_.offerings]
+    assert {each.zone for each in sold} == {"north-2"}
+
+
+async def test_the_dashboard_counts_with_it(files: tuple[str, str, str]) -> None:
+    wishes = Wishes(catalogue=Path(files[0]))
+    clients = {name: Client(InProcess(ApiServer(RealClock()))) for name in ("a", "b")}
+    markets = [each._observed.market for each in Collector(clients, wishes).watches.values()]
+    assert [each.region for each in markets] == ["north", "north"]
+    assert markets[0] is not markets[1]  # each learns from the nodes of its own cluster
+
+
+def test_the_dashboard_says_what_is_wrong_with_it_before_it_listens(
+    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(files[0]).write_text(EXAMPLE.replace("0.21", "-1"))
+    monkeypatch.setattr(dashboard, "_configs", lambda *given: {})
+    monkeypatch.setattr(dashboard, "run_until_stopped", lambda serve: pytest.fail("it listened"))
+    assert run(["dashboard", "--catalogue", files[0]], "karpool") == 1
+    assert "types[0].offerings[0].pricePerHour" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

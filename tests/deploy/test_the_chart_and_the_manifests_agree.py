@@ -234,7 +234,7 @@ def test_a_catalogue_reaches_every_component_that_reads_prices() -> None:
             assert flags == ["--catalogue=/etc/karpool/catalogue/catalogue.yaml"] and volumes == ["prices"]
             assert "/etc/karpool/catalogue" in mounted
             with_it.add(name)
-    assert with_it == set(pods) - {"karpool-dashboard"}
+    assert with_it == set(pods)
 
 
 def flags_of(found: list[Object]) -> set[str]:

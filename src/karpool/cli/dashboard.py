@@ -18,7 +18,7 @@ import structlog
 
 from karpool.cli import deciding_flags
 from karpool.cli.exits import Failed
-from karpool.cli.options import ClusterOptions, connection_options
+from karpool.cli.options import ClusterOptions, catalogue_option, connection_options
 from karpool.cli.output import note
 from karpool.cli.serving import run_until_stopped
 from karpool.dashboard.collector import Wishes
@@ -28,6 +28,7 @@ from karpool.kube import kubeconfig
 from karpool.kube.client import Client
 from karpool.kube.http import HttpTransport
 from karpool.kube.kubeconfig import ClusterConfig
+from karpool.provisioning.market import market_of
 from karpool.scheduler.estimator_client import EstimatorClients
 from karpool.scheduler.process import estimator_clients, scheduler_options
 from karpool.wire.tls import stamp
@@ -95,6 +96,14 @@ class Listener:
     shows_token: bool  # one that was made here is known to nobody else
 
 
+@dataclass(frozen=True)
+class Prices:
+    """Whose prices count: of a region that is shipped, or of a file."""
+
+    region: str
+    catalogue: Path | None
+
+
 @click.option(
     "--cluster",
     "named",
@@ -121,6 +130,7 @@ class Listener:
 )
 @click.option("--allowed-host", "hosts", multiple=True, help="A name it may be asked by, beside loopback's.")
 @click.option("--region", default="", help="Whose prices count, where a cluster does not say.")
+@catalogue_option
 @connection_options
 def _dashboard(
     cluster: ClusterOptions,
@@ -134,6 +144,7 @@ def _dashboard(
     insecure_http: bool,
     hosts: tuple[str, ...],
     region: str,
+    catalogue: Path | None,
     **given: Any,
 ) -> None:
     chosen = deciding_flags.chosen(given)
@@ -149,7 +160,9 @@ def _dashboard(
     configs = _configs(cluster, named, all_contexts)
     listener = Listener(host, port, token, tls, hosts, shows_token=token_file is None)
     timeout = inf if cluster.request_timeout_seconds == 0 else cluster.request_timeout_seconds
-    run_until_stopped(lambda stop: _serve(stop, configs, listener, chosen, region, timeout))
+    market_of(catalogue, region)  # what is wrong with it is said before anything listens
+    prices = Prices(region, catalogue)
+    run_until_stopped(lambda stop: _serve(stop, configs, listener, chosen, prices, timeout))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> Certificate | None:
@@ -188,7 +201,7 @@ async def _serve(
     configs: dict[str, ClusterConfig],
     listener: Listener,
     chosen: dict[str, Any],
-    region: str,
+    prices: Prices,
     timeout: float | None,
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -204,7 +217,13 @@ async def _serve(
             return found
 
         use = scheduler_options(chosen)
-        wishes = Wishes(lifetime=use.lifetime, settings=use.settings, asker=asker, region=region)
+        wishes = Wishes(
+            lifetime=use.lifetime,
+            settings=use.settings,
+            asker=asker,
+            region=prices.region,
+            catalogue=prices.catalogue,
+        )
         try:
             page = await stack.enter_async_context(
                 serving(

@@ -11,6 +11,7 @@ import structlog
 
 from karpool.cli import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exits import Failed
+from karpool.cli.options import catalogue_option
 from karpool.cli.output import columns, machine, note
 from karpool.fleet.simulation.engine import simulate as run
 from karpool.fleet.simulation.figures import FIGURES, Result, document, shown, titled
@@ -72,6 +73,7 @@ SHOW_AFTER_SECONDS = 2.0
 )
 @click.option("--duration", help="Instead of the scenario's, like 6h.")
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
+@catalogue_option
 @click.option(
     "--decisions",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -85,6 +87,7 @@ def simulate(
     seeds: tuple[int, ...],
     duration: str | None,
     trace: Path | None,
+    catalogue: Path | None,
     decisions: Path | None,
     check: bool,
 ) -> None:
@@ -104,7 +107,7 @@ def simulate(
     if check:
         note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
         return
-    results = [_played(each, scenario.parent, keep_log=decisions is not None) for each in found]
+    results = [_played(each, scenario.parent, catalogue, keep_log=decisions is not None) for each in found]
     if decisions is not None:
         _write(decisions, results)
     first = found[0].scenario
@@ -149,7 +152,7 @@ def _changed(named: Named, seed: int | None, duration: str | None, trace: Path |
     return Named(named.name, scenario)
 
 
-def _played(named: Named, folder: Path, *, keep_log: bool) -> Result:
+def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: bool) -> Result:
     clock = RealClock()
     start = clock.monotonic()
     bar = _Bar(named.name)
@@ -160,7 +163,14 @@ def _played(named: Named, folder: Path, *, keep_log: bool) -> Result:
         bar.show(share)
 
     try:
-        result = run(named, folder=folder, progress=progress, reading=reading.show, keep_log=keep_log)
+        result = run(
+            named,
+            folder=folder,
+            progress=progress,
+            reading=reading.show,
+            keep_log=keep_log,
+            catalogue=catalogue,
+        )
     finally:
         reading.end()
         bar.end()

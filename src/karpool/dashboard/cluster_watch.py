@@ -65,7 +65,13 @@ class ClusterWatch:
     """`name` is the cluster's in the whole fleet: the one Karmada knows it by, for a member."""
 
     def __init__(
-        self, name: str, client: Client, bell: Bell, *, lifetime: Lifetime | None = None, region: str = ""
+        self,
+        name: str,
+        client: Client,
+        bell: Bell,
+        *,
+        lifetime: Lifetime | None = None,
+        market: Market | None = None,
     ) -> None:
         self.name = name
         self.clock = client.clock
@@ -78,7 +84,7 @@ class ClusterWatch:
         self.finished: OrderedDict[Key, tuple[Record, float]] = OrderedDict()
         self.smart_pods: dict[Key, Pod] = {}
         self.claims: dict[str, NodeClaim] = {}
-        self._observed = Observed(Market(region=region))
+        self._observed = Observed(market)
         self._stock = Stock(client.clock)
         self._bell = bell
         self._owners = Owners()

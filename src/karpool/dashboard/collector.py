@@ -8,6 +8,7 @@ whole process: for 2,000 nodes about half a second. Nothing is ever written.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -24,6 +25,7 @@ from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.cluster import MemberCluster
+from karpool.provisioning.market import market_of
 from karpool.scheduler.estimates import Asker
 from karpool.scheduler.ledger import Ledger
 from karpool.scheduler.promise import Lifetime
@@ -48,6 +50,7 @@ class Wishes:
     plan: PlanSettings = field(default_factory=lambda: PlanSettings(deadline_seconds=PLAN_DEADLINE_SECONDS))
     asker: Callable[[Client], Asker | None] = lambda client: None
     region: str = ""
+    catalogue: Path | None = None  # a file, instead of the shipped one
 
 
 @dataclass
@@ -74,7 +77,11 @@ class Collector:
         self._clients = dict(clusters)
         self.watches = {
             name: ClusterWatch(
-                name, client, self.bell, lifetime=self._wishes.lifetime, region=self._wishes.region
+                name,
+                client,
+                self.bell,
+                lifetime=self._wishes.lifetime,
+                market=market_of(self._wishes.catalogue, self._wishes.region),  # each learns by itself
             )
             for name, client in clusters.items()
         }

@@ -32,16 +32,21 @@ class Fleet:
         folder: Path = Path(),
         furnish: Callable[["Fleet"], None] = lambda fleet: None,
         faults_from: float = 0.0,
+        catalogue: Path | None = None,
     ) -> None:
         """`furnish` adds further components before anything is loaded and before faults are checked.
 
-        Times of faults count from `faults_from` seconds after everything is there.
+        Times of faults count from `faults_from` seconds after everything is there. `catalogue` is a file
+        with what clouds sell, instead of the shipped one.
 
         Raises FleetError when a cluster asks for what there is not.
         """
         self.file = file
         self.clock = clock
-        self.clusters = {spec.name: LiveCluster(spec, clock=clock, seed=file.seed) for spec in file.clusters}
+        self.clusters = {
+            spec.name: LiveCluster(spec, clock=clock, seed=file.seed, catalogue=catalogue)
+            for spec in file.clusters
+        }
         self.karmada: EmbeddedCluster | None = None
         self._folder = folder
         self._furnish = furnish

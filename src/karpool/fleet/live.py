@@ -33,7 +33,7 @@ from karpool.kube.errors import KubeError
 from karpool.kube.snapshot_file import read_objects
 from karpool.model import resources
 from karpool.model.catalogue import Catalogue, InstanceType
-from karpool.model.catalogue_files import load_shipped, shipped_regions, shipped_zones
+from karpool.model.catalogue_files import load_shipped, read_catalogue, shipped_regions, shipped_zones
 from karpool.model.errors import Invalid
 from karpool.model.meta import convert
 from karpool.model.node import HOSTNAME
@@ -47,11 +47,17 @@ Object = dict[str, Any]
 class LiveCluster:
     """One cluster, and the cloud it buys from."""
 
-    def __init__(self, spec: ClusterSpec, *, clock: Clock, seed: int = 0) -> None:
-        """Raises FleetError when the spec asks for what the catalogue does not have."""
+    def __init__(
+        self, spec: ClusterSpec, *, clock: Clock, seed: int = 0, catalogue: Path | None = None
+    ) -> None:
+        """`catalogue` is a file instead of the shipped one.
+
+        Raises FleetError when the spec asks for what the catalogue does not have.
+        """
         self.spec = spec
+        self.catalogue_file = catalogue
         self.embedded = EmbeddedCluster(spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER))
-        self.catalogue = catalogue_of(spec)
+        self.catalogue = catalogue_of(spec, catalogue)
         delays = spec.timing.delays()
         self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))
         cloud = replace(CloudSettings(), **_without(delays, delays.keys() - _CLOUD_DELAYS))
@@ -140,19 +146,39 @@ class LiveCluster:
         ]
 
 
-def catalogue_of(spec: ClusterSpec) -> Catalogue:
-    """The shipped catalogue of the cluster's region, in its zones; raises FleetError."""
+def catalogue_of(spec: ClusterSpec, file: Path | None = None) -> Catalogue:
+    """The catalogue of the cluster's region in its zones, shipped or of a file; raises FleetError."""
+    if file is not None:
+        return _of_file(spec, file)
     if spec.region not in shipped_regions():
         known = ", ".join(shipped_regions())
         raise FleetError(f"cluster {spec.name}: region: {spec.region!r}: no catalogue; there are {known}")
-    there = shipped_zones(spec.region)
+    return load_shipped(spec.region, zones=_zones(spec, shipped_zones(spec.region)))
+
+
+def _of_file(spec: ClusterSpec, file: Path) -> Catalogue:
+    try:
+        data = file.read_bytes()
+        whole = read_catalogue(data, spec.region)
+        if whole.region != spec.region:
+            raise FleetError(
+                f"cluster {spec.name}: region: {spec.region!r}: {file} is of {whole.region}; set region"
+            )
+        return read_catalogue(data, spec.region, zones=_zones(spec, tuple(whole.zones)))
+    except OSError as error:
+        raise FleetError(f"{file}: {error.strerror}; give the path of a catalogue") from None
+    except Invalid as error:
+        raise FleetError(f"cluster {spec.name}: {file}: {error}") from None
+
+
+def _zones(spec: ClusterSpec, there: tuple[str, ...]) -> dict[str, str | None]:
     zones = spec.zones or there[:ZONES]
     if unknown := [zone for zone in zones if zone not in there]:
         known = ", ".join(there)
         raise FleetError(
             f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {known}"
         )
-    return load_shipped(spec.region, zones=dict.fromkeys(zones))
+    return dict.fromkeys(zones)
 
 
 def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") -> dict[str, Any]:

@@ -79,6 +79,8 @@ class InProcess:
     def add_estimators(self, team: Team, flags: Flags) -> None:
         for cluster in team.fleet.clusters.values():
             given = {"region": cluster.spec.region, **flags}
+            if cluster.catalogue_file is not None:
+                given.setdefault("catalogue", str(cluster.catalogue_file))
             team.build(cluster.embedded, "estimator", self._build(given))
 
     def _build(self, given: dict[str, Any]) -> Build:

@@ -116,7 +116,10 @@ def _shipped() -> PackedCatalogue:
 def read_catalogue(
     data: bytes, region: str = "", *, zones: Mapping[str, str | None] | None = None
 ) -> Catalogue:
-    """A catalogue file in either format. `region` chooses from a packed file with several."""
+    """A catalogue file in either format. `region` chooses from a packed file with several.
+
+    With `zones`, only what is sold in these.
+    """
     raw = _decoded(data)
     kind = raw.get("format") if isinstance(raw, dict) else None
     if kind == PACKED:
@@ -125,7 +128,7 @@ def read_catalogue(
             region = next(iter(packed.regions))
         return unpack(packed, region, zones=zones)
     if kind == READABLE:
-        return _from_readable(convert(raw, ReadableCatalogue))
+        return _from_readable(convert(raw, ReadableCatalogue), zones)
     raise Invalid("format", kind, f"must be {READABLE} or {PACKED}; see docs/catalogue.md")
 
 
@@ -258,7 +261,7 @@ def _checked(price: float, path: str) -> float:
         raise error.at(path) from None
 
 
-def _from_readable(readable: ReadableCatalogue) -> Catalogue:
+def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] | None = None) -> Catalogue:
     types: dict[str, InstanceType] = {}
     for index, entry in enumerate(readable.types):
         try:
@@ -267,6 +270,11 @@ def _from_readable(readable: ReadableCatalogue) -> Catalogue:
             types[entry.name] = _readable_type(entry, readable.region)
         except Invalid as error:
             raise error.at(f"types[{index}]") from None
+    if only is not None:
+        types = {
+            name: each.sold_as([offering for offering in each.offerings if offering.zone in only])
+            for name, each in types.items()
+        }
     keys = {key for each in types.values() for key in each.requirements}
     absent = dict.fromkeys(sorted(keys), _ABSENT)
     zones = {offering.zone: None for each in types.values() for offering in each.offerings}

@@ -48,8 +48,11 @@ def simulate(
     progress: Progress = lambda share: None,
     reading: Progress = lambda share: None,
     keep_log: bool = True,
+    catalogue: Path | None = None,
 ) -> Result:
-    """`reading` is told how far traces are read, `progress` how far time has come.
+    """`catalogue` is a file of what clouds sell, instead of the shipped one.
+
+    `reading` is told how far traces are read, `progress` how far time has come.
 
     Raises FleetError for what a scenario asks for and cannot have.
     """
@@ -60,7 +63,7 @@ def simulate(
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 1000)
     try:
-        result = run_manual(_run(named, coming, folder, progress, keep_log))
+        result = run_manual(_run(named, coming, folder, progress, keep_log=keep_log, catalogue=catalogue))
         return replace(result, notes=tuple(traced.notes))
     except* ModelError as errors:
         raise FleetError(str(_first(errors))) from None
@@ -75,7 +78,13 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _run(
-    named: Named, coming: list[Arrival], folder: Path, progress: Progress, keep_log: bool
+    named: Named,
+    coming: list[Arrival],
+    folder: Path,
+    progress: Progress,
+    *,
+    keep_log: bool,
+    catalogue: Path | None,
 ) -> Result:
     scenario, clock = named.scenario, LoopClock()
     lines = DecisionLog(clock, keep=keep_log)
@@ -86,7 +95,12 @@ async def _run(
         add_controllers(fleet, scenario.controllers)
 
     async with Fleet(
-        scenario.fleet, clock, folder=folder, furnish=furnish, faults_from=SETTLE_SECONDS
+        scenario.fleet,
+        clock,
+        folder=folder,
+        furnish=furnish,
+        faults_from=SETTLE_SECONDS,
+        catalogue=catalogue,
     ) as fleet:
         people = People(fleet)
         await load_objects(people.client(scenario.home), scenario.objects)
