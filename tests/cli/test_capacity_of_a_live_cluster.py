@@ -25,31 +25,34 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
         def core():
             return CapacityCore([KarpenterCapacity(clock, Market(region="us-east-1"))])
 
-        async def both():
-            live, file = core(), core()
+        async def live():
+            asked = core()
             pages = {}
             state = await read_cluster(client, pages)
-            await tell_of_cluster(live.watches, client, pages)
+            await tell_of_cluster(asked.watches, client, pages)
+            return asked.answer(question_of(workload.pod, Loaded(state)), 3)
+
+        async def file():
+            asked = core()
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
-            loaded = await load_cluster(ClusterOptions(None, None, path, None), file.watches)
-            return (
-                live.answer(question_of(workload.pod, Loaded(state)), 3),
-                file.answer(question_of(workload.pod, loaded), 3),
-            )
+            loaded = await load_cluster(ClusterOptions(None, None, path, None), asked.watches)
+            return asked.answer(question_of(workload.pod, loaded), 3)
 
-        seen = set()
+        seen = []
 
         async def done():
             if int(clock.monotonic()) % 10 == 0:  # often enough to meet claims without nodes
-                live, file = await both()
-                assert live == file
-                seen.add(live.verdict)
+                before, saved, after = await live(), await file(), await live()
+                if before == after:  # controllers may act between two looks, even at the same second
+                    assert saved == before
+                    seen.append(saved.verdict)
             return await ready(cluster, "web") == 4
 
         await client.create(DEPLOYMENTS, deployment("web", 4, cpu="1500m"))
         assert await until(done, within=300)
-        assert seen == {Verdict.AFTER_SCALE_UP}
+        assert set(seen) == {Verdict.AFTER_SCALE_UP}
+        assert len(seen) > 2
 
     play(
         story,
