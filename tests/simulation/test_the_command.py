@@ -166,7 +166,15 @@ def test_reading_a_long_trace_shows_its_progress_in_a_terminal(play, tmp_path, m
     code, _, err = play(QUIET + "traces: [{file: t.csv, limit: 1}]\n")
     assert code == 0
     assert re.search(r"result: reading traces \[#+ +\] +\d\d %", err)
-    assert err.rindex("reading traces [") < err.index("result [")  # one after the other
+    assert err.rindex("reading traces [") < err.rindex("starting [") < err.index("result [")  # one by one
+
+
+def test_a_fleet_that_starts_slowly_says_so_in_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(command, "SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(command._Bar, "terminal", lambda self: True)
+    with command._Bar("result") as bar:
+        bar._timer.join()  # nothing was told
+    assert "result: starting [" in capsys.readouterr().err
 
 
 def test_a_wrong_file_is_one_line_with_the_line_number(play):

@@ -4,6 +4,8 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Timer
+from typing import Self
 
 import click
 import msgspec
@@ -155,25 +157,15 @@ def _changed(named: Named, seed: int | None, duration: str | None, trace: Path |
 def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: bool) -> Result:
     clock = RealClock()
     start = clock.monotonic()
-    bar = _Bar(named.name)
-    reading = _Bar(f"{named.name}: reading traces")
-
-    def progress(share: float) -> None:
-        reading.end()
-        bar.show(share)
-
-    try:
+    with _Bar(named.name) as bar:
         result = run(
             named,
             folder=folder,
-            progress=progress,
-            reading=reading.show,
+            progress=bar.show,
+            reading=bar.reading,
             keep_log=keep_log,
             catalogue=catalogue,
         )
-    finally:
-        reading.end()
-        bar.end()
     took = clock.monotonic() - start
     for each in result.notes:
         note(each)
@@ -182,30 +174,50 @@ def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: boo
 
 
 class _Bar:
-    """Drawn in a terminal, and only when it takes long enough to be worth looking at."""
+    """Drawn in a terminal, and only when it takes long enough to be worth looking at.
+
+    Traces are read and a large fleet starts before time begins to pass, so a timer draws the bar when
+    nobody else has by then.
+    """
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._clock = RealClock()
         self._start = self._clock.monotonic()
-        self._drawn = -1
+        self._now = ("starting", 0)
+        self._drawn: tuple[str, int] | None = None
+        self._timer = Timer(SHOW_AFTER_SECONDS, self._draw)
+        self._timer.daemon = True
 
-    def show(self, share: float) -> None:
-        percent = int(share * 100)
-        waited = self._clock.monotonic() - self._start
-        if percent == self._drawn or waited < SHOW_AFTER_SECONDS or not self.terminal():
-            return
-        self._drawn = percent
-        filled = "#" * (percent // 4)
-        click.echo(f"\r{self._label} [{filled:<25}] {percent:3d} %", err=True, nl=False)
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exit_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()  # or it might draw once more
+        if self._drawn is not None:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def show(self, share: float, doing: str = "") -> None:
+        self._now = doing, int(share * 100)
+        if self._now != self._drawn and self._clock.monotonic() - self._start >= SHOW_AFTER_SECONDS:
+            self._draw()
+
+    def reading(self, share: float) -> None:
+        if share < 1:
+            self.show(share, "reading traces")
+        else:
+            self.show(0.0, "starting")
+
+    def _draw(self) -> None:
+        if self.terminal():
+            doing, percent = self._drawn = self._now
+            label = f"{self._label}: {doing}" if doing else self._label
+            click.echo(f"\r\x1b[K{label} [{'#' * (percent // 4):<25}] {percent:3d} %", err=True, nl=False)
 
     def terminal(self) -> bool:
         return sys.stderr.isatty()
-
-    def end(self) -> None:
-        if self._drawn >= 0:
-            self._drawn = -1
-            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def unmet(expected: Sequence[Expectation], result: Result) -> list[str]:

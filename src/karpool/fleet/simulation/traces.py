@@ -76,6 +76,7 @@ def read_traces(scenario: Scenario, folder: Path, progress: Progress = lambda sh
 
         found.arrivals.extend(_of(scenario, index, folder, one, found.notes))
     found.arrivals.sort(key=lambda each: each.at)
+    progress(1.0)
     return found
 
 
