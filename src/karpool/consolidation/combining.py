@@ -5,13 +5,13 @@ tests: only so many sizes of new nodes and receiving nodes are looked at, and th
 for a packing gives up after so many steps. Pods that topology restricts are left to others.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import numpy as np
 
+from karpool.consolidation.exact_packing import Room, packed
 from karpool.consolidation.moves import CENT, several_nodes
 from karpool.consolidation.plan import DisruptionReason
 from karpool.consolidation.totals import Floats
@@ -21,11 +21,8 @@ from karpool.state.columns import Bools, Int64s
 
 SIZES_MAX = 14  # of new nodes
 BINS_MAX = 24  # existing nodes that may receive pods
-STEPS_MAX = 400  # of one search for a packing
 MIXES_MAX = 24  # of new nodes tried for one subset
 PODS_MAX = 120
-
-Room = list[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +52,7 @@ class _Mixes:
     members: list[tuple[int, ...]] = field(default_factory=list)
     prices: Floats = field(default_factory=lambda: np.zeros(0))
     rooms: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    holds: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # pods of each shape
 
 
 def best_together(world: World, rows: Sequence[int], *, above: float = 0.0) -> list[Draft]:
@@ -101,6 +99,9 @@ class _Problem:
         self._costs = [float(world.costs[row]) for row in rows]
         self._read_bins()
         self._read_sizes()
+        self._bin_holds = self._holds(self._bin_free)
+        needs = np.array(self._needs, dtype=np.int64).reshape(len(self._shapes), len(self._resources))
+        self._as_large: Bools = np.all(needs[:, None, :] >= needs[None, :, :], axis=2)  # as the other
         self._asked: Int64s = np.array(
             [self._sum(demand) for demand in self._demands], dtype=np.int64
         ).reshape(len(rows), len(self._resources))
@@ -202,12 +203,23 @@ class _Problem:
             members += combinations_with_replacement(range(len(sizes)), size)
         prices = np.array([sum(sizes[each].price for each in mix) for mix in members])
         rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
-        of_sizes = [np.array(size.room, dtype=np.int64) for size in sizes]
+        holds = np.zeros((len(members), len(self._shapes)), dtype=np.int64)
+        of_sizes = np.array([size.room for size in sizes], dtype=np.int64).reshape(-1, len(self._resources))
+        held_by_sizes = self._holds(of_sizes)
         for number, mix in enumerate(members):
             for each in mix:
                 rooms[number] += of_sizes[each]
+                holds[number] += held_by_sizes[each]
         order = np.argsort(prices, kind="stable")
-        return _Mixes([members[index] for index in order.tolist()], prices[order], rooms[order])
+        chosen = [members[index] for index in order.tolist()]
+        return _Mixes(chosen, prices[order], rooms[order], holds[order])
+
+    def _holds(self, rooms: Int64s) -> Int64s:
+        """By node and shape: how many pods of it fit, labels aside."""
+        needs = np.array(self._needs, dtype=np.int64).reshape(1, len(self._shapes), len(self._resources))
+        fits = np.where(needs > 0, np.maximum(rooms, 0)[:, None, :] // np.maximum(needs, 1), PODS_MAX + 1)
+        held: Int64s = np.minimum(fits.min(axis=2, initial=PODS_MAX + 1), PODS_MAX + 1)
+        return held
 
     # Solving
 
@@ -285,9 +297,13 @@ class _Problem:
         if len(items) > PODS_MAX or not len(enough):
             return []
         stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
+        # As many of each size, or larger, as there are must find room, others aside.
+        counts = np.bincount(items, minlength=len(self._shapes))
+        short = np.where(counts > 0, counts @ self._as_large - self._bin_holds[stays].sum(axis=0), 0)
+        enough = enough[(mixes.holds[enough] >= short).all(axis=1)]
         for number in enough[:MIXES_MAX].tolist():
             mix = mixes.members[number]
-            places = _packed(
+            places = packed(
                 items,
                 self._amounts,
                 [self._bin_room[index] for index in stays] + [self._sizes[each].room for each in mix],
@@ -419,46 +435,3 @@ def _not_outdone(columns: _Columns) -> Iterator[_Size]:
         yield _Size(room[:, first].tolist(), admits[:, first].tolist(), float(columns.price[first]))
         smaller = (room <= room[:, first, None]).all(axis=0)
         left &= ~(smaller & (admits[:, first, None] | ~admits).all(axis=0))
-
-
-def _packed(
-    items: list[int],
-    amounts: Sequence[Sequence[tuple[int, int]]],
-    rooms: Sequence[Room],
-    admits: Sequence[Sequence[bool]],
-) -> list[int] | None:
-    """A place for every item, found by trying in order and going back; None: not found.
-
-    Equal items go to places in ascending order, so that no two tries are the same.
-    """
-    open_to = {item: [place for place, mask in enumerate(admits) if mask[item]] for item in set(items)}
-    left = [list(room) for room in rooms]
-    chosen: list[int] = []
-    start, steps = 0, 0
-    while len(chosen) < len(items):
-        item = items[len(chosen)]
-        asked = amounts[item]
-        places = open_to[item]
-        for place in places[bisect_left(places, start) :]:
-            room = left[place]
-            for index, units in asked:
-                if room[index] < units:
-                    break
-            else:
-                for index, units in asked:
-                    room[index] -= units
-                chosen.append(place)
-                following = len(chosen) < len(items) and items[len(chosen)] == item
-                start = place if following else 0
-                break
-        else:
-            steps += 1
-            if not chosen or steps > STEPS_MAX:
-                return None
-            # Take the last one back and try its next place.
-            place = chosen.pop()
-            item = items[len(chosen)]
-            for index, units in amounts[item]:
-                left[place][index] += units
-            start = place + 1
-    return chosen
