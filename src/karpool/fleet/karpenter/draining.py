@@ -129,9 +129,10 @@ class Draining:
         if not plan.is_drained:
             return Requeue(plan.again_seconds) if plan.again_seconds is not None else Requeue(60.0)
         least = self._settings.drain_seconds_min
-        left = least - (now - parse_rfc3339(drained.last_transition_time or ""))
-        # The clock may have been wrong when that was written, or be wrong now: look again soon.
-        return Requeue(min(left, least)) if left > 0 else None
+        passed = now - parse_rfc3339(drained.last_transition_time or "")
+        # What began in the future was written by a clock that has been put right since: that is no reason to
+        # wait for the future.
+        return Requeue(least - passed) if 0 <= passed < least else None
 
     async def _carry_out(self, plan: DrainPlan, node: Node, claim: NodeClaim) -> None:
         cause = condition(claim.status.conditions, DISRUPTION_REASON)
