@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -20,6 +22,15 @@ structlog.configure(
     ],
     wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
 )
+
+
+@pytest.fixture(autouse=True)
+def log_lines_as_they_were() -> Iterator[None]:
+    """Commands set logging up as their flags say; the next test is not about that."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
 
 # Up to Python 3.11 asking for "the" event loop of the main thread creates one, once. A plugin
 # asks before one is set and nobody closes what it got, which would fail some later test with
