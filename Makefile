@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-WORKERS ?= 2
+WORKERS ?= 3
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
