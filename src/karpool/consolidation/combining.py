@@ -302,6 +302,8 @@ class _Problem:
         short = np.where(counts > 0, counts @ self._as_large - self._bin_holds[stays].sum(axis=0), 0)
         enough = enough[(mixes.holds[enough] >= short).all(axis=1)]
         for number in enough[:MIXES_MAX].tolist():
+            if not self._is_worth_it(members, float(mixes.prices[number])):
+                break  # and none that is dearer
             mix = mixes.members[number]
             places = packed(
                 items,
@@ -314,6 +316,14 @@ class _Problem:
                 if drafts:
                     return drafts
         return []
+
+    def _is_worth_it(self, members: Sequence[int], price: float) -> bool:
+        """Whether nodes of one pool that go for new ones of this price can be approved, as one move or as
+        several: where each of them scores high enough, so do all together."""
+        rows = [self._rows[index] for index in members]
+        if len({self._world.pool_of[row] for row in rows}) > 1:
+            return True
+        return self._world.verdict(rows, price or None).approved
 
     def _items(self, members: Sequence[int]) -> list[int]:
         """Pods as shape numbers, the largest first."""
