@@ -73,7 +73,6 @@ def node_facts(given: Given) -> NodeFacts:
     held_pod, held_by = held(pods, [disruption_budget(each) for each in given.get("pdbs") or ()])
     policy = Policy(PolicyName(pool.get("policy", "WhenEmptyOrUnderutilized")))
     return NodeFacts(
-        name="n",
         pool="" if lacks(node, "nodepool_label") else "p",
         in_queue=node.get("in_queue", False),
         managed=node.get("managed", True),

@@ -170,7 +170,7 @@ class _Judge:
 
     def _stray(self) -> Iterable[Held]:
         for machine in self._view.claims_without_node:
-            why = blocked(NodeFacts(name=machine.name, pool=machine.pool, has_node=False))
+            why = blocked(NodeFacts(pool=machine.pool, has_node=False))
             assert why is not None
             yield Held(machine.name, machine.pool, machine.price_per_hour, 1.0, (why,))
 

@@ -319,7 +319,10 @@ class _Problem:
 
     def _is_worth_it(self, members: Sequence[int], price: float) -> bool:
         """Whether nodes of one pool that go for new ones of this price can be approved, as one move or as
-        several: where each of them scores high enough, so do all together."""
+        several: where each of them scores high enough, so do all together.
+
+        A size costs what its dearest shape costs, here as where savings are bounded.
+        """
         rows = [self._rows[index] for index in members]
         if len({self._world.pool_of[row] for row in rows}) > 1:
             return True

@@ -22,9 +22,8 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node as the rules see it. The defaults are those of a node that may go."""
+    """One node as the rules see it, whichever it is. The defaults are those of a node that may go."""
 
-    name: str = ""
     pool: str = "default"
     in_queue: bool = False
     managed: bool = True

@@ -180,7 +180,7 @@ class PodFacts:
             several=several,
         )
 
-    def _in_order(self, row: int, pods: Mapping[str, int]) -> "_Ordered":
+    def _in_order(self, row: int, pods: Mapping[str, int]) -> _Ordered:
         """By name. A snapshot's pods of a node never change, so the same object needs no second look."""
         if row == len(self._ordered):
             self._ordered.append(_Ordered({}, (), ()))

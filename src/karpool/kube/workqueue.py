@@ -27,8 +27,8 @@ KEY_BACKOFF = Backoff(first=0.05, limit=60.0)
 # Loops fire timers up to their resolution early. Workers that insisted on the last nanosecond would
 # wake each other for ever on a clock that moves only when nobody is awake.
 EARLY_SECONDS = 1e-6
-LONGEST_SECONDS = 86_400.0
-_VOID_ENTRIES = 64
+LONGEST_SECONDS = 86_400.0  # until a reconciler that wants to come back later is asked again
+_VOID_ENTRIES = 64  # delayed entries that count no more, beyond as many as count
 
 
 class ShutDown(Exception):

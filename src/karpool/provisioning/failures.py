@@ -175,7 +175,7 @@ class Failures:
         for offer, known in list(self._offers.items()):
             fault = known.fault
             if max(fault.at, known.succeeded) + self._recovery < now:
-                del self._offers[offer]  # older news than this can not matter any more either
+                del self._offers[offer]  # news from before then could not bring it back
                 continue
             pool = self._pools.get(fault.pool)
             reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
