@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock
+from karpool.fleet.clock import LoopClock, ManualLoop
 from karpool.kube.errors import LeadershipLost, Unreachable
 from karpool.kube.lease import LeaseElector, LeaseTiming
 from tests.kube.tiny_server import Fault, TinyServer, status
@@ -22,6 +24,7 @@ SLOW_ANSWER = (0, 4.9, False)
 LOST_ANSWER = (0, 0, True)
 LATE_ARRIVAL = (7, 0, True)
 NO_ARRIVAL = (10_000, 0, True)
+REFUSED = "refused"  # at once
 
 
 class PausingClock(LoopClock):
@@ -43,13 +46,16 @@ class DelayedTransport:
         self._troubles = troubles
 
     async def request(self, request, *, timeout=None):
-        before, after, lost = self._troubles.pop() if self._troubles else FINE
-        outcome = asyncio.ensure_future(self._carry(request, before, after))
-        # The server carries on with what it received even if the client gives up on it.
+        before, after, lost = self._trouble()
+        # The server carries on with what it received even if the client gives up on it, or stands still.
+        outcome = asyncio.create_task(self._carry(request, before, after), context=Context())
         done, _ = await asyncio.wait([outcome], timeout=timeout)
         if not done or lost:
             raise Unreachable("no answer in time")
         return outcome.result()
+
+    def _trouble(self):
+        return self._troubles.pop() if self._troubles else FINE
 
     async def _carry(self, request, before, after):
         await asyncio.sleep(before)
@@ -325,3 +331,301 @@ def test_a_server_that_refuses_is_asked_again():
 def test_timings_that_cannot_be_safe_are_refused(timing):
     with pytest.raises(ValueError, match="larger than the next"):
         LeaseTiming(*timing)
+
+
+PROCESS = ContextVar("PROCESS", default=None)
+
+
+class _Turn:
+    """A callback that waits while the process it belongs to stands still."""
+
+    def __init__(self, process, callback):
+        self._process = process
+        self._callback = callback
+        self.handle = None
+
+    def __call__(self, *args):
+        if self._process.stopped:
+            self._process.missed.append(self.handle)
+        else:
+            self._callback(*args)
+
+
+class LoopOfProcesses(ManualLoop):
+    """Several processes on one clock: one of them can be stopped while time goes on for the others."""
+
+    def call_soon(self, callback, *args, context=None):
+        return self._in_turn(super().call_soon, (), callback, args, context)
+
+    def call_at(self, when, callback, *args, context=None):
+        return self._in_turn(super().call_at, (when,), callback, args, context)
+
+    def _in_turn(self, call, when, callback, args, context):
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is None:
+            return call(*when, callback, *args, context=context)
+        turn = _Turn(process, callback)
+        turn.handle = call(*when, turn, *args, context=context)
+        return turn.handle
+
+
+def among_processes(main):
+    with asyncio.Runner(loop_factory=LoopOfProcesses) as runner:
+        return runner.run(main)
+
+
+class Witness(TinyServer):
+    """Remembers whose record was emptied, and by whom."""
+
+    def __init__(self):
+        super().__init__()
+        self.emptied = []
+
+    def _handle(self, request):
+        before = holder(self)
+        response = super()._handle(request)
+        if before and LEASE in self.objects and not holder(self):
+            self.emptied.append((before, request.headers["user-agent"]))
+        return response
+
+
+class Link(DelayedTransport):
+    """What lies between a process and the server; the same trouble until told otherwise."""
+
+    trouble = FINE
+
+    def __init__(self, server):
+        super().__init__(server, [])
+
+    def _trouble(self):
+        if self.trouble is REFUSED:
+            raise Unreachable("no route", sent=False)
+        return self.trouble
+
+
+class Process:
+    """An elector that campaigns for ever, and can be stopped and cut off."""
+
+    def __init__(self, server, name, *, ending=0.0, chance=lambda: 0.5):
+        self.name = name
+        self.link = Link(server)
+        self.clock = LoopClock()
+        client = client_of(self.link, clock=self.clock, chance=chance, user_agent=name)
+        self.elector = LeaseElector(client, "estimator", namespace="karpool", identity=name)
+        self.stopped = False
+        self.missed = []
+        self.acts = []
+        self._ending = ending
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        self.task = asyncio.create_task(self._campaign(), context=context)
+
+    def stop(self):
+        self.stopped = True
+
+    def go_on(self):
+        """All that fell due meanwhile, in its order; what one of them cancels does not happen."""
+        self.stopped = False
+        missed, self.missed = self.missed, []
+        for handle in missed:
+            asyncio.get_running_loop().call_soon(lambda handle=handle: handle.cancelled() or handle._run())
+
+    async def _campaign(self):
+        while True:
+            with suppress(LeadershipLost):
+                await self.elector.run(self._act)
+
+    async def _act(self, leadership):
+        try:
+            while True:
+                if leadership.valid:
+                    self.acts.append(self.clock.monotonic())
+                await self.clock.sleep(0.5)
+        finally:
+            await self.clock.sleep(self._ending)  # work that has things to put away
+
+
+@asynccontextmanager
+async def processes(*running):
+    try:
+        yield
+        for each in running:
+            if each.task.done():
+                each.task.result()
+    finally:
+        for each in running:
+            each.go_on()
+            each.task.cancel()
+        await asyncio.gather(*(each.task for each in running), return_exceptions=True)
+
+
+@pytest.mark.parametrize("ending", [0, 1, 5], ids="{} s to end".format)
+@pytest.mark.parametrize("deleted", [False, True], ids=["taken over", "deleted and created"])
+def test_a_leader_that_wakes_up_leaves_its_successor_alone(deleted, ending):
+    async def scenario():
+        server = Witness()
+        first = Process(server, "first", ending=ending)
+        await asyncio.sleep(1)
+        second = Process(server, "second")
+        async with processes(first, second):
+            await asyncio.sleep(2)
+            first.stop()
+            if deleted:
+                server.remove(LEASE)
+            await asyncio.sleep(30)
+            assert holder(server) == "second"
+            woken = first.clock.monotonic()
+            first.go_on()
+            await asyncio.sleep(30)
+            return woken, first.acts, second.acts, holder(server), list(server.emptied)
+
+    woken, before, after, holds, emptied = among_processes(scenario())
+    assert max(before) < min(after) < woken
+    assert woken + 29 < max(after)
+    assert max(b - a for a, b in pairwise(after)) < 1
+    assert (holds, emptied) == ("second", [])
+
+
+@pytest.mark.parametrize("holder_now", ["other", "leader"])
+def test_a_lease_that_was_deleted_and_created_again_is_not_released(holder_now):
+    """Nor one that carries our name: we did not write it."""
+
+    async def scenario():
+        server = TinyServer()
+        candidate = Candidate(server, "leader")
+        running = asyncio.ensure_future(candidate.elector.run(lambda leadership: asyncio.sleep(1000)))
+        await asyncio.sleep(3)
+        spec = {**server.objects[LEASE]["spec"], "holderIdentity": holder_now}
+        server.remove(LEASE)
+        created = server.put(LEASE, spec=spec)
+        with pytest.raises(LeadershipLost):
+            await running
+        return LoopClock().monotonic(), server.objects[LEASE] == created
+
+    stopped, untouched = virtually(scenario())
+    assert stopped <= 4.5
+    assert untouched
+
+
+def test_a_renewal_under_way_does_not_keep_a_leader_from_giving_the_lease_back():
+    async def scenario():
+        server = TinyServer()
+        # Read, create, and a renewal at 2 s whose answer takes its time.
+        candidate = Candidate(server, "leader", troubles=[SLOW_ANSWER, FINE, FINE])
+        async with campaigns(candidate):
+            await asyncio.sleep(3)
+        return holder(server)
+
+    assert virtually(scenario()) == ""
+
+
+def test_who_finds_the_lease_deleted_waits_for_a_leader_it_has_not_seen():
+    async def scenario():
+        server = Witness()
+        first, second = Process(server, "first"), Process(server, "second")
+        async with processes(first, second):
+            await asyncio.sleep(5)
+            second.stop()
+            await asyncio.sleep(40)
+            first.link.trouble = NO_ARRIVAL
+            server.remove(LEASE)
+            second.go_on()
+            await asyncio.sleep(30)
+            return first.acts, second.acts
+
+    before, after = among_processes(scenario())
+    assert 45 < max(before) < min(after)
+    assert min(after) < 45 + 15 + 2 * 2.2
+
+
+def test_a_lease_created_by_a_request_given_up_on_is_waited_for():
+    async def scenario():
+        server, log = TinyServer(), []
+        # It reads, and its request to create the lease arrives after two seconds of silence.
+        candidate = Candidate(server, "leader", troubles=[(2, 0, True), FINE], log=log)
+        async with campaigns(candidate):
+            await asyncio.sleep(30)
+        return log[0]
+
+    time, _, term = virtually(scenario())
+    assert 17 <= time <= 17 + 2 * 2.2
+    assert term == 2
+
+
+def test_a_read_that_hangs_is_given_up_before_it_costs_a_lease():
+    async def scenario():
+        candidate = Candidate(TinyServer(), "leader", troubles=[NO_ARRIVAL])
+        async with campaigns(candidate):
+            await asyncio.sleep(30)
+        return candidate.log[0][0]
+
+    assert virtually(scenario()) <= 5 + 2.2
+
+
+WHO = st.integers(0, 2)
+HOW_LONG = st.sampled_from([1, 3, 6, 11, 16, 25])
+FAULT = st.one_of(
+    st.tuples(st.just("stop"), WHO, HOW_LONG),
+    st.tuples(st.sampled_from([SLOW_ANSWER, LOST_ANSWER, LATE_ARRIVAL, NO_ARRIVAL, REFUSED]), WHO, HOW_LONG),
+    st.tuples(st.just("delete"), WHO, st.just(0)),
+    st.tuples(st.just("set the clock"), WHO, st.floats(-1e5, 1e5)),
+)
+FAULTS = st.lists(st.tuples(st.sampled_from([0, 0.5, 1.5, 2.5, 7, 17]), FAULT), max_size=14)
+
+
+async def befall(process, what, amount):
+    if what == "set the clock":
+        process.clock.jump(amount)
+    elif what == "stop":
+        process.stop()
+        await asyncio.sleep(amount)
+        process.go_on()
+    else:
+        process.link.trouble = what
+        await asyncio.sleep(amount)
+        process.link.trouble = FINE
+
+
+async def suffer(all_three, server, faults):
+    befallen = []
+    for pause, (what, who, amount) in faults:
+        await asyncio.sleep(pause)
+        if what != "delete":
+            befallen.append(asyncio.create_task(befall(all_three[who], what, amount)))
+        elif LEASE in server.objects:
+            server.remove(LEASE)
+    await asyncio.gather(*befallen)
+    await asyncio.sleep(7)  # what was under way arrives
+
+
+async def longest_without_leader(electors, end):
+    """The seconds, while `end` has not come; two leaders are an error."""
+    now = asyncio.get_running_loop().time
+    led_at, longest = now(), 0.0
+    while not end.done():
+        leading = [each.identity for each in electors if each.leading]
+        assert len(leading) <= 1, leading
+        led_at = now() if leading else led_at
+        longest = max(longest, now() - led_at)
+        await asyncio.sleep(0.25)
+    end.result()
+    return longest
+
+
+@settings(max_examples=60, deadline=None)
+@given(FAULTS, st.sampled_from([0, 1, 5]), st.randoms(use_true_random=False))
+def test_leaders_do_not_overlap_whatever_stops_cuts_off_and_deletes(faults, ending, random):
+    async def scenario():
+        server = Witness()
+        all_three = [Process(server, f"c{n}", ending=ending, chance=random.random) for n in range(3)]
+        electors = [each.elector for each in all_three]
+        async with processes(*all_three):
+            # Until all know of the lease: one that does not takes its absence for a new cluster.
+            await asyncio.sleep(1)
+            await longest_without_leader(electors, asyncio.create_task(suffer(all_three, server, faults)))
+            leaderless = await longest_without_leader(electors, asyncio.create_task(asyncio.sleep(50)))
+        return leaderless, server.emptied
+
+    leaderless, emptied = among_processes(scenario())
+    assert leaderless <= 15 + 3 * 2.2
+    assert all(whose == by for whose, by in emptied)

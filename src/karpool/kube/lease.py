@@ -5,6 +5,10 @@ renewal; a rival takes over no earlier than `duration` after it *saw* the last
 change of the lease. Both count on their own monotonic clock, so wall clocks
 may be wrong, and a leader that was paused finds its time used up before it acts
 again, provided it calls `Leadership.check` right before each write.
+
+A deleted lease may have had a leader that still acts, so whoever creates it anew waits
+as for a rival's. Only one that never knew of a lease creates it and leads at once. A leader
+gives back what it wrote itself: a lease of another holder, term or uid is not touched.
 """
 
 import asyncio
@@ -20,7 +24,7 @@ import structlog
 from karpool.kube.client import Client
 from karpool.kube.clock import rfc3339_micro
 from karpool.kube.decoding import Object
-from karpool.kube.errors import AlreadyExists, Conflict, KubeError, LeadershipLost, NotFound
+from karpool.kube.errors import AlreadyExists, Conflict, KubeError, LeadershipLost, NotFound, Unreachable
 from karpool.kube.resource import LEASES
 from karpool.kube.rest import NEVER
 
@@ -87,8 +91,8 @@ class LeaseElector:
         self._timing = timing
         self._valid_until = float("-inf")
         self._taken = asyncio.Event()
-        self._held: Object | None = None  # the lease as we last wrote it
-        self._seen: tuple[Any, ...] | None = None  # a rival's record...
+        self._held: Object | None = None  # the lease of our term, as far as we know; never a rival's
+        self._seen: tuple[Any, ...] | None = None  # the record we wait for; None if we know of no lease...
         self._stamp = 0.0
         self._seen_at = 0.0  # ...and when it last changed, by our clock
 
@@ -146,6 +150,7 @@ class LeaseElector:
 
     def _step_down(self) -> None:
         self._valid_until = float("-inf")
+        self._held = None  # there is nothing of ours to give back
         self._taken.set()
 
     async def _acquire(self) -> None:
@@ -163,7 +168,8 @@ class LeaseElector:
                 await self._clock.sleep(self._timing.retry * (0.9 + 0.2 * self._client.chance()))
 
     async def _renew(self) -> None:
-        while True:
+        # The work may take a while to end after the lease was taken; its taker's lease is not ours to renew.
+        while not self._taken.is_set():
             await self._clock.sleep(self._timing.retry)
             try:
                 await self._write(self._with_spec(self._held, renewed=True))
@@ -182,31 +188,32 @@ class LeaseElector:
         except KubeError as error:
             log.warning("lease not read", lease=self.name, reason=str(error))
             return
-        if _spec(lease).get("holderIdentity") != self.identity:
+        if self._held is not None and _tenure(lease) == _tenure(self._held):
+            self._held = lease
+        else:
             self._step_down()
-        self._held = lease
 
     async def _try_to_acquire(self) -> None:
         try:
             lease = await self._read()
         except NotFound:
-            # Deleted under a leader we have seen: it may act for as long as it thinks it leads.
-            if self._seen is None or self._clock.monotonic() >= self._seen_at + self._timing.duration:
-                await self._create()
+            await self._create()
             return
         if self._is_free(lease):
             await self._write(self._with_spec(lease, renewed=False))
 
     def _is_free(self, lease: Object) -> bool:
+        self._note(lease)
         spec = _spec(lease)
-        holder = spec.get("holderIdentity")
-        if not holder or holder == self.identity:
-            return True
-        record = (holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions"))
-        now = self._clock.monotonic()
+        # Our own name is waited for too: a request we gave up on may have put it there at any time,
+        # even under a leader whose lease was deleted.
+        waited = self._clock.monotonic() - self._seen_at
+        return not spec.get("holderIdentity") or waited >= self._duration_of(spec)
+
+    def _note(self, lease: Object) -> None:
+        record = (*_tenure(lease), _spec(lease).get("renewTime"))
         if record != self._seen:
-            self._seen, self._seen_at = record, now
-        return now >= self._seen_at + self._duration_of(spec)
+            self._seen, self._seen_at = record, self._clock.monotonic()
 
     def _duration_of(self, spec: Object) -> float:
         stated = spec.get("leaseDurationSeconds")
@@ -216,16 +223,23 @@ class LeaseElector:
         return max(float(stated), self._timing.duration)
 
     async def _create(self) -> None:
+        """Lead at once if there never was a lease; otherwise it is ours to wait for, like anyone's."""
         sent_at = self._clock.monotonic()
         lease = self._with_spec(
             {"metadata": {"name": self._lease, "namespace": self._namespace}}, renewed=False
         )
         try:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
-                self._held = await self._client.create(LEASES, lease)
-        except (AlreadyExists, TimeoutError):
+                created = await self._client.create(LEASES, lease)
+        except AlreadyExists:
+            self._seen = self._seen or ()  # no record is like this one, so the first one read is a change
             return
-        self._valid_until = sent_at + self._timing.renew_deadline
+        except TimeoutError:
+            return
+        if self._seen is None:
+            self._held = created
+            self._valid_until = sent_at + self._timing.renew_deadline
+        self._note(created)
 
     async def _write(self, lease: Object) -> None:
         sent_at = self._clock.monotonic()
@@ -234,7 +248,12 @@ class LeaseElector:
         self._valid_until = sent_at + self._timing.renew_deadline
 
     async def _read(self) -> Object:
-        return await self._client.get(LEASES, self._lease, namespace=self._namespace)
+        limit = self._timing.renew_deadline / 2
+        try:
+            async with asyncio.timeout(limit):
+                return await self._client.get(LEASES, self._lease, namespace=self._namespace)
+        except TimeoutError:
+            raise Unreachable(f"lease {self.name}: not read within {limit:g} s") from None
 
     def _with_spec(self, lease: Object | None, *, renewed: bool) -> Object:
         assert lease is not None
@@ -258,15 +277,35 @@ class LeaseElector:
 
     async def _release(self) -> None:
         """Let a rival in at once. The version makes this harmless if one already is."""
-        if self._held is None:
-            return
         lease, self._held = self._held, None
-        spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
+        if lease is None:
+            return
         try:
             async with asyncio.timeout(self._timing.retry):
-                await self._client.update(LEASES, {**lease, "spec": spec}, retry=NEVER)
+                await self._vacate(lease)
         except (KubeError, TimeoutError) as error:
             log.info("lease not released", lease=self.name, reason=str(error))
+
+    async def _vacate(self, lease: Object) -> None:
+        try:
+            await self._client.update(LEASES, _vacant(lease), retry=NEVER)
+        except Conflict:
+            # Perhaps only because of a renewal that was carried out while we were told to stop.
+            current = await self._read()
+            if _tenure(current) != _tenure(lease):
+                raise
+            await self._client.update(LEASES, _vacant(current), retry=NEVER)
+
+
+def _vacant(lease: Object) -> Object:
+    return {**lease, "spec": {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}}
+
+
+def _tenure(lease: Object) -> tuple[Any, ...]:
+    """Whose term in which lease: the same for all renewals, another once someone else took it."""
+    spec = _spec(lease)
+    uid = lease.get("metadata", {}).get("uid")
+    return uid, spec.get("holderIdentity"), spec.get("acquireTime"), spec.get("leaseTransitions")
 
 
 def _spec(lease: Object) -> Object:
