@@ -228,12 +228,12 @@ def benchmarks() -> list[Callable[[], dict[str, Any]]]:
 
 async def _serve() -> None:
     """The other process: serve until standard input ends."""
-    from karpool.fleet.apiserver.run import Running, run_apiserver
+    from karpool_fleet.apiserver.serve.run import RunningServer, run_apiserver
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def ready(running: Running) -> None:
+    def ready(running: RunningServer) -> None:
         print(json.dumps({"url": running.url, "token": running.token, "ca": running.ca_pem}), flush=True)
 
     started = time.process_time()

@@ -7,11 +7,11 @@ all from one seed, so that two runs measure the same thing.
 from dataclasses import dataclass
 from random import Random
 
-from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
-from karpool.model.shape import PodShape
+from karpool.cluster.cluster import Cluster
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Taint
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
+from karpool.packing.tables.node_table import NodeRow
 
 GIB = 1024**3
 ZONES = ("eu-1a", "eu-1b", "eu-1c")
@@ -86,8 +86,8 @@ def pods(hosts: list[NodeRow], count: int = 50_000, seed: int = SEED) -> list[Bo
     ]
 
 
-def cluster(node_count: int = 5000, pod_count: int = 50_000) -> ClusterState:
-    state = ClusterState()
+def cluster(node_count: int = 5000, pod_count: int = 50_000) -> Cluster:
+    state = Cluster()
     hosts = nodes(node_count)
     for host in hosts:
         state.put_node(host)

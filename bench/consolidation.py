@@ -16,20 +16,20 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.policy import PolicyName, PolicyOverride
-from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import Key
-from karpool.model.catalogue_files import load_shipped
-from karpool.model.karpenter import ON_DEMAND, SPOT, NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
-from karpool.model.pod import Pod
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.karpenter.objects import ON_DEMAND, SPOT, NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market import Market
-from karpool.state.cluster import ClusterState
 
 NOW = 1_800_000_000.0
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -55,7 +55,7 @@ def pool(name: str) -> NodePool:
             "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "10%"}]},
         },
     }
-    return convert(raw, NodePool)
+    return decode(raw, NodePool)
 
 
 def workload(number: int, chance: Random) -> dict[str, Any]:
@@ -92,17 +92,17 @@ def workload(number: int, chance: Random) -> dict[str, Any]:
     return {"labels": labels, "spec": spec, "where": where, "milli": milli, "mib": mib, "kind": kind}
 
 
-class Cluster:
+class BuiltCluster:
     """Objects as informers deliver them."""
 
     def __init__(self, node_count: int, pod_count: int, use: tuple[float, float] = ROOMY) -> None:
         chance = Random(SEED)
         self._use = use
         self.catalogue = load_shipped("us-east-1")
-        self.state = ClusterState()
+        self.state = Cluster()
         self.observed = Observed(Market(self.catalogue))
         for name in POOLS:
-            self.observed.put_pool(Key("", name), pool(name))
+            self.observed.put_pool(ObjectKey("", name), pool(name))
         self._templates = [workload(number, chance) for number in range(WORKLOADS)]
         by_pool = {name: [each for each in self._templates if each["where"] == name] for name in POOLS}
         per_node, numbers = pod_count / node_count, 0
@@ -145,9 +145,9 @@ class Cluster:
                 "conditions": [{"type": "Ready", "status": "True"}],
             },
         }
-        node = convert(raw, Node)
+        node = decode(raw, Node)
         self.state.upsert_node(node)
-        self.observed.put_node(Key("", name), node)
+        self.observed.put_node(ObjectKey("", name), node)
         since = rfc3339(NOW - 7200)
         conditions = ("Launched", "Registered", "Initialized", "Consolidatable")
         claim = {
@@ -159,7 +159,7 @@ class Cluster:
                 ],
             },
         }
-        self.observed.put_claim(Key("", f"c-{name}"), convert(claim, NodeClaim))
+        self.observed.put_claim(ObjectKey("", f"c-{name}"), decode(claim, NodeClaim))
 
     def _fill(  # noqa: PLR0917 - one call
         self,
@@ -202,9 +202,9 @@ class Cluster:
             "spec": {**one["spec"], "nodeName": node},
             "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
         }
-        pod = convert(raw, Pod)
+        pod = decode(raw, Pod)
         self.state.upsert_pod(pod)
-        self.observed.pods.put(Key("team", name), pod)
+        self.observed.pods.put(ObjectKey("team", name), pod)
 
     def view(self) -> ClusterView:
         return self.observed.view(self.state.snapshot())
@@ -217,12 +217,12 @@ def _planned(
     repeat: int,
     use: tuple[float, float] = ROOMY,
 ) -> dict[str, Any]:
-    cluster = Cluster(node_count, pod_count, use)
+    cluster = BuiltCluster(node_count, pod_count, use)
     values, moves, kind = [], 0, "roomy" if use is ROOMY else "packed"
     for _ in range(repeat):
         view = cluster.view()
         start = perf_counter()
-        plan = make_plan(view, SETTINGS, NOW)
+        plan = plan_consolidation(view, SETTINGS, NOW)
         values.append(perf_counter() - start)
         moves = len(plan.moves)
     name = f"plan: {node_count:,} nodes, {cluster.pods:,} pods, {kind} ({moves} moves)"
@@ -254,7 +254,7 @@ def plan_10000_packed() -> dict[str, Any]:
 
 
 def view_5000() -> dict[str, Any]:
-    cluster = Cluster(5000, 50_000)
+    cluster = BuiltCluster(5000, 50_000)
     values = []
     for _ in range(3):
         start = perf_counter()

@@ -16,9 +16,9 @@ import aiohttp
 from tests.dashboard.chromium import DESK, browser, executable
 from tests.dashboard.fleets import clusters_of, large
 
-from karpool.dashboard.serving import Page, dashboard
-from karpool.kube.client import Client
-from karpool.kube.resource import NODES
+from karpool.dashboard.server.app import ServedDashboard, dashboard
+from karpool.kube.api.client import Client
+from karpool.model.kubernetes.api_resources import NODES
 
 COUNT = 2000
 RUNS = 7
@@ -42,7 +42,7 @@ def benchmarks() -> Iterator[Callable[[], Result]]:
 
 
 def answer(name: str, path: str) -> Result:
-    async def ask(page: Page, admin: Client) -> list[float]:
+    async def ask(page: ServedDashboard, admin: Client) -> list[float]:
         values = []
         async with aiohttp.ClientSession(page.url) as session:
             await (await session.get(f"/{path}")).read()  # the plan, where one is needed
@@ -81,7 +81,7 @@ def first_read() -> Result:
 
 
 def size() -> Result:
-    async def ask(page: Page, admin: Client) -> list[float]:
+    async def ask(page: ServedDashboard, admin: Client) -> list[float]:
         async with aiohttp.ClientSession(page.url, auto_decompress=False) as session:
             return [len(await (await session.get(f"/{ANSWERS['nodes']}")).read()) / 1024]
 
@@ -94,7 +94,7 @@ def size() -> Result:
 
 
 def shown() -> Result:
-    async def look(page: Page, admin: Client) -> list[float]:
+    async def look(page: ServedDashboard, admin: Client) -> list[float]:
         values = []
         async with browser() as chromium:
             for _ in range(5):
@@ -114,7 +114,7 @@ def shown() -> Result:
     }
 
 
-def on_a_page(work: Callable[[Page, Client], Any]) -> list[float]:
+def on_a_page(work: Callable[[ServedDashboard, Client], Any]) -> list[float]:
     async def main() -> list[float]:
         async with AsyncExitStack() as stack:
             clusters = await stack.enter_async_context(clusters_of(large(COUNT)))
@@ -127,13 +127,13 @@ def on_a_page(work: Callable[[Page, Client], Any]) -> list[float]:
     return asyncio.run(main())
 
 
-async def everything_read(page: Page) -> None:
+async def everything_read(page: ServedDashboard) -> None:
     with page.collector.bell.listen() as listener:
         while page.collector.not_ready() is not None:
             await listener.rung()
 
 
-async def changed(page: Page, admin: Client, number: int) -> None:
+async def changed(page: ServedDashboard, admin: Client, number: int) -> None:
     """A node says something else: answers about nodes are out of date."""
     with page.collector.bell.listen() as listener:
         await admin.patch(NODES, "ip-10-0-0-9", {"spec": {"unschedulable": number % 2 == 0}})

@@ -10,25 +10,26 @@ from time import perf_counter
 from typing import Any
 
 from bench import cluster
-from karpool.estimator.framework import Estimate
-from karpool.estimator.karpenter import KarpenterCapacity
-from karpool.estimator.market import Market
-from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.question import Question
+from karpool.estimator.plugins.interface import Estimate
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.providers.karpenter import KarpenterProvider
+from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import RealClock, rfc3339
-from karpool.kube.resource import Key
-from karpool.model.catalogue import Catalogue
-from karpool.model.catalogue_files import load_shipped
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import INSTANCE_TYPE, ZONE, Node
-from karpool.state.snapshot import Snapshot
-from karpool.wire.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.karmada.replica_requirements import Component, requirements
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.packing.tables.room import Room
+from karpool.provisioning.market import Market
+from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
 
 POOLS, TYPES, NODES, PODS = 20, 700, 5000, 50_000
 REQUESTS = 300
 CATEGORIES = ("c", "m", "r", "g", "t")
-Ask = Callable[[Question], Estimate]
+Ask = Callable[[EstimateQuestion], Estimate]
 
 
 def catalogue() -> Catalogue:
@@ -45,15 +46,15 @@ def node_pool(number: int) -> NodePool:
     spec: dict[str, Any] = {"template": {"spec": {"requirements": wanted}}, "weight": 1 + number}
     if number % 4:
         spec["limits"] = {"cpu": str(20_000 + 37 * number), "memory": f"{80_000 + 211 * number}Gi"}
-    return convert({"metadata": {"name": f"pool-{number}"}, "spec": spec}, NodePool)
+    return decode({"metadata": {"name": f"pool-{number}"}, "spec": spec}, NodePool)
 
 
-def fed(provider: KarpenterCapacity, snapshot: Snapshot) -> None:
+def fed(provider: KarpenterProvider, snapshot: Room) -> None:
     """The pools, and a claim and a node for every row of the cluster."""
     created = rfc3339(RealClock().now() - 3600)
     for number in range(POOLS):
         pool = node_pool(number)
-        provider.objects.put_pool(Key("", pool.name), pool)
+        provider.objects.put_pool(ObjectKey("", pool.name), pool)
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": created}
         for kind in ("Launched", "Registered", "Initialized")
@@ -71,8 +72,8 @@ def fed(provider: KarpenterCapacity, snapshot: Snapshot) -> None:
         status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
         claim = {"metadata": meta, "status": {**status, "providerID": f"aws:///{name}"}}
         node = {"metadata": meta, "spec": {"providerID": f"aws:///{name}"}, "status": status}
-        provider.objects.machines.put_claim(Key("", name), convert(claim, NodeClaim))
-        provider.objects.machines.put_node(Key("", name), convert(node, Node))
+        provider.objects.machines.put_claim(ObjectKey("", name), decode(claim, NodeClaim))
+        provider.objects.machines.put_node(ObjectKey("", name), decode(node, Node))
 
 
 def request(number: int) -> ReplicasRequest:
@@ -82,25 +83,25 @@ def request(number: int) -> ReplicasRequest:
     return ReplicasRequest("bench", requirements(amounts))
 
 
-def timed(ask: Ask, snapshot: Snapshot, first: int) -> list[float]:
+def timed(ask: Ask, snapshot: Room, first: int) -> list[float]:
     """Milliseconds each."""
     found = []
     for number in range(first, first + REQUESTS):
-        question = Question(request(number), snapshot)
+        question = EstimateQuestion(request(number), snapshot)
         start = perf_counter()
         ask(question)
         found.append((perf_counter() - start) * 1000)
     return found
 
 
-def timed_sets(provider: KarpenterCapacity, snapshot: Snapshot) -> list[float]:
+def timed_sets(provider: KarpenterProvider, snapshot: Room) -> list[float]:
     found = []
     for number in range(20):
         parts = (
             Component("driver", 1, requirements({"cpu": f"{1000 + number}m", "memory": "2Gi"})),
             Component("worker", 10, requirements({"cpu": "2", "memory": f"{4000 + number}Mi"})),
         )
-        question = Question(ComponentSetsRequest("bench", parts), snapshot)
+        question = EstimateQuestion(ComponentSetsRequest("bench", parts), snapshot)
         start = perf_counter()
         provider.estimate_components(question)
         found.append((perf_counter() - start) * 1000)
@@ -109,12 +110,12 @@ def timed_sets(provider: KarpenterCapacity, snapshot: Snapshot) -> list[float]:
 
 def benchmarks() -> list[dict[str, Any]]:
     snapshot = cluster.cluster(NODES, PODS).snapshot()
-    provider = KarpenterCapacity(RealClock(), Market(catalogue()))
+    provider = KarpenterProvider(RealClock(), Market(catalogue()))
     start = perf_counter()
     fed(provider, snapshot)
     feeding = (perf_counter() - start) * 1000
     start = perf_counter()
-    provider.estimate(Question(request(0), snapshot))
+    provider.estimate(EstimateQuestion(request(0), snapshot))
     first = (perf_counter() - start) * 1000
     plugin = NodeAutoscalerEstimator([provider])
     what = f"{POOLS} pools x {TYPES} types, {NODES:,} nodes"

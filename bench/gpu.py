@@ -17,16 +17,16 @@ import numpy as np
 
 from bench import openb, openb_policies
 from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
-from karpool.gpu import strategies
-from karpool.gpu.allocator import Allocator, Settings
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.devices import RUNNING, Device
-from karpool.gpu.fragmentation import FragmentationAware
-from karpool.gpu.isolation import SHARED, SOFT
-from karpool.gpu.mix import Mix, mix_of_counts, shape_of
-from karpool.gpu.placement import Strategy
-from karpool.gpu.refusals import Refusal
-from karpool.gpu.request import GpuRequest
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.strategies import strategies
+from karpool.gpu.strategies.fragmentation import FragmentationStrategy
+from karpool.gpu.strategies.request_mix import RequestMix, mix_of_counts, shape_of
+from karpool.gpu.strategies.strategy import PlacementStrategy
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.isolation import SHARED, SOFT
+from karpool.model.devices.request import GpuRequest
 from karpool.model.requirements import NodeTerm, ValueSet
 
 POOL = "openb"
@@ -45,7 +45,7 @@ def request_of(pod: TracePod, number: int = 0) -> GpuRequest:
     return GpuRequest(
         uid=f"pod-{number}",
         pool=POOL,
-        request=Share() if whole else Share(pod.gpu_milli),
+        request=DeviceShare() if whole else DeviceShare(pod.gpu_milli),
         isolation=SHARED if whole else SOFT,
         count=pod.gpus,
         node_terms=(NodeTerm(((MODEL_LABEL, models),)),) if pod.models else None,
@@ -54,7 +54,7 @@ def request_of(pod: TracePod, number: int = 0) -> GpuRequest:
     )
 
 
-def usual_mix(variant: str) -> Mix:
+def usual_mix(variant: str) -> RequestMix:
     """What FGD knows beforehand: the usual specs and how often each comes."""
     counted = {shape_of(request_of(pod)): number for pod, number in usual(variant).items()}
     return mix_of_counts(counted, covered=1.0)
@@ -63,9 +63,9 @@ def usual_mix(variant: str) -> Mix:
 class Karpool:
     """The allocator as the cluster of a replay."""
 
-    def __init__(self, variant: str, strategy: Strategy | None = None) -> None:
-        self.strategy = FragmentationAware(usual_mix(variant)) if strategy is None else strategy
-        self.allocator = Allocator(Settings(strategy=self.strategy, workers_per_node=0))
+    def __init__(self, variant: str, strategy: PlacementStrategy | None = None) -> None:
+        self.strategy = FragmentationStrategy(usual_mix(variant)) if strategy is None else strategy
+        self.allocator = Allocator(AllocatorSettings(strategy=self.strategy, workers_per_node=0))
         given = nodes()
         for place, name in enumerate(given.names):
             labels = {MODEL_LABEL: given.models[place]}
@@ -79,7 +79,7 @@ class Karpool:
                         phase=RUNNING,
                         model=given.models[place],
                         index=number,
-                        capacity=Amount(WHOLE, 0),
+                        capacity=DeviceAmount(WHOLE, 0),
                     )
                 )
             self.allocator.put_node(
@@ -112,7 +112,9 @@ class Karpool:
         if not len(where):
             return False
         ours = self.strategy
-        node = ours.host_for(table, where, request) if isinstance(ours, FragmentationAware) else int(where[0])
+        node = (
+            ours.host_for(table, where, request) if isinstance(ours, FragmentationStrategy) else int(where[0])
+        )
         table.occupy(node, request.cpu_milli, request.memory_bytes, int(table.workers[node]))
         return True
 
@@ -206,10 +208,10 @@ _SHAPES = (
 )
 
 
-def pool(strategy: Strategy, filled: float = 0.6) -> tuple[Allocator, list[GpuRequest]]:
+def pool(strategy: PlacementStrategy, filled: float = 0.6) -> tuple[Allocator, list[GpuRequest]]:
     """Nodes of 1, 2, 4 or 8 GPUs, two models, filled to a part with the usual requests."""
     random = np.random.default_rng(5)
-    allocator = Allocator(Settings(strategy=strategy))
+    allocator = Allocator(AllocatorSettings(strategy=strategy))
     sizes = [8] * 560 + [2] * 580 + [4] * 80
     sizes += [1] * max(0, NODES - len(sizes))
     left = DEVICES
@@ -226,7 +228,9 @@ def pool(strategy: Strategy, filled: float = 0.6) -> tuple[Allocator, list[GpuRe
                     phase=RUNNING,
                     model="A100" if place % 3 else "L4",
                     index=number,
-                    capacity=Amount(312_000, 80 * GIB) if place % 3 else Amount(121_000, 24 * GIB),
+                    capacity=DeviceAmount(312_000, 80 * GIB)
+                    if place % 3
+                    else DeviceAmount(121_000, 24 * GIB),
                 )
             )
         allocator.put_node(name, {}, cpu_milli=12_000 * size + 4_000, memory_bytes=512 * GIB)
@@ -245,7 +249,7 @@ def pool(strategy: Strategy, filled: float = 0.6) -> tuple[Allocator, list[GpuRe
 def _request(random: np.random.Generator, number: int) -> GpuRequest:
     _, cpu, milli, count = _SHAPES[random.choice(len(_SHAPES), p=[shape[0] for shape in _SHAPES])]
     whole = milli == WHOLE
-    share = Share() if whole else Share(percent_milli=milli * 100, vram_percent_milli=milli * 100)
+    share = DeviceShare() if whole else DeviceShare(percent_milli=milli * 100, vram_percent_milli=milli * 100)
     request = GpuRequest(
         uid=f"pod-{number}",
         pool=POOL,

@@ -19,14 +19,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from karpool.kube.client import PAGE_SIZE, Client
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Informer
-from karpool.kube.kubeconfig import ClusterConfig
-from karpool.kube.resource import NODES, PODS
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.state.cluster import ClusterState
+from karpool.cluster.cluster import Cluster
+from karpool.kube.api.client import Client
+from karpool.kube.api.reader import PAGE_SIZE
+from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
 
 NODE_COUNT = 5000
 POD_COUNT = 50_000
@@ -223,7 +224,7 @@ async def serve() -> None:
 
 
 async def listed(url: str) -> dict[str, float]:
-    state = ClusterState()
+    state = Cluster()
     start, cpu_start = perf_counter(), process_time()
     async with Client(HttpTransport(ClusterConfig("bench", url))) as client:
         informers: list[Informer[Any]] = [

@@ -14,17 +14,17 @@ import random
 from time import perf_counter
 from typing import Any
 
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import ON_DEMAND, SPOT, Pool
-from karpool.model.labels import Requirement, Selector
-from karpool.model.node import ARCH, HOSTNAME, OS, ZONE
+from karpool.cluster.cluster import Cluster
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, OS, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.requirements import ValueSet
-from karpool.model.shape import AffinityTerm, PodShape, Spread
-from karpool.packing.new_nodes import pack_new_nodes
-from karpool.packing.planned import Packing, PendingPod
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
 
 ZONES = ("test-zone-1", "test-zone-2", "test-zone-3")
 CPU_MILLI = (100, 250, 500, 1000, 1500)
@@ -63,8 +63,8 @@ def diverse_pods(count: int, seed: int = 42) -> list[PendingPod]:
 Requests = tuple[tuple[str, int], ...]
 
 
-def _selector(key: str, value: str) -> Selector:
-    return Selector((Requirement(key, "In", frozenset((value,))),))
+def _selector(key: str, value: str) -> LabelMatcher:
+    return LabelMatcher((LabelRequirement(key, "In", frozenset((value,))),))
 
 
 def _labelled(chance: random.Random, requests: Requests, **constraints: Any) -> PodShape:
@@ -77,7 +77,7 @@ def _plain(chance: random.Random, requests: Requests) -> PodShape:
 
 
 def _spread(chance: random.Random, requests: Requests, key: str) -> PodShape:
-    spread = Spread(1, key, True, _selector("my-label", chance.choice(LABELS)))
+    spread = TopologySpread(1, key, True, _selector("my-label", chance.choice(LABELS)))
     return _labelled(chance, requests, spreads=(spread,))
 
 
@@ -109,10 +109,10 @@ def _host_anti_affinity(chance: random.Random, requests: Requests) -> PodShape:
     return PodShape(requests=requests, namespace="default", labels=(("app", "nginx"),), anti_affinity=(term,))
 
 
-def pack(count: int, types: int = 400) -> tuple[Packing, float]:
+def pack(count: int, types: int = 400) -> tuple[PackResult, float]:
     """A packing from scratch, and the seconds it took; building the input is not counted."""
     catalogue = Catalogue("test", "test", instance_types(types))
-    pods, snapshot, pools = diverse_pods(count), snapshot_of(()), [Pool("default")]
+    pods, snapshot, pools = diverse_pods(count), snapshot_of(()), [CompiledPool("default")]
     start = perf_counter()
     packing = pack_new_nodes(snapshot, pods, pools, catalogue)
     return packing, perf_counter() - start
@@ -132,7 +132,7 @@ def workload_shapes(count: int, seed: int = 3) -> list[PodShape]:
                 requests=requests,
                 namespace="default",
                 labels=labels,
-                spreads=(Spread(1, ZONE, True, own),),
+                spreads=(TopologySpread(1, ZONE, True, own),),
                 anti_affinity=(term,) if number % 2 else (),
             )
         )
@@ -141,7 +141,7 @@ def workload_shapes(count: int, seed: int = 3) -> list[PodShape]:
 
 def pack_workloads(workloads: int, replicas: int, nodes: int) -> float:
     """Seconds to pack onto nodes that hold ten pods each, and new ones."""
-    chance, state, shapes = random.Random(3), ClusterState(), workload_shapes(workloads)
+    chance, state, shapes = random.Random(3), Cluster(), workload_shapes(workloads)
     for number in range(nodes):
         labels = {HOSTNAME: f"n{number:05}", ZONE: ZONES[number % len(ZONES)]}
         state.put_node(NodeRow(f"n{number:05}", labels, (), {"cpu": 4000, "memory": 16 << 30, "pods": 110}))
@@ -154,7 +154,7 @@ def pack_workloads(workloads: int, replicas: int, nodes: int) -> float:
     ]
     snapshot, catalogue = state.snapshot(), Catalogue("test", "test", instance_types(400))
     start = perf_counter()
-    pack_new_nodes(snapshot, pods, [Pool("default")], catalogue)
+    pack_new_nodes(snapshot, pods, [CompiledPool("default")], catalogue)
     return perf_counter() - start
 
 

@@ -9,24 +9,24 @@ from typing import Any
 
 from bench.cluster import GIB, ZONES, cluster, nodes, pods
 from bench.timing import timed
-from karpool.model.labels import Requirement, Selector
-from karpool.model.meta import convert
-from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
-from karpool.model.pod import Pod
+from karpool.cluster.cluster import Cluster
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import AffinityTerm, PodShape, Spread
 from karpool.model.taints import Toleration
-from karpool.packing.count import count
-from karpool.packing.first_fit import Component, deduct, first_fit
-from karpool.packing.reasons import explain
-from karpool.state.cluster import ClusterState
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import PodGroup, deduct, first_fit
+from karpool.packing.fit_reasons import explain_nodes
 
 PLAIN = PodShape((("cpu", 1000), ("memory", 2 * GIB)))
 SETS = (
-    Component(PodShape((("cpu", 4000), ("memory", 8 * GIB))), 1),
-    Component(PodShape((("cpu", 2000), ("memory", 4 * GIB))), 3),
+    PodGroup(PodShape((("cpu", 4000), ("memory", 8 * GIB))), 1),
+    PodGroup(PodShape((("cpu", 2000), ("memory", 4 * GIB))), 3),
 )
-WEB = Selector((Requirement("app", "In", frozenset(("web",))),))
+WEB = LabelMatcher((LabelRequirement("app", "In", frozenset(("web",))),))
 
 
 def constrained() -> PodShape:
@@ -42,7 +42,7 @@ def constrained() -> PodShape:
 
 
 @cache
-def state(node_count: int = 5000, pod_count: int = 50_000) -> ClusterState:
+def state(node_count: int = 5000, pod_count: int = 50_000) -> Cluster:
     return cluster(node_count, pod_count)
 
 
@@ -92,7 +92,7 @@ def count_while_pods_come_and_go() -> dict[str, Any]:
 
 
 def count_spread_over_zones() -> dict[str, Any]:
-    spread = Spread(1, ZONE, required=True, selector=WEB)
+    spread = TopologySpread(1, ZONE, required=True, selector=WEB)
     shape = PodShape(PLAIN.requests, namespace="team-1", labels=(("app", "web"),), spreads=(spread,))
     snapshot = state().snapshot()
     return result("count, zone spread, 5,000 nodes", timed(lambda: count(snapshot, shape)), None)
@@ -117,8 +117,8 @@ def assumed_workloads() -> dict[str, Any]:
     random, snapshot = Random(3), state().snapshot()
     workloads = [
         [
-            Component(PodShape((("cpu", random.choice((500, 1000, 2000))), ("memory", GIB))), 1),
-            Component(
+            PodGroup(PodShape((("cpu", random.choice((500, 1000, 2000))), ("memory", GIB))), 1),
+            PodGroup(
                 PodShape((("cpu", random.choice((250, 750))), ("memory", 2 * GIB))), random.randint(1, 5)
             ),
         ]
@@ -130,7 +130,9 @@ def assumed_workloads() -> dict[str, Any]:
 
 def explain_refusals() -> dict[str, Any]:
     snapshot, shape = state().snapshot(), constrained()
-    return result("explain, selector + affinity + toleration", timed(lambda: explain(snapshot, shape)), None)
+    return result(
+        "explain, selector + affinity + toleration", timed(lambda: explain_nodes(snapshot, shape)), None
+    )
 
 
 def pod_event() -> dict[str, Any]:
@@ -144,7 +146,7 @@ def pod_event_after_snapshot() -> dict[str, Any]:
     return result("one pod event applied, right after a snapshot", values, None, "µs")
 
 
-def _events(between: Callable[[ClusterState], object]) -> list[float]:
+def _events(between: Callable[[Cluster], object]) -> list[float]:
     busy = cluster()
     events = [_pod(number) for number in range(400)]
     values = []
@@ -177,7 +179,7 @@ def _pod(number: int) -> Pod:
         },
         "status": {"phase": "Running"},
     }
-    return convert(raw, Pod)
+    return decode(raw, Pod)
 
 
 def snapshot_after_pod_event() -> dict[str, Any]:
@@ -196,7 +198,7 @@ def build_state() -> dict[str, Any]:
     bound = pods(hosts)
 
     def build() -> None:
-        fresh = ClusterState()
+        fresh = Cluster()
         for host in hosts:
             fresh.put_node(host)
         for pod in bound:

@@ -15,16 +15,16 @@ import grpc
 
 from bench.timing import timed
 from karpool.kube.clock import RealClock
-from karpool.model.karmada.binding import Binding, BindingKey, Target, Template
-from karpool.model.karmada.cluster import MemberCluster, Summary
+from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster, WorkloadTemplate
+from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
 from karpool.model.karmada.placement import read_placement
 from karpool.model.karmada.replica_requirements import ReplicaRequirements, requirements
-from karpool.scheduler.availability import Availabilities
-from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise_record import PROMISES
-from karpool.scheduler.schedule import schedule
-from karpool.scheduler.settings import Settings
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.schedule import schedule
+from karpool.scheduler.estimates.availability import AvailabilityReader
+from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise_annotation import PROMISES
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.service import ESTIMATOR
 
@@ -42,11 +42,11 @@ NEEDS = requirements({"cpu": "500m", "memory": "512Mi"})
 Result = dict[str, Any]
 
 
-def binding(number: int, on: tuple[Target, ...] = (), generation: int = 1, **more: Any) -> Binding:
+def binding(number: int, on: tuple[TargetCluster, ...] = (), generation: int = 1, **more: Any) -> Binding:
     name = f"app-{number}"
     return Binding(
         key=BindingKey("ResourceBinding", "default", name),
-        template=Template("apps/v1", "Deployment", "default", name),
+        template=WorkloadTemplate("apps/v1", "Deployment", "default", name),
         replicas=200,
         requirements=NEEDS,
         targets=on,
@@ -55,17 +55,17 @@ def binding(number: int, on: tuple[Target, ...] = (), generation: int = 1, **mor
     )
 
 
-TARGETS = tuple(Target(f"member{number:03}", 2) for number in range(MEMBERS))
+TARGETS = tuple(TargetCluster(f"member{number:03}", 2) for number in range(MEMBERS))
 
 
-def filled() -> Ledger:
-    ledger = Ledger()
+def filled() -> PromiseLedger:
+    ledger = PromiseLedger()
     for number in range(BINDINGS):
         promise(ledger, number)
     return ledger
 
 
-def promise(ledger: Ledger, number: int) -> str | None:
+def promise(ledger: PromiseLedger, number: int) -> str | None:
     before = binding(number)
     ledger.see(before, 0.0, 0.0)
     token = ledger.promise(before, TARGETS, 0.0)
@@ -102,7 +102,7 @@ def rebuilding() -> Result:
     return {
         "name": f"rebuild the ledger, {BINDINGS} bindings on {MEMBERS} clusters each",
         "unit": "ms",
-        "values": timed(lambda: Ledger().rebuild(held, 0.0, 0.0), repeat=RUNS),
+        "values": timed(lambda: PromiseLedger().rebuild(held, 0.0, 0.0), repeat=RUNS),
         "target": None,
     }
 
@@ -149,11 +149,11 @@ async def _decided(needs: Callable[[int], ReplicaRequirements]) -> float:
         async def address(_: str) -> list[str]:
             return [f"127.0.0.1:{port}"]
 
-        clock, ledger = RealClock(), Ledger()
-        clients = EstimatorClients(address, EstimatorSettings(timeout_seconds=60.0), clock)
-        room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
+        clock, ledger = RealClock(), PromiseLedger()
+        clients = EstimatorClient(address, EstimatorSettings(timeout_seconds=60.0), clock)
+        room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=clients)
         apis = frozenset({("apps/v1", "Deployment")})
-        members = [MemberCluster(each.name, apis=apis, summary=Summary()) for each in TARGETS]
+        members = [MemberCluster(each.name, apis=apis, summary=ResourceSummary()) for each in TARGETS]
         placement = read_placement({"replicaScheduling": DYNAMIC})
         await room.gather(binding(-1), members)  # so that all are connected
         start = time.perf_counter()
@@ -188,16 +188,16 @@ async def _asked(promises: int) -> list[float]:
 
 
 async def _asked_at(port: int, promises: int) -> list[float]:
-    clock, ledger = RealClock(), Ledger()
+    clock, ledger = RealClock(), PromiseLedger()
 
     async def address(_: str) -> list[str]:
         return [f"127.0.0.1:{port}"]
 
     for number in range(promises):
         promise(ledger, number)
-    clients = EstimatorClients(address, EstimatorSettings(), clock)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
-    members = [MemberCluster(each.name, summary=Summary()) for each in TARGETS]
+    clients = EstimatorClient(address, EstimatorSettings(), clock)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=clients)
+    members = [MemberCluster(each.name, summary=ResourceSummary()) for each in TARGETS]
     await room.gather(binding(-1), members)
     values = []
     for _ in range(20):

@@ -15,39 +15,39 @@ import uvloop
 
 from bench import apiserver
 from bench.timing import timed
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import ClusterConfig, Source, User
-from karpool.model.catalogue_files import load_shipped, shipped_regions, shipped_zones
-from karpool.model.karpenter import Pool
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
+from karpool.kube.transport.http import HttpTransport
+from karpool.model.catalogue.files import load_shipped, shipped_regions, shipped_zones
+from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.requirements import ValueSet
-from karpool.packing.offerings import Offerings
-from karpool.provisioning.ask import Ask, Candidate, unit
-from karpool.provisioning.candidates import Wish, ladder
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.smart_pod import SmartPodSettings, smart_pod
-from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.packing.new_nodes.offerings import Offerings
+from karpool.provisioning.candidates.ladder import CandidateQuery, ladder
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, unit
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, smart_pod
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 
 REQUESTS = 1000
 RUNS = 5
 POOLS = 20
 SETTINGS = SmartPodSettings()
-CANDIDATE = Candidate(pools=("gpu",), instance_types=("g5.xlarge", "g6.xlarge"))
+CANDIDATE = NodeCandidate(pools=("gpu",), instance_types=("g5.xlarge", "g6.xlarge"))
 UNIT = unit({"cpu": 4000, "memory": 2**34, "nvidia.com/gpu": 1})
 
 
-def _asks(run: int) -> list[Ask]:
+def _asks(run: int) -> list[NodeRequest]:
     return [
-        Ask(f"scaleup-{run}-{number}", 1, (UNIT,), (CANDIDATE,), model="NVIDIA A10G", pool="shared")
+        NodeRequest(f"scaleup-{run}-{number}", 1, (UNIT,), (CANDIDATE,), model="NVIDIA A10G", pool="shared")
         for number in range(REQUESTS)
     ]
 
 
 def _client(address: apiserver.Server) -> Client:
-    user = User(token=address.token)
-    config = ClusterConfig("bench", address.url, ca=Source(address.ca_pem.encode()), user=user)
+    user = KubeUser(token=address.token)
+    config = ClusterConfig("bench", address.url, ca=DataOrFile(address.ca_pem.encode()), user=user)
     return Client(HttpTransport(config), qps=None)
 
 
@@ -55,8 +55,8 @@ async def _create_runs() -> list[float]:
     """Seconds of each run until the last smart pod is there."""
     seconds = []
     async with apiserver.server() as address, _client(address) as client:
-        assert await prepare(client, SETTINGS) == []
-        backend = SmartPods(client, SETTINGS, ClaimMonitor(RealClock()))
+        assert await ensure_prerequisites(client, SETTINGS) == []
+        backend = SmartPodBackend(client, SETTINGS, ClaimMonitor(RealClock()))
         for run in range(RUNS + 1):
             asks = _asks(run)
             start = time.perf_counter()
@@ -88,10 +88,10 @@ def ladder_of_a_region() -> dict[str, Any]:
     offerings = Offerings(catalogue)
     category = "karpenter.k8s.aws/instance-category"
     pools = [
-        Pool(f"pool-{number:02}", requirements={category: ValueSet(frozenset(("g", "p")))})
+        CompiledPool(f"pool-{number:02}", requirements={category: ValueSet(frozenset(("g", "p")))})
         for number in range(POOLS)
     ]
-    wish = Wish({"cpu": 4000, "memory": 2**34, "nvidia.com/gpu": 1})
+    wish = CandidateQuery({"cpu": 4000, "memory": 2**34, "nvidia.com/gpu": 1})
     values = timed(lambda: ladder(wish, pools, offerings), repeat=10)
     return {
         "name": f"ladder, {POOLS} pools, all types of a region",

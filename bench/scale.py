@@ -24,13 +24,13 @@ from typing import Any
 import structlog
 
 from bench.fleet import _pod
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.controllers import add_controllers
-from karpool.fleet.fleet import Fleet
-from karpool.fleet.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes
-from karpool.fleet.loading import restore_objects
-from karpool.kube.resource import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
-from karpool.scheduler.options import SCHEDULER_NAME
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
+from karpool.scheduler.controller.options import SCHEDULER_NAME
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.controllers import add_controllers
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes
+from karpool_fleet.clusters.loading import restore_objects
 
 SIZES = tuple(int(each) for each in os.environ.get("KARPOOL_SCALE_CLUSTERS", "10,25,50,100").split(","))
 NODES = int(os.environ.get("KARPOOL_SCALE_NODES", "1000"))
@@ -45,7 +45,7 @@ def _fleet_file(clusters: int) -> FleetFile:
     return FleetFile(clusters=specs, karmada=KarmadaSpec())
 
 
-def _fill(fleet: Fleet) -> None:
+def _fill(fleet: EmbeddedFleet) -> None:
     for cluster in fleet.clusters.values():
         nodes = cluster._static(StaticNodes(type="m7i.2xlarge", count=NODES))
         names = [node["metadata"]["name"] for node in nodes]
@@ -75,7 +75,7 @@ async def _place(client: Any, number: int) -> None:
     await client.create(DEPLOYMENTS, {"metadata": meta, "spec": body})
 
 
-async def _churn(fleet: Fleet, number: int) -> None:
+async def _churn(fleet: EmbeddedFleet, number: int) -> None:
     """In every cluster one pod goes and one comes."""
     for cluster in fleet.clusters.values():
         client = cluster.embedded.client("people")
@@ -90,7 +90,7 @@ def build_and_run(clusters: int) -> tuple[float, float, float]:
     start = time.process_time()
 
     async def story() -> tuple[float, float]:
-        async with Fleet(
+        async with EmbeddedFleet(
             _fleet_file(clusters), LoopClock(), furnish=lambda fleet: add_controllers(fleet, CONTROLLERS)
         ) as fleet:
             _fill(fleet)

@@ -22,15 +22,15 @@ import uvloop
 
 from bench import apiserver
 from bench.provisioning import _client
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.gpu.controller import GpuScaler, ScalerOptions
+from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.scale_up.input import ScaleUpSettings
 from karpool.gpu.seeing import SCHEDULER_NAME
-from karpool.gpu.world import Settings
-from karpool.kube.client import Client
-from karpool.kube.resource import CRDS, NODEPOOLS, PODS, Selection
-from karpool.model.catalogue_files import load_shipped, shipped_zones
+from karpool.kube.api.client import Client
+from karpool.model.catalogue.files import load_shipped, shipped_zones
+from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS, PODS, ListOptions
 from karpool.provisioning.market import Market
-from karpool.provisioning.smart_pod import SELECTOR
+from karpool.provisioning.placeholders.smart_pod import SELECTOR
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 
 REQUESTS = 1000
 RUNS = 3
@@ -99,7 +99,7 @@ async def _run() -> Run:
     async with apiserver.server() as address, _client(address) as client, _client(address) as other:
         await _setting(client)
         catalogue = load_shipped(REGION, zones=dict.fromkeys(shipped_zones(REGION)[:3]))
-        options = ScalerOptions(settings=Settings(debounce=0.0, max_in_flight=REQUESTS))
+        options = GpuScalerOptions(settings=ScaleUpSettings(debounce=0.0, max_in_flight=REQUESTS))
         scaler = GpuScaler(client, options, market=Market(catalogue))
         running = asyncio.ensure_future(scaler.run())
         while scaler.not_ready() is not None:  # noqa: ASYNC110 - the scaler has no event for it
@@ -107,7 +107,7 @@ async def _run() -> Run:
         start = last = time.perf_counter()
         seen = 0
         while time.perf_counter() - last < 3.0:  # nothing new for a while: that was the last one
-            found = len((await other.list(PODS, Selection(label_selector=SELECTOR))).items)
+            found = len((await other.list(PODS, ListOptions(label_selector=SELECTOR))).items)
             if found != seen:
                 seen, last = found, time.perf_counter()
             await asyncio.sleep(0.02)

@@ -23,19 +23,19 @@ from typing import Any
 import uvloop
 
 from bench.timing import timed
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Informer
-from karpool.kube.resource import CLUSTERS, CRDS, NAMESPACES, RESOURCEBINDINGS
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.watch.informer import Informer
 from karpool.model.karmada.binding import Binding, read_binding
-from karpool.model.karmada.cluster import MemberCluster, read_cluster
-from karpool.model.karmada.placement import Strategy
-from karpool.scheduler import assignment
-from karpool.scheduler.decision import Availability, Candidate, Mode
-from karpool.scheduler.schedule import schedule
+from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+from karpool.model.karmada.placement import ReplicaStrategy
+from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, NAMESPACES, RESOURCEBINDINGS
+from karpool.scheduler.cycle import assignment
+from karpool.scheduler.cycle.decision import ClusterAvailability, ClusterCandidate, SchedulingMode
+from karpool.scheduler.cycle.schedule import schedule
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 
 BINDINGS = 2000
 MEMBERS = 100
@@ -270,17 +270,19 @@ def burst_rejected() -> Result:
 
 def pure() -> Result:
     clusters = [_read_member(number) for number in range(MEMBERS)]
-    known = {each.name: Availability(1000 + n * 10, "bench") for n, each in enumerate(clusters)}
+    known = {each.name: ClusterAvailability(1000 + n * 10, "bench") for n, each in enumerate(clusters)}
     binding = _read_workload("DynamicWeight")
     values = timed(lambda: schedule(binding, clusters, known), repeat=300, warm=20)
     return result(f"scheduler: pure schedule of one binding, {MEMBERS} clusters", "ms", values, 1.0)
 
 
 def _division(strategy: str) -> Result:
-    candidates = [Candidate(f"member{n:03}", 0, 0, 10 + n % 7, 0) for n in range(MEMBERS)]
+    candidates = [ClusterCandidate(f"member{n:03}", 0, 0, 10 + n % 7, 0) for n in range(MEMBERS)]
     weights = {each.name: 1 + n % 3 for n, each in enumerate(candidates)}
     chosen = weights if strategy == "StaticWeight" else None
-    task = assignment.Task(Strategy(strategy), Mode.STEADY, 1000, "uid", (), chosen)
+    task = assignment.AssignmentTask(
+        ReplicaStrategy(strategy), SchedulingMode.STEADY, 1000, "uid", (), chosen
+    )
     values = timed(lambda: assignment.assign(candidates, task), repeat=300, warm=20)
     return result(f"scheduler: divide 1,000 replicas over {MEMBERS}, {strategy}", "ms", values, 0.3)
 

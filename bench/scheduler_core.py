@@ -7,14 +7,14 @@ from typing import Any
 
 from bench.timing import timed
 from karpool.model.karmada.binding import Binding, read_binding
-from karpool.model.karmada.cluster import MemberCluster, read_cluster
-from karpool.model.karmada.placement import Strategy
+from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+from karpool.model.karmada.placement import ReplicaStrategy
 from karpool.model.karmada.replica_requirements import Component, requirements
-from karpool.scheduler import summary_estimate
-from karpool.scheduler.assignment import Task, assign
-from karpool.scheduler.decision import Availability, Candidate, Mode
-from karpool.scheduler.schedule import schedule
-from karpool.wire.request import AssumedWorkload
+from karpool.scheduler.cycle.assignment import AssignmentTask, assign
+from karpool.scheduler.cycle.decision import ClusterAvailability, ClusterCandidate, SchedulingMode
+from karpool.scheduler.cycle.schedule import schedule
+from karpool.scheduler.estimates import cluster_summary
+from karpool.wire.requests import AssumedWorkload
 
 CLUSTERS = 100
 REPLICAS = 1000
@@ -95,19 +95,21 @@ def raw_binding(
 
 
 @cache
-def availability() -> dict[str, Availability]:
+def availability() -> dict[str, ClusterAvailability]:
     random = Random(7)
-    return {each.name: Availability(random.randint(1, 400), "scheduler-estimator") for each in clusters()}
+    return {
+        each.name: ClusterAvailability(random.randint(1, 400), "scheduler-estimator") for each in clusters()
+    }
 
 
 def result(name: str, values: list[float], target: float | None) -> dict[str, Any]:
     return {"name": name, "unit": "ms", "values": values, "target": target}
 
 
-def divide_replicas(strategy: Strategy) -> dict[str, Any]:
-    chosen = [Candidate(name, 0, 0, each.replicas, 0) for name, each in availability().items()]
+def divide_replicas(strategy: ReplicaStrategy) -> dict[str, Any]:
+    chosen = [ClusterCandidate(name, 0, 0, each.replicas, 0) for name, each in availability().items()]
     weights = {each.name: 1 + number % 7 for number, each in enumerate(chosen)}
-    task = Task(strategy, Mode.STEADY, REPLICAS, UID, weights=weights)
+    task = AssignmentTask(strategy, SchedulingMode.STEADY, REPLICAS, UID, weights=weights)
     values = timed(lambda: assign(chosen, task), repeat=200, warm=20)
     return result(f"divide 1,000 replicas over 100 clusters, {strategy}", values, 0.3)
 
@@ -132,13 +134,18 @@ def summaries(promises: int) -> dict[str, Any]:
     ]
     every = clusters()
     values = timed(
-        lambda: [summary_estimate.replicas(each.summary, needs, assumed) for each in every], repeat=50
+        lambda: [cluster_summary.replicas(each.summary, needs, assumed) for each in every], repeat=50
     )
     return result(f"estimate 100 clusters from summaries, {promises} promises each", values, None)
 
 
 def benchmarks() -> list[Callable[[], dict[str, Any]]]:
-    strategies = (Strategy.DUPLICATED, Strategy.STATIC, Strategy.DYNAMIC, Strategy.AGGREGATED)
+    strategies = (
+        ReplicaStrategy.DUPLICATED,
+        ReplicaStrategy.STATIC,
+        ReplicaStrategy.DYNAMIC,
+        ReplicaStrategy.AGGREGATED,
+    )
     made = [named(partial(divide_replicas, each), f"divide_{each.name.lower()}") for each in strategies]
     cases = {
         "duplicated": binding(DUPLICATED),

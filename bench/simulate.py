@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from karpool.fleet.simulation.engine import simulate
-from karpool.fleet.simulation.scenario_file import parse_scenario
+from karpool_fleet.simulation.engine import simulate
+from karpool_fleet.simulation.scenario_file import parse_scenario
 
 RUNS = 2
 HOURS = 6  # a few hours are like a day, and take a quarter of its time

@@ -5,22 +5,22 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from e2e.components import EstimatorPki
-from karpool.model.karmada.replica_requirements import Component, NodeClaim, ReplicaRequirements
-from karpool.wire.asking import (
-    Asked,
+from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
+from karpool.wire.client_protocol import (
+    EncodedQuestion,
     ask_component_sets,
     ask_replicas,
     encode_assumed,
     read_unschedulable,
     write_unschedulable,
 )
-from karpool.wire.request import AssumedWorkload, ObjectReference
+from karpool.wire.requests import AssumedWorkload, WorkloadReference
 
 _SERVICE = "github.com.karmada_io.karmada.pkg.estimator.service.Estimator"
 
 
 def replica(cpu: str, memory: str = "64Mi", **selector: str) -> ReplicaRequirements:
-    claim = NodeClaim(node_selector=selector) if selector else None
+    claim = ReplicaNodeClaim(node_selector=selector) if selector else None
     return ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory}, node_claim=claim)
 
 
@@ -57,11 +57,11 @@ class Asker:
     def unschedulable(
         self, name: str, namespace: str, seconds: float, *, kind: str = "Deployment", group: str = "apps/v1"
     ) -> int:
-        resource = ObjectReference(group, kind, namespace, name)
+        resource = WorkloadReference(group, kind, namespace, name)
         request = write_unschedulable(self._cluster, resource, int(seconds * 1e9))
         return read_unschedulable(self._call("GetUnschedulableReplicas", request))
 
-    def _ask(self, method: str, question: Asked, promises: Sequence[AssumedWorkload]) -> int:
+    def _ask(self, method: str, question: EncodedQuestion, promises: Sequence[AssumedWorkload]) -> int:
         request = question.to(self._cluster, [encode_assumed(each) for each in promises])
         return question.read(self._call(method, request)).value
 

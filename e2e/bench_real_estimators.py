@@ -30,13 +30,13 @@ from e2e.control_plane import ApiServer, api_server, etcd
 from e2e.kubectl import wait_for
 from e2e.peers import Built
 from e2e.workloads import node
-from karpool.kube.resource import NODES, PODS
-from karpool.model.karmada.replica_requirements import Component, NodeClaim, ReplicaRequirements
-from karpool.model.meta import SelectorRequirement
-from karpool.model.node import ARCH, ZONE
+from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.meta import SelectorRequirement
+from karpool.model.kubernetes.node import ARCH, ZONE
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm
 from karpool.model.taints import Toleration
-from karpool.wire.asking import ask_replicas
+from karpool.wire.client_protocol import ask_replicas
 from karpool.wire.service import ESTIMATOR
 
 MAKES = ("go", "karpool")
@@ -195,7 +195,7 @@ def question(number: int) -> ReplicaRequirements:
     zones = SelectorRequirement(key=ZONE, operator="In", values=list(ZONES[:2]))
     terms = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[zones])])
     tolerated = Toleration(key="dedicated", operator="Equal", value="batch", effect="NoSchedule")
-    claim = NodeClaim({ARCH: "amd64"}, terms, (tolerated,))
+    claim = ReplicaNodeClaim({ARCH: "amd64"}, terms, (tolerated,))
     return ReplicaRequirements(resource_request=wanted, node_claim=claim)
 
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from e2e.control_plane import ApiServer
 from e2e.processes import Program
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
-from karpool.kube.http import HttpTransport
-from karpool.kube.resource import Resource
+from karpool.kube.api.client import Client
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.model.kubernetes.api_resources import ApiResource
 
 Result = dict[str, float]
 T = TypeVar("T")
@@ -46,7 +46,7 @@ async def for_all(work: Callable[[T], Coroutine[Any, Any, object]], items: Itera
     await asyncio.gather(*(worker() for _ in range(WRITERS)))
 
 
-async def send(server: ApiServer, resource: Resource, objects: Sequence[dict[str, Any]]) -> float:
+async def send(server: ApiServer, resource: ApiResource, objects: Sequence[dict[str, Any]]) -> float:
     """Create all of them; returns the seconds it took."""
     begun = time.monotonic()
     done = 0

@@ -28,18 +28,18 @@ from e2e.member import NODE_CLASS, karpenter
 from e2e.peers import Built
 from e2e.processes import Program
 from karpool.kube.clock import parse_rfc3339
-from karpool.kube.resource import NODECLAIMS, NODEPOOLS, PODS
 from karpool.model import resources
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.durations import seconds
-from karpool.model.karpenter import CAPACITY_TYPE, NodeClaim, NodePool, Pool, pool_of
-from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE
-from karpool.model.pod import Pod, effective_requests
+from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool, NodeClaim, NodePool, pool_of
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, PODS
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.requirements import ValueSet
-from karpool.model.shape import shape_of
-from karpool.packing.new_nodes import pack_new_nodes
-from karpool.packing.planned import Packing, PendingPod
-from karpool.state.snapshot import snapshot_of
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
+from karpool.packing.tables.room import snapshot_of
 
 CPUS_MAX = 32
 _UNSCHEDULABLE = {
@@ -290,13 +290,13 @@ def _price(claim: NodeClaim, catalogue: Catalogue) -> float:
     return price
 
 
-async def _read(server: ApiServer) -> tuple[list[Pod], list[Pool]]:
+async def _read(server: ApiServer) -> tuple[list[Pod], list[CompiledPool]]:
     async with talking(server) as client:
         pods = (await client.list(PODS, into=Pod)).items
         return list(pods), [pool_of(pool) for pool in (await client.list(NODEPOOLS, into=NodePool)).items]
 
 
-def _ours(pods: Sequence[Pod], pools: Sequence[Pool], catalogue: Catalogue) -> Result:
+def _ours(pods: Sequence[Pod], pools: Sequence[CompiledPool], catalogue: Catalogue) -> Result:
     times = []
     for _ in range(5):
         begun = time.perf_counter()
@@ -311,7 +311,7 @@ def _ours(pods: Sequence[Pod], pools: Sequence[Pool], catalogue: Catalogue) -> R
     }
 
 
-def _pack(pods: Sequence[Pod], pools: Sequence[Pool], catalogue: Catalogue) -> Packing:
+def _pack(pods: Sequence[Pod], pools: Sequence[CompiledPool], catalogue: Catalogue) -> PackResult:
     """From objects as a watch brings them; nothing is kept from one time to the next."""
     pending = [
         PendingPod(
@@ -322,7 +322,7 @@ def _pack(pods: Sequence[Pod], pools: Sequence[Pool], catalogue: Catalogue) -> P
     return pack_new_nodes(snapshot_of(()), pending, pools, catalogue)
 
 
-def _check(packed: Packing, pods: Sequence[Pod], catalogue: Catalogue) -> None:
+def _check(packed: PackResult, pods: Sequence[Pod], catalogue: Catalogue) -> None:
     """That every pod has its place, and that what shares a node fits the machine that is paid for."""
     assert not packed.left, packed.left[:3]
     wants = {each.metadata.name: effective_requests(each) for each in pods}

@@ -19,9 +19,9 @@ from e2e.karmada import Karmada, karmada
 from e2e.peers import Built
 from e2e.processes import Program
 from e2e.workloads import DYNAMIC
-from karpool.kube.informer import Informer
-from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
-from karpool.model.meta import Wire, WireObject
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
+from karpool.model.kubernetes.meta import Wire, WireObject
 
 MAKES = ("go", "karpool")
 REPLICAS = 20

@@ -6,7 +6,7 @@ Karpool knows for one region, so that both sides of every comparison talk of the
 
 from typing import Any
 
-from karpool.model.catalogue_files import load_shipped
+from karpool.model.catalogue.files import load_shipped
 
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.kube.transport import Request, Transport
+from karpool.kube.transport.transport import HttpRequest, Transport
 
 NAMESPACE = "side-by-side"
 _BASE = f"/api/v1/namespaces/{NAMESPACE}"
@@ -281,7 +281,7 @@ async def play(transport: Transport, step: Step) -> tuple[int, Any]:
     headers = {"accept": "application/json"}
     if step.body is not None:
         headers["content-type"] = "application/json"
-    request = Request(
+    request = HttpRequest(
         step.method, step.path, step.query, {**headers, **step.headers}, b"" if step.body is None else body
     )
     answer = await transport.request(request, timeout=30)

@@ -16,16 +16,16 @@ from e2e.fleet import Fleet
 from e2e.kubectl import Kubectl, Object
 from e2e.peers import Built
 from e2e.scene import WARNED
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
-from karpool.kube.errors import Gone, Unreachable
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Informer
-from karpool.kube.resource import CONFIGMAPS, Selection
-from karpool.kube.transport import Request, Response, StreamResponse
-from karpool.model.meta import WireObject
+from karpool.kube.api.client import Client
+from karpool.kube.config import kubeconfig
+from karpool.kube.errors import ApiUnreachable, Gone
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, ListOptions
+from karpool.model.kubernetes.meta import WireObject
 
-NAMESPACE = Selection(namespace="default")
+NAMESPACE = ListOptions(namespace="default")
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +59,17 @@ class Cuttable:
         self._cut = asyncio.Event()
         self.connected.set()
 
-    async def request(self, request: Request, *, timeout: float | None = None) -> Response:
+    async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
         if not self.connected.is_set():
-            raise Unreachable("the cable is pulled")
+            raise ApiUnreachable("the cable is pulled")
         return await self._real.request(request, timeout=timeout)
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, *, timeout: float | None = None
+        self, request: HttpRequest, *, timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
         if not self.connected.is_set():
-            raise Unreachable("the cable is pulled")
+            raise ApiUnreachable("the cable is pulled")
         async with self._real.stream(request, timeout=timeout) as answer:
             yield _Cut(answer, self._cut)
 
@@ -94,7 +94,7 @@ class _Cut:
                 if piece not in done:
                     piece.cancel()
                     await asyncio.wait({piece})
-                    raise Unreachable("the cable was pulled")
+                    raise ApiUnreachable("the cable was pulled")
                 if not (found := piece.result()):
                     return
                 yield found

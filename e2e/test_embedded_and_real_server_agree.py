@@ -8,8 +8,8 @@ from e2e.components import karpool_command
 from e2e.fleet import Fleet
 from e2e.processes import Program
 from e2e.side_by_side import NAMESPACE, play, setting_up, steps
-from karpool.kube import kubeconfig
-from karpool.kube.http import HttpTransport
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
 
 # What the embedded server does differently, with the reason; docs/apiserver.md has the same table.
 EXPLAINED = {

@@ -19,17 +19,17 @@ from e2e.member import Member
 from e2e.peers import Built
 from e2e.scene import Scene
 from e2e.workloads import AGGREGATED, HELD_BACK, deployment
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Informer
-from karpool.kube.resource import RESOURCEBINDINGS, Selection
-from karpool.model.meta import WireObject
+from karpool.kube.api.client import Client
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import RESOURCEBINDINGS, ListOptions
+from karpool.model.kubernetes.meta import WireObject
 
 OLD, NEW = "v1alpha1", "v1alpha2"
 KIND = "resourcebindings.work.karmada.io"
 SECONDS = 120
-DEFAULT = Selection(namespace="default")
+DEFAULT = ListOptions(namespace="default")
 
 
 class Bound(WireObject, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
-OUTPUT = ROOT / "src/karpool/fleet/apiserver/data/builtin_schemas.json.gz"
+OUTPUT = ROOT / "src/karpool_fleet/apiserver/data/builtin_schemas.json.gz"
 
 KEPT = (
     "type",
@@ -97,7 +97,7 @@ def derive(document: dict[str, Any], wanted: set[tuple[str, str, str]]) -> dict[
 
 
 def main() -> None:
-    from karpool.fleet.apiserver.kinds.builtin_kinds import schema_kinds
+    from karpool_fleet.apiserver.kinds.builtin_kinds import schema_kinds
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("swagger", type=Path)

@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
-OUTPUT = ROOT / "src/karpool/fleet/apiserver/data/protobuf_fields.json.gz"
+OUTPUT = ROOT / "src/karpool_fleet/apiserver/data/protobuf_fields.json.gz"
 GZIP = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
 # Protobuf's own type numbers, in the letters the decoder uses.
 TYPES = {1: "d", 2: "f", 3: "i", 4: "u", 5: "i", 8: "b", 9: "s", 11: "m", 12: "y", 13: "u"}
@@ -102,7 +102,7 @@ def field_row(raw: bytes, properties: dict[str, Any], required: list[str], known
 
 
 def build(binary: bytes) -> dict[str, Any]:
-    from karpool.fleet.apiserver.kinds.builtin import definitions
+    from karpool_fleet.apiserver.kinds.builtin import definitions
 
     table = {}
     for descriptor in descriptors(binary):

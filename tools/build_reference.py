@@ -17,23 +17,23 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from karpool.cli.main import commands
-from karpool.consolidation.metrics import ConsolidationMetrics
-from karpool.dashboard.metrics import Metrics as DashboardMetrics
-from karpool.estimator.failure_reports import FailureGauges
-from karpool.estimator.metrics import Metrics
-from karpool.gpu.metrics import ScaleUpMetrics
+from karpool.consolidation.execution.metrics import ConsolidationMetrics
+from karpool.dashboard.server.metrics import DashboardMetrics
+from karpool.estimator.serving.failure_reporting import FailureGauges
+from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.process import COMPONENT
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import ClusterConfig
+from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.kube.queue_metrics import QueueMetrics
-from karpool.scheduler.descheduler import Descheduler
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.metrics import SchedulerMetrics
-from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
-from karpool.scheduler.running import QUEUE
+from karpool.kube.transport.http import HttpTransport
+from karpool.scheduler.controller.metrics import SchedulerMetrics
+from karpool.scheduler.controller.running import QUEUE
+from karpool.scheduler.descheduler.descheduler import Descheduler
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _NO_EFFECT = "Accepted for compatibility; has no effect."
@@ -147,14 +147,14 @@ class _Recording(CollectorRegistry):
 
 
 def _estimator(registry: CollectorRegistry) -> None:
-    Metrics(registry)
+    EstimatorMetrics(registry)
     FailureGauges(registry)
 
 
 def _scheduler(registry: CollectorRegistry) -> None:
     SchedulerMetrics(registry, dict)
     QueueMetrics(registry, QUEUE, float)
-    PromiseMetrics(registry).follow(Ledger(), float)
+    PromiseMetrics(registry).follow(PromiseLedger(), float)
     follow_estimators(registry, dict)
 
 

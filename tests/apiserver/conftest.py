@@ -1,6 +1,6 @@
 import pytest
 
-from karpool.fleet.apiserver.server import ApiServer
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import Client, StillClock, counted
 
 

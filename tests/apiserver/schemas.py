@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karpool.fleet.apiserver.types import FieldError, Object
+from karpool_fleet.apiserver.objects.types import FieldError, Object
 
 
 class KeyedLists:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 
 Object = dict[str, Any]
 
@@ -39,7 +39,7 @@ class Client:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
-        self.transport = InProcess(server)
+        self.transport = InProcessTransport(server)
 
     async def send(
         self,
@@ -50,11 +50,11 @@ class Client:
         kind: str = "application/json",
         headers: Any = None,
         **query: Any,
-    ) -> Response:
+    ) -> HttpResponse:
         pairs = [(key, str(value)) for key, value in query.items()]
         raw = b"" if body is None else json.dumps(body).encode()
         return await self.transport.request(
-            Request(method, path, pairs, {"content-type": kind, **(headers or {})}, raw)
+            HttpRequest(method, path, pairs, {"content-type": kind, **(headers or {})}, raw)
         )
 
     async def call(self, method: str, path: str, body: Any = None, **rest: Any) -> tuple[int, Object]:
@@ -97,7 +97,7 @@ class Client:
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator["Watch"]:
         pairs = [("watch", "true"), *((key, str(value)) for key, value in query.items())]
-        async with self.transport.stream(Request("GET", path, pairs)) as stream:
+        async with self.transport.stream(HttpRequest("GET", path, pairs)) as stream:
             watch = Watch(stream.status, stream.chunks())
             try:
                 yield watch

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from karpool.fleet.apiserver.server import ApiServer
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import CONFIG_MAPS, Client, StillClock, config_map, counted
 
 NAMES = st.sampled_from([f"c{number}" for number in range(5)])
@@ -162,7 +162,7 @@ def story(seed: int) -> list[bytes]:
     """Everything a client hears in a fixed sequence of requests."""
     import random
 
-    from karpool.fleet.clock import LoopClock, run_manual
+    from karpool_fleet.clusters.clock import LoopClock, run_manual
 
     async def main() -> list[bytes]:
         chance = random.Random(seed)

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.patches.apply import ApplyConflict, apply, track_update
-from karpool.fleet.apiserver.patches.patch import PatchError
-from karpool.fleet.apiserver.patches.values import same
-from karpool.fleet.apiserver.types import Object, Schema
+from karpool_fleet.apiserver.objects.types import Object, Schema
+from karpool_fleet.apiserver.patches.apply import ApplyConflict, apply
+from karpool_fleet.apiserver.patches.json_patch import PatchError
+from karpool_fleet.apiserver.patches.managed_fields import track_update
+from karpool_fleet.apiserver.patches.values import same
 from tests.apiserver.schemas import POD, WIDGET
 
 MONDAY, TUESDAY, WEDNESDAY = (f"2026-06-0{day}T08:00:00Z" for day in (1, 2, 3))

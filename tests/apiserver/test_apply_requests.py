@@ -1,6 +1,6 @@
 """Server-side apply through the API: creating, sharing, conflicting, taking over."""
 
-from karpool.fleet.apiserver.server import ApiServer
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import CONFIG_MAPS, Client, StillClock, config_map, counted
 
 APPLY = "application/apply-patch+yaml"
@@ -65,11 +65,13 @@ async def test_apply_needs_a_manager_and_a_matching_object(client: Client) -> No
 
 
 async def test_yaml_is_read_without_its_traps(client: Client) -> None:
-    from karpool.kube.transport import Request
+    from karpool.kube.transport.transport import HttpRequest
 
     async def send(raw: bytes) -> int:
         query = [("fieldManager", "one")]
-        answer = await client.transport.request(Request("PATCH", PATH, query, {"content-type": APPLY}, raw))
+        answer = await client.transport.request(
+            HttpRequest("PATCH", PATH, query, {"content-type": APPLY}, raw)
+        )
         return answer.status
 
     head = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"

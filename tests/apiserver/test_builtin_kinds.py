@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.apiserver.kinds import builtin
-from karpool.fleet.apiserver.kinds.builtin_defaults import DEFAULTS, FILLS, VALUES
-from karpool.fleet.apiserver.kinds.builtin_descriptions import DESCRIPTIONS
-from karpool.fleet.apiserver.types import ResourceType
+from karpool_fleet.apiserver.kinds import builtin
+from karpool_fleet.apiserver.kinds.builtin_defaults import DEFAULTS, FILLS, VALUES
+from karpool_fleet.apiserver.kinds.builtin_descriptions import DESCRIPTIONS
+from karpool_fleet.apiserver.objects.types import ResourceType
 
 TYPES = {(kind.group, kind.version, kind.kind): kind for kind in builtin.builtin_types()}
 

@@ -78,9 +78,9 @@ async def test_bodies_that_cannot_be_created(client: Client, code: int, reason: 
     "raw", [b"", b"{", b"\xff\xfe", b'"\\ud800"', b"[" * 100_000, b'{"metadata":{"name":"a"},"data":1e999}']
 )
 async def test_bodies_that_are_not_json_are_a_400(client: Client, raw: bytes) -> None:
-    from karpool.kube.transport import Request
+    from karpool.kube.transport.transport import HttpRequest
 
-    answer = await client.transport.request(Request("POST", CONFIG_MAPS, body=raw))
+    answer = await client.transport.request(HttpRequest("POST", CONFIG_MAPS, body=raw))
     assert answer.status == 400 and json.loads(answer.body)["reason"] == "BadRequest"
 
 
@@ -216,7 +216,7 @@ async def test_unknown_fields_are_refused_warned_of_or_ignored(client: Client) -
 
 
 async def test_admission_hooks_see_amend_and_refuse_writes(client: Client) -> None:
-    from karpool.fleet.apiserver.status import forbidden
+    from karpool_fleet.apiserver.serve.status import forbidden
 
     seen = []
 
@@ -240,7 +240,7 @@ async def test_admission_hooks_see_amend_and_refuse_writes(client: Client) -> No
 
 
 async def test_requests_can_be_intercepted(client: Client) -> None:
-    from karpool.fleet.apiserver.status import internal
+    from karpool_fleet.apiserver.serve.status import internal
 
     async def around(request, handler):
         return internal("cut").response() if request.method == "GET" else await handler(request)

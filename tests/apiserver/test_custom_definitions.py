@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from karpool.fleet.apiserver.kinds import crds
-from karpool.fleet.apiserver.kinds.builtin import builtin_types
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds import crds
+from karpool_fleet.apiserver.kinds.builtin import builtin_types
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
 
 WIDGETS = yaml.safe_load((Path(__file__).parent / "crds" / "widgets.yaml").read_text())
 DEFINITION = next(kind for kind in builtin_types() if kind.kind == "CustomResourceDefinition")

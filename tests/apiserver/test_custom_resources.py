@@ -154,14 +154,14 @@ async def test_a_changed_definition_is_served_as_changed(client: Client) -> None
 
 
 async def test_objects_of_any_depth_are_stored_or_refused(client: Client) -> None:
-    from karpool.kube.transport import Request
+    from karpool.kube.transport.transport import HttpRequest
 
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     await client.create(DEFINITIONS, definition(schema={"openAPIV3Schema": schema}, subresources={}))
     for depth in (10, 400, 900, 5000):
         nested = b'{"a":' * depth + b"1" + b"}" * depth
         body = b'{"metadata":{"name":"d%d"},"spec":%s}' % (depth, nested)
-        answer = await client.transport.request(Request("POST", WIDGETS, body=body))
+        answer = await client.transport.request(HttpRequest("POST", WIDGETS, body=body))
         assert answer.status in (201, 400), answer.body
-        stored = await client.transport.request(Request("GET", f"{WIDGETS}/d{depth}"))
+        stored = await client.transport.request(HttpRequest("GET", f"{WIDGETS}/d{depth}"))
         assert stored.status == (200 if answer.status == 201 else 404)

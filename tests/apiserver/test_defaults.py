@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.fleet.apiserver.defaults import qos_class
+from karpool_fleet.apiserver.objects.defaults import qos_class
 from tests.apiserver.serving import PODS, Client, pod
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

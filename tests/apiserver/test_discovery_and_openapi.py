@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from karpool.fleet.apiserver.documents import discovery, openapi
-from karpool.fleet.apiserver.documents.openapi_protobuf import encode_document
-from karpool.fleet.apiserver.documents.responding import Documents
-from karpool.fleet.apiserver.kinds import crds
-from karpool.fleet.apiserver.kinds.builtin import builtin_types
-from karpool.fleet.apiserver.kinds.registry import Registry
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool_fleet.apiserver.documents import discovery, openapi
+from karpool_fleet.apiserver.documents.openapi_protobuf import encode_document
+from karpool_fleet.apiserver.documents.responding import Documents
+from karpool_fleet.apiserver.kinds import crds
+from karpool_fleet.apiserver.kinds.builtin import builtin_types
+from karpool_fleet.apiserver.kinds.registry import Registry
 
 WIDGETS = yaml.safe_load((Path(__file__).parent / "crds" / "widgets.yaml").read_text())
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
@@ -25,8 +25,8 @@ def documents() -> Documents:
     return Documents(Registry([*builtin_types(), *crds.resource_types(WIDGETS)]), "127.0.0.1:6443")
 
 
-def get(documents: Documents, path: str, accept: str = "", **headers: str) -> Response:
-    answer = documents.respond(Request("GET", path, headers={"accept": accept, **headers}))
+def get(documents: Documents, path: str, accept: str = "", **headers: str) -> HttpResponse:
+    answer = documents.respond(HttpRequest("GET", path, headers={"accept": accept, **headers}))
     assert answer is not None
     return answer
 
@@ -83,8 +83,8 @@ def test_questions_can_only_be_asked(documents: Documents) -> None:
 
 def test_what_is_not_served_is_not_a_document(documents: Documents) -> None:
     for path in ("/apis/nowhere", "/apis/apps/v9", "/api/v2", "/openapi/v3/apis/nowhere/v1", "/metrics"):
-        assert documents.respond(Request("GET", path)) is None
-    assert documents.respond(Request("POST", "/apis")) is None
+        assert documents.respond(HttpRequest("GET", path)) is None
+    assert documents.respond(HttpRequest("POST", "/apis")) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_client_that_has_the_document_gets_304(documents: Documents, path: str
 
 def test_paths_that_lead_nowhere_are_not_remembered(documents: Documents) -> None:
     for index in range(100):
-        documents.respond(Request("GET", f"/apis/nowhere-{index}"))
+        documents.respond(HttpRequest("GET", f"/apis/nowhere-{index}"))
 
     assert all("nowhere" not in path for path, _ in documents._made)
 

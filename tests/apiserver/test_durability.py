@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.apiserver.storage import durability
-from karpool.fleet.apiserver.storage.journal import Journal
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.apiserver.storage import durability
+from karpool_fleet.apiserver.storage.journal import Journal
 from tests.apiserver.serving import CONFIG_MAPS, PODS, Client, StillClock, config_map, counted, pod
 from tests.apiserver.test_custom_resources import DEFINITIONS, WIDGETS, definition, widget
 from tests.apiserver.test_garbage import owned
@@ -122,7 +122,7 @@ def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_answered_that_could_not_be_made_durable(tmp_path: Path) -> None:
-    from karpool.fleet.apiserver.storage.journal import JournalError
+    from karpool_fleet.apiserver.storage.journal_file import JournalError
 
     client = open_server(tmp_path)
     await client.create(CONFIG_MAPS, config_map("before"))

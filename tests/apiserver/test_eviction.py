@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.server import ApiServer
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import PODS, Client, StillClock, counted, pod
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

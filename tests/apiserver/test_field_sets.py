@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.patches import field_sets
-from karpool.fleet.apiserver.patches.field_sets import (
+from karpool_fleet.apiserver.patches import field_sets
+from karpool_fleet.apiserver.patches.field_sets import (
     compare,
     field_set,
     intersect,
@@ -14,8 +14,8 @@ from karpool.fleet.apiserver.patches.field_sets import (
     subtract,
     union,
 )
-from karpool.fleet.apiserver.patches.managed_fields import decode, encode
-from karpool.fleet.apiserver.schema.field_types import field_types
+from karpool_fleet.apiserver.patches.managed_fields import decode, encode
+from karpool_fleet.apiserver.schema.field_types import field_types
 from tests.apiserver.schemas import POD, WIDGET
 from tests.apiserver.test_json_patch import documents
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.kinds.builtin import builtin_types, review_types
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool_fleet.apiserver.kinds.builtin import builtin_types, review_types
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import StillClock, counted, pod
 from tests.apiserver.test_crud import deployment
 from tests.apiserver.test_custom_resources import definition
@@ -89,13 +89,13 @@ KINDS = [
 ]
 
 
-def ask(*requests: Request) -> list[Response]:
-    async def main() -> list[Response]:
+def ask(*requests: HttpRequest) -> list[HttpResponse]:
+    async def main() -> list[HttpResponse]:
         server = ApiServer(StillClock(), ids=counted(), track_fields=True)
         answers = []
         for request in requests:
             answer = await server.handle(request)
-            assert isinstance(answer, Response)
+            assert isinstance(answer, HttpResponse)
             answers.append(answer)
         await server.settle()
         return answers
@@ -103,15 +103,15 @@ def ask(*requests: Request) -> list[Response]:
     return asyncio.run(main())
 
 
-def fine(answer: Response) -> None:
+def fine(answer: HttpResponse) -> None:
     assert answer.status < 500 or answer.status == 501, answer.body
     json.loads(answer.body)
 
 
 def sent(
     method: str, path: str, body: Any, kind: str = "application/json", *query: tuple[str, str]
-) -> Request:
-    return Request(method, path, query, {"content-type": kind}, json.dumps(body).encode())
+) -> HttpRequest:
+    return HttpRequest(method, path, query, {"content-type": kind}, json.dumps(body).encode())
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -119,7 +119,7 @@ def sent(
 def test_any_body_can_be_posted_anywhere(path: str, body: Any, named: bool) -> None:
     if named and isinstance(body, dict):
         body = {**body, "metadata": {"name": "a"}, "kind": "", "apiVersion": ""}
-    for answer in ask(sent("POST", path, body), Request("GET", path), Request("DELETE", f"{path}/a")):
+    for answer in ask(sent("POST", path, body), HttpRequest("GET", path), HttpRequest("DELETE", f"{path}/a")):
         fine(answer)
 
 
@@ -156,9 +156,9 @@ def test_any_change_of_a_stored_object_is_taken_or_refused(
     created, *rest = ask(
         sent("POST", path, obj),
         sent(method, target + door, body, kind, manager),
-        Request("GET", target),
-        Request("GET", path, [("limit", "1")]),
-        Request("GET", path, [], {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}),
+        HttpRequest("GET", target),
+        HttpRequest("GET", path, [("limit", "1")]),
+        HttpRequest("GET", path, [], {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}),
     )
     assert created.status == 201
     for answer in rest:
@@ -200,7 +200,7 @@ def test_any_change_of_a_stored_object_is_taken_or_refused(
 def test_any_query_is_answered(path: str, query: list, method: str, accept: str) -> None:
     async def main() -> None:
         server = ApiServer(StillClock(), ids=counted())
-        answer = await server.handle(Request(method, path, query, {"accept": accept}))
+        answer = await server.handle(HttpRequest(method, path, query, {"accept": accept}))
         assert answer.status < 600 and (answer.status < 500 or answer.status == 504)
         await server.close()
 
@@ -210,8 +210,8 @@ def test_any_query_is_answered(path: str, query: list, method: str, accept: str)
 @pytest.mark.parametrize("path", PATHS)
 def test_every_resource_lists_and_prints(path: str) -> None:
     listed, printed = ask(
-        Request("GET", path),
-        Request("GET", path, [], {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}),
+        HttpRequest("GET", path),
+        HttpRequest("GET", path, [], {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}),
     )
     assert listed.status == printed.status
     assert listed.status in (200, 405)  # 405: resources that only answer questions

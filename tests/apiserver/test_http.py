@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from karpool.fleet.apiserver import http
-from karpool.fleet.apiserver.http import Listening, serve
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.apiserver.storage.history import History
 from karpool.kube.clock import RealClock
+from karpool_fleet.apiserver.serve import http
+from karpool_fleet.apiserver.serve.http import Listening, serve
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.apiserver.storage.history import WatchHistory
 from tests.apiserver.serving import CONFIG_MAPS, config_map
 
 TOKEN = "a-token-of-some-length"
@@ -119,16 +119,16 @@ async def test_leaving_a_watch_leaves_nothing_behind(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, left = asyncio.Event(), asyncio.Event()
-    wait = History.wait
+    wait = WatchHistory.wait
 
-    async def observed(history: History, timeout: float) -> None:
+    async def observed(history: WatchHistory, timeout: float) -> None:
         entered.set()
         try:
             await wait(history, timeout)
         finally:
             left.set()
 
-    monkeypatch.setattr(History, "wait", observed)
+    monkeypatch.setattr(WatchHistory, "wait", observed)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(listening.url, headers=headers) as session:
         stream = await session.get(CONFIG_MAPS, params={"watch": "true"})

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from karpool.kube.errors import Unreachable
-from karpool.kube.transport import Request
+from karpool.kube.errors import ApiUnreachable
+from karpool.kube.transport.transport import HttpRequest
 from tests.apiserver.serving import CONFIG_MAPS, Client, config_map
 
 
 async def test_a_stream_ends_with_its_context(client: Client) -> None:
     history = client.server.cluster.store.collection("configmaps").history
-    async with client.transport.stream(Request("GET", CONFIG_MAPS, [("watch", "1")])) as stream:
+    async with client.transport.stream(HttpRequest("GET", CONFIG_MAPS, [("watch", "1")])) as stream:
         chunks = stream.chunks()
         await client.create(CONFIG_MAPS, config_map("a"))
         assert b'"ADDED"' in await anext(chunks)
@@ -22,7 +22,7 @@ async def test_a_stream_ends_with_its_context(client: Client) -> None:
 
 async def test_a_refused_stream_carries_the_status(client: Client) -> None:
     query = [("watch", "1"), ("resourceVersion", "x")]
-    async with client.transport.stream(Request("GET", CONFIG_MAPS, query)) as stream:
+    async with client.transport.stream(HttpRequest("GET", CONFIG_MAPS, query)) as stream:
         assert stream.status == 400
         assert b"resourceVersion" in b"".join([chunk async for chunk in stream.chunks()])
 
@@ -32,8 +32,8 @@ async def test_an_answer_that_takes_too_long_is_unreachable(client: Client) -> N
         await asyncio.Event().wait()
 
     client.server.around = stuck
-    with pytest.raises(Unreachable):
-        await client.transport.request(Request("GET", CONFIG_MAPS), timeout=0.01)
+    with pytest.raises(ApiUnreachable):
+        await client.transport.request(HttpRequest("GET", CONFIG_MAPS), timeout=0.01)
 
 
 async def test_a_loop_of_writes_lets_watchers_run(client: Client) -> None:

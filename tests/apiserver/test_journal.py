@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from karpool.fleet.apiserver.storage import journal_file
-from karpool.fleet.apiserver.storage.journal import Journal, JournalError
+from karpool_fleet.apiserver.storage import journal_file
+from karpool_fleet.apiserver.storage.journal import Journal
+from karpool_fleet.apiserver.storage.journal_file import JournalError
 
 FIRST = [b"one", b"", b'{"kind":"Pod"}']
 SECOND = [b"two" * 50, b"\xffKJ\n"]
@@ -357,7 +358,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
 
 
 def test_a_record_beyond_all_bounds_is_refused(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karpool.fleet.apiserver.storage.journal.MAX_RECORD_BYTES", 10)
+    monkeypatch.setattr("karpool_fleet.apiserver.storage.journal.MAX_RECORD_BYTES", 10)
 
     with pytest.raises(JournalError, match="11 bytes is larger than 10"):
         journal.append(b"x" * 11)

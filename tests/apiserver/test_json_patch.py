@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.patches.patch import PatchError, PatchTestFailed, json_patch
-from karpool.fleet.apiserver.patches.values import same
+from karpool_fleet.apiserver.patches.json_patch import PatchError, PatchTestFailed, json_patch
+from karpool_fleet.apiserver.patches.values import same
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "a/b", "m~n", "0", "-"])
 names = st.sampled_from(["a", "b", "a/b", "m~n", "", "0", " x"])

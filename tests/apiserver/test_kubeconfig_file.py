@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, kubeconfig, write_kubeconfig
+from karpool.kube.config.kubeconfig import load
 from karpool.kube.errors import ConfigError
-from karpool.kube.kubeconfig import load
+from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, kubeconfig, write_kubeconfig
 
-EAST = ClusterEntry("east", "https://127.0.0.1:6443", token="secret-east", ca_pem=b"PEM")
-WEST = ClusterEntry("west", "http://127.0.0.1:6444", namespace="team")
+EAST = EmbeddedClusterEntry("east", "https://127.0.0.1:6443", token="secret-east", ca_pem=b"PEM")
+WEST = EmbeddedClusterEntry("west", "http://127.0.0.1:6444", namespace="team")
 
 
 def test_every_cluster_is_a_context_and_the_first_is_current(tmp_path: Path) -> None:

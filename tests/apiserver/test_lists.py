@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.fleet.apiserver import reading
+from karpool_fleet.apiserver.verbs import reading
 from tests.apiserver.serving import CONFIG_MAPS, PODS, Client, StillClock, config_map, pod
 
 

@@ -3,8 +3,9 @@ import copy
 import pytest
 from hypothesis import given, settings
 
-from karpool.fleet.apiserver.patches.patch import PatchError, merge_patch
-from karpool.fleet.apiserver.patches.values import same
+from karpool_fleet.apiserver.patches.json_patch import PatchError
+from karpool_fleet.apiserver.patches.patch import merge_patch
+from karpool_fleet.apiserver.patches.values import same
 from tests.apiserver.test_json_patch import documents, json_values
 
 

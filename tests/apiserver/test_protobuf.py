@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.protobuf import CONTENT_TYPE, decode_protobuf
-from karpool.fleet.apiserver.status import StatusError
-from karpool.kube.transport import Request
+from karpool.kube.transport.transport import HttpRequest
+from karpool_fleet.apiserver.serve.protobuf import CONTENT_TYPE, decode_protobuf
+from karpool_fleet.apiserver.serve.status import ApiStatusError
 from tests.apiserver.serving import Client
 
 
@@ -75,7 +75,9 @@ async def test_an_object_sent_as_protobuf_is_stored_like_any_other(client: Clien
     raw = field(1, metadata("c")) + field(2, field(1, "k") + field(2, "v"))
     body = envelope("v1", "ConfigMap", raw)
     path = "/api/v1/namespaces/default/configmaps"
-    answer = await client.transport.request(Request("POST", path, (), {"content-type": CONTENT_TYPE}, body))
+    answer = await client.transport.request(
+        HttpRequest("POST", path, (), {"content-type": CONTENT_TYPE}, body)
+    )
     assert answer.status == 201
     assert (await client.get(f"{path}/c"))["data"] == {"k": "v"}
 
@@ -93,7 +95,7 @@ async def test_an_object_sent_as_protobuf_is_stored_like_any_other(client: Clien
     ],
 )
 def test_what_cannot_be_read_is_refused(code: int, body: bytes) -> None:
-    with pytest.raises(StatusError) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         decode_protobuf(body)
     assert caught.value.code == code
 
@@ -102,7 +104,7 @@ def test_what_cannot_be_read_is_refused(code: int, body: bytes) -> None:
 def test_noise_never_does_worse_than_a_refusal(noise: bytes, kind: str) -> None:
     try:
         decoded = decode_protobuf(envelope("v1", kind, noise))
-    except StatusError as error:
+    except ApiStatusError as error:
         assert error.code == 400
     else:
         assert decoded["kind"] == kind

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.schema.cel import UnsupportedRule, compile_rule
-from karpool.fleet.apiserver.schema.compiled import StructuralSchema, unsupported_rules
-from karpool.fleet.apiserver.schema.structure import read_schema
+from karpool_fleet.apiserver.schema.cel import compile_rule
+from karpool_fleet.apiserver.schema.cel_syntax import UnsupportedRule
+from karpool_fleet.apiserver.schema.compiled import StructuralSchema, unsupported_rules
+from karpool_fleet.apiserver.schema.structure import read_schema
 
 
 def holds(rule: str, value: Any, old: Any = None) -> bool:

@@ -12,15 +12,15 @@ import aiohttp
 import pytest
 import yaml
 
-from karpool.fleet.apiserver.run import Running, run_apiserver
 from karpool.kube.errors import ConfigError
+from karpool_fleet.apiserver.serve.run import RunningServer, run_apiserver
 from tests.apiserver.serving import CONFIG_MAPS, config_map
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[Running]:
+async def running(**options: Any) -> AsyncIterator[RunningServer]:
     stop = asyncio.Event()
-    started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[RunningServer] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(run_apiserver(ready=started.set_result, stop=stop, **options))
     await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
@@ -30,7 +30,7 @@ async def running(**options: Any) -> AsyncIterator[Running]:
     await task
 
 
-def session(server: Running) -> aiohttp.ClientSession:
+def session(server: RunningServer) -> aiohttp.ClientSession:
     trust = ssl.create_default_context(cadata=server.ca_pem) if server.ca_pem else True
     headers = {"Authorization": f"Bearer {server.token}"}
     return aiohttp.ClientSession(server.url, headers=headers, connector=aiohttp.TCPConnector(ssl=trust))

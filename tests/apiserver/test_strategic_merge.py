@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.patches.patch import PatchError, merge_patch, strategic_merge
-from karpool.fleet.apiserver.patches.values import same
+from karpool_fleet.apiserver.patches.json_patch import PatchError
+from karpool_fleet.apiserver.patches.patch import merge_patch
+from karpool_fleet.apiserver.patches.strategic_merge import strategic_merge
+from karpool_fleet.apiserver.patches.values import same
 from tests.apiserver.schemas import DEPLOYMENT, NODE, POD, WIDGET
 from tests.apiserver.test_json_patch import documents
 

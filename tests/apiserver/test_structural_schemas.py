@@ -9,12 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.kinds import crds
-from karpool.fleet.apiserver.schema.check import compile_check
-from karpool.fleet.apiserver.schema.compiled import StructuralSchema, compile_schema
-from karpool.fleet.apiserver.schema.pruning import compile_clean, prune_in_place
-from karpool.fleet.apiserver.schema.structure import BadSchema, read_schema
-from karpool.fleet.apiserver.schema.violations import ERRORS_MAX, violations
+from karpool_fleet.apiserver.kinds import crds
+from karpool_fleet.apiserver.schema.check import compile_check
+from karpool_fleet.apiserver.schema.compiled import StructuralSchema, compile_schema
+from karpool_fleet.apiserver.schema.pruning import compile_clean, prune_in_place
+from karpool_fleet.apiserver.schema.structure import BadSchema, read_schema
+from karpool_fleet.apiserver.schema.violations import ERRORS_MAX, violations
 
 WIDGETS = yaml.safe_load((Path(__file__).parent / "crds" / "widgets.yaml").read_text())
 OPENAPI = WIDGETS["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -8,12 +8,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.kinds import crds
-from karpool.fleet.apiserver.kinds.builtin import builtin_types
-from karpool.fleet.apiserver.printing.json_paths import BadPath, compile_path
-from karpool.fleet.apiserver.printing.tables import table
-from karpool.fleet.apiserver.printing.words import duration
-from karpool.fleet.apiserver.types import ResourceType
+from karpool_fleet.apiserver.kinds import crds
+from karpool_fleet.apiserver.kinds.builtin import builtin_types
+from karpool_fleet.apiserver.objects.types import ResourceType
+from karpool_fleet.apiserver.printing.json_paths import BadPath, compile_path
+from karpool_fleet.apiserver.printing.tables import table
+from karpool_fleet.apiserver.printing.words import duration
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 TYPES = {kind.kind: kind for kind in builtin_types()}

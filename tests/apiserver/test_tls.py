@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from karpool.fleet.apiserver import tls
-from karpool.fleet.apiserver.tls import ServerCertificate, in_directory, in_memory, server_context
 from karpool.kube.clock import RealClock
 from karpool.kube.errors import ConfigError
+from karpool_fleet.apiserver.serve import tls
+from karpool_fleet.apiserver.serve.tls import ServerCertificate, in_directory, in_memory, server_context
 from tests.apiserver.serving import StillClock
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.kinds.conversion import converted
+from karpool_fleet.apiserver.kinds.conversion import converted
 from tests.apiserver.serving import Client
 
 CORE = "/api/v1/namespaces/default/events"

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.apiserver.watching import BOOKMARK_SECONDS
-from karpool.fleet.clock import LoopClock, run_manual
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.apiserver.verbs.watching import BOOKMARK_SECONDS
+from karpool_fleet.clusters.clock import LoopClock, run_manual
 from tests.apiserver.serving import (
     CONFIG_MAPS,
     PODS,

@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.fleet.clock import LoopClock
-from karpool.fleet.controllers import add_controllers
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.estimators import Estimators
-from karpool.fleet.fleet import Fleet
-from karpool.fleet.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes, Timing
-from karpool.fleet.wiring import InProcess
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import DEPLOYMENTS, PDBS, PODS, PROPAGATIONPOLICIES
-from karpool.scheduler.options import SCHEDULER_NAME
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PDBS, PODS, PROPAGATIONPOLICIES
+from karpool.scheduler.controller.options import SCHEDULER_NAME
+from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.controllers import add_controllers
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.estimators import Estimators
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes, TimingSpec
+from karpool_fleet.clusters.wiring import InProcessWiring
 from tests.chaos.judging import Jury
 from tests.fleet.living import budget, deployment, pool
 from tests.gpu.whole import gpu_pool, worker
@@ -76,7 +76,7 @@ def _gpus() -> Object:
     return made
 
 
-TIMING = Timing(register="5s", ready="2s", devices="2s", pull="1s")
+TIMING = TimingSpec(register="5s", ready="2s", devices="2s", pull="1s")
 
 
 def fleet_file(seed: int) -> FleetFile:
@@ -96,7 +96,7 @@ def fleet_file(seed: int) -> FleetFile:
 class Company:
     """The fleet, those who act in it, and those who judge."""
 
-    fleet: Fleet
+    fleet: EmbeddedFleet
     jury: Jury
     estimators: Estimators
     told: list[str] = field(default_factory=list)
@@ -222,13 +222,13 @@ async def company(seed: int = 0, flags: Mapping[str, Mapping[str, Any]] = FLAGS)
     """Everything is running and has seen the fleet."""
     made: list[tuple[Jury, Estimators]] = []
 
-    def furnish(fleet: Fleet) -> None:
+    def furnish(fleet: EmbeddedFleet) -> None:
         jury = Jury(fleet, MOST)
-        wiring = InProcess()
+        wiring = InProcessWiring()
         jury.schedulers = add_controllers(fleet, flags, wiring).schedulers
         made.append((jury, wiring.estimators))
 
-    async with Fleet(fleet_file(seed), LoopClock(), furnish=furnish) as fleet:
+    async with EmbeddedFleet(fleet_file(seed), LoopClock(), furnish=furnish) as fleet:
         jury, estimators = made[0]
         found = Company(fleet, jury, estimators)
         await asyncio.sleep(30)

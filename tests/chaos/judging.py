@@ -9,16 +9,16 @@ asked for (`unserved`). Functions give violations as sentences; none is good.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from karpool.consolidation.marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
-from karpool.consolidation.record import ACTIVE, RECORD
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.apiserver.storage.history import Event
-from karpool.fleet.fleet import Fleet
+from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
+from karpool.consolidation.execution.record import ACTIVE, RECORD
 from karpool.gpu.seeing import SCHEDULER_NAME as GPU_SCHEDULER
-from karpool.model.karpenter import DO_NOT_DISRUPT
-from karpool.provisioning.placeholders import KARPOOL, MANAGED_BY
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.running import Scheduler
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT
+from karpool.provisioning.placeholders.placeholder import KARPOOL, MANAGED_BY
+from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.apiserver.storage.history import StoredEvent
+from karpool_fleet.clusters.fleet import EmbeddedFleet
 from tests.fleet.invariants import (
     Judge,
     World,
@@ -41,7 +41,7 @@ _BINDINGS = "resourcebindings.work.karmada.io"
 class Jury:
     """`most`: how many replicas Karmada may ever send to a member."""
 
-    def __init__(self, fleet: Fleet, most: Mapping[str, int]) -> None:
+    def __init__(self, fleet: EmbeddedFleet, most: Mapping[str, int]) -> None:
         assert fleet.karmada is not None
         self._fleet = fleet
         self.schedulers: Mapping[str, Scheduler] | None = {}  # those that run; None: not known
@@ -84,7 +84,7 @@ class Jury:
         ]
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> PromiseLedger:
         assert self.schedulers, "the jury has to know the scheduler that runs"
         [scheduler] = self.schedulers.values()
         assert scheduler.view.ledger is not None
@@ -101,7 +101,7 @@ class Placements:
         self._store = server.cluster.store
         self._store.listeners.append(self._on_change)
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: StoredEvent) -> None:
         if event.record.collection.group_resource != _BINDINGS or event.type == "DELETED":
             return
         before = targets(event.previous.object()) if event.previous is not None else {}
@@ -140,7 +140,7 @@ class PoolBudgets:
     def _all(self, kind: str) -> list[Object]:
         return [record.object() for record in self._store.collection(kind).ordered(None)]
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: StoredEvent) -> None:
         if event.record.collection.group_resource != _CLAIMS or event.type != "MODIFIED":
             return
         claim = event.record.object()

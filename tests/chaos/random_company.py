@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from random import Random
 
-from karpool.fleet.cloud import StockOut
 from karpool.kube.errors import KubeError
+from karpool_fleet.cloud.cloud import CloudStockOut
 from tests.chaos.company import AGGREGATED, BY_ROOM, Company
 from tests.chaos.story import report
 from tests.chaos.weather import KINDS, under
@@ -23,7 +23,7 @@ class Days:
         self._placed: dict[str, int] = {}
         self._local: dict[str, int] = {}
         self._gpu: list[str] = []
-        self._out: list[StockOut] = []
+        self._out: list[CloudStockOut] = []
 
     async def step(self) -> None:
         for _ in range(self.draw.randint(1, 2)):

@@ -10,22 +10,22 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from karpool.consolidation.consolidator import Consolidator
-from karpool.fleet.controllers import consolidator_options, scaler_options
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.estimators import Estimators
-from karpool.fleet.runtime import Build, Context
-from karpool.gpu.controller import GpuScaler
+from karpool.consolidation.execution.controller import Consolidator
+from karpool.gpu.controller.controller import GpuScaler
 from karpool.kube.errors import AlreadyExists
-from karpool.kube.lease import Leadership, LeaseElector
-from karpool.kube.resource import NAMESPACES
-from karpool.kube.transport import Request
+from karpool.kube.leases import Leadership, LeaseElector
+from karpool.kube.transport.transport import HttpRequest
+from karpool.model.kubernetes.api_resources import NAMESPACES
 from karpool.provisioning.market import Market
-from karpool.scheduler.descheduler import Descheduler
+from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
+from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.descheduler_process import descheduler_options
-from karpool.scheduler.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
 from karpool.scheduler.process import scheduler_options
-from karpool.scheduler.running import Scheduler
+from karpool_fleet.clusters.controllers import consolidator_options, scaler_options
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.estimators import Estimators
+from karpool_fleet.clusters.runtime import Build, Context
 from tests.chaos.company import FLAGS, Company
 
 LEASES = "karpool-leases"  # a namespace
@@ -109,7 +109,7 @@ class Fencing:
     def watch(self, cluster: EmbeddedCluster, name: str) -> None:
         inner = cluster.faults.before
 
-        async def before(component: str, request: Request, limit: float | None) -> Any:
+        async def before(component: str, request: HttpRequest, limit: float | None) -> Any:
             instead = await inner(component, request, limit)
             if instead is None and component in (name, name + SECOND) and _acts(request):
                 self._judge(cluster, name, component, request)
@@ -117,7 +117,7 @@ class Fencing:
 
         cluster.faults.before = before  # type: ignore[method-assign]
 
-    def _judge(self, cluster: EmbeddedCluster, name: str, component: str, request: Request) -> None:
+    def _judge(self, cluster: EmbeddedCluster, name: str, component: str, request: HttpRequest) -> None:
         key = (cluster.name, component)
         self.writers[key] = self.writers.get(key, 0) + 1
         lease = cluster.server.cluster.store.collection("leases.coordination.k8s.io").get(LEASES, name)
@@ -135,7 +135,7 @@ class Fencing:
         return str(lease.object()["spec"].get("holderIdentity"))
 
 
-def _acts(request: Request) -> bool:
+def _acts(request: HttpRequest) -> bool:
     if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
         return False
     return not re.search(r"/(leases|events)(/|$)|/namespaces$", request.path)

@@ -18,7 +18,7 @@ from time import process_time
 
 import structlog
 
-from karpool.fleet.clock import run_manual
+from karpool_fleet.clusters.clock import run_manual
 from tests.chaos.company import FLAGS, Company, company
 from tests.chaos.random_company import ACTIONS, Days
 from tests.chaos.story import report

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from karpool.consolidation.record import Phase
+from karpool.consolidation.execution.record import MovePhase
 from tests.chaos.profile import LONG
 from tests.consolidation.executing import FREELY, Play, play
 from tests.consolidation.test_moves_survive_anything import BRISK, CONSOLIDATOR, FAST_BOOTS
@@ -48,7 +48,7 @@ async def one_becomes_two(p: Play) -> None:
     await p.running(2)
 
 
-async def _dying(p: Play, story: Story, number: int, when: str) -> tuple[int, list[Phase], list[int]]:
+async def _dying(p: Play, story: Story, number: int, when: str) -> tuple[int, list[MovePhase], list[int]]:
     """How often it died, what came of moves, and how many nodes they took and brought."""
     p.stage.cluster.faults.crash_at_write(CONSOLIDATOR, number, when=when)
     await story(p)
@@ -77,7 +77,7 @@ def test_a_crash_at_any_write_changes_nothing(
 ) -> None:
     for number in count(1) if LONG else [some]:
         crashes, phases, found = play(lambda p, n=number: _dying(p, story, n, when), BRISK, boots=FAST_BOOTS)
-        assert (phases, found) == ([Phase.DONE], sizes), f"write {number}"
+        assert (phases, found) == ([MovePhase.DONE], sizes), f"write {number}"
         if crashes == 0:
             assert number > least
             break

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.clock import run_manual
+from karpool_fleet.clusters.clock import run_manual
 from tests.chaos.company import FIXED_NODES, Company, company
 from tests.chaos.profile import LONG
 from tests.chaos.story import calm, day, end_of_business, report

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.fleet.clock import run_manual
+from karpool_fleet.clusters.clock import run_manual
 from tests.chaos.company import Company, company
 from tests.chaos.profile import FIRST, LIVES
 from tests.chaos.random_company import Days

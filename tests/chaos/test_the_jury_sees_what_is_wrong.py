@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from karpool.consolidation.marks import LEAVING, MOVE_MARK
-from karpool.consolidation.record import ACTIVE, MOVE, RECORD
-from karpool.fleet.clock import run_manual
-from karpool.gpu.scale_up_object import SCALEUPS
-from karpool.kube.resource import (
+from karpool.consolidation.execution.node_marks import LEAVING, MOVE_MARK
+from karpool.consolidation.execution.record import ACTIVE, MOVE, RECORD
+from karpool.gpu.records.scale_up_object import SCALEUPS
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT
+from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     NODECLAIMS,
     NODEPOOLS,
     NODES,
     PODS,
     RESOURCEBINDINGS,
-    Selection,
+    ListOptions,
 )
-from karpool.model.karpenter import DO_NOT_DISRUPT
-from karpool.provisioning.placeholders import KARPOOL, MANAGED_BY
+from karpool.provisioning.placeholders.placeholder import KARPOOL, MANAGED_BY
+from karpool_fleet.clusters.clock import run_manual
 from tests.chaos.company import BESIDE_KARMADA, IN_MEMBERS, KARMADA, Company, company
 from tests.chaos.replicas import double
 from tests.fleet.living import deployment
@@ -89,7 +89,7 @@ async def _break_disruption_budget(at: Company) -> None:
     grows = at.people("grows")
     budgets = at.cluster("grows").server.cluster.budgets
     budgets.selecting = lambda pod: []  # type: ignore[method-assign]
-    chosen = Selection("default", label_selector="app=local")
+    chosen = ListOptions("default", label_selector="app=local")
     for pod in (await grows.list(PODS, chosen)).items[:2]:
         await grows.evict(pod["metadata"]["name"], namespace="default")
 

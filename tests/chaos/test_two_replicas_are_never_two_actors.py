@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.clock import run_manual
+from karpool_fleet.clusters.clock import run_manual
 from tests.chaos.company import Company, company
 from tests.chaos.replicas import Fencing, double
 from tests.chaos.story import day, report

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from karpool.fleet.faults import Fault
+from karpool_fleet.faults.faults import Fault
 from tests.chaos.company import Company
 
 Weather = Callable[[Company], Awaitable[None]]

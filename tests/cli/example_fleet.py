@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from karpool.fleet.cloud import Offer, offer_labels
 from karpool.model import resources
-from karpool.model.catalogue import Catalogue, InstanceType
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool_fleet.cloud.cloud import CloudOffer, offer_labels
 
 Object = dict[str, Any]
 
@@ -77,7 +77,7 @@ def example_fleet(catalogue: Catalogue) -> list[Object]:
 def _node(machine: _Machine, type_: InstanceType, zone: str, index: int) -> Object:
     name = f"{machine.pool}-{index}"
     labels = {
-        **offer_labels(type_, Offer(machine.type, zone, machine.capacity_type)),
+        **offer_labels(type_, CloudOffer(machine.type, zone, machine.capacity_type)),
         "karpenter.sh/nodepool": machine.pool,
         "karpenter.sh/registered": "true",
         "karpenter.sh/initialized": "true",

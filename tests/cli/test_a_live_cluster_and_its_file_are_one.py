@@ -1,11 +1,11 @@
 """Commands cannot tell a live cluster from a snapshot of it, and live with fewer rights."""
 
 from karpool.cli.cluster_source import read_cluster
-from karpool.kube.client import Client
-from karpool.kube.rest import Retry
-from karpool.kube.snapshot import take_snapshot
-from karpool.kube.snapshot_file import read_objects
-from karpool.state.cluster import ClusterState
+from karpool.cluster.cluster import Cluster
+from karpool.kube.api.client import Client
+from karpool.kube.snapshots.reader import read_objects
+from karpool.kube.snapshots.writer import take_snapshot
+from karpool.kube.transport.rest import RetryPolicy
 from tests.kube.tiny_server import Fault, TinyServer, answer, status
 from tests.kube.virtual import client_of, virtually
 from tests.state.views import described, pending
@@ -31,16 +31,16 @@ def cluster_with_volumes() -> TinyServer:
 
 
 def test_volumes_bind_pods_in_both(tmp_path):
-    async def scenario() -> ClusterState:
+    async def scenario() -> Cluster:
         server = cluster_with_volumes()
         version = Fault(response=answer(200, {"gitVersion": "v1.34.0"}))
         server.fault = lambda request: version if request.path == "/version" else None
-        client: Client = client_of(server, retry=Retry(attempts=1))
+        client: Client = client_of(server, retry=RetryPolicy(attempts=1))
         await take_snapshot(client, tmp_path / "saved.gz")
         return await read_cluster(client)
 
     live = virtually(scenario()).snapshot()
-    state = ClusterState()
+    state = Cluster()
     state.load(read_objects(tmp_path / "saved.gz"))
     file = state.snapshot()
 
@@ -57,7 +57,7 @@ def test_who_may_not_list_volumes_is_told_and_served():
         server.fault = lambda request: (
             Fault(response=status(403, "Forbidden", "cannot list")) if "persistent" in request.path else None
         )
-        state = await read_cluster(client_of(server, report=bad.extend, retry=Retry(attempts=1)))
+        state = await read_cluster(client_of(server, report=bad.extend, retry=RetryPolicy(attempts=1)))
         return state, bad
 
     state, bad = virtually(scenario())

@@ -6,13 +6,13 @@ import signal
 import sys
 from pathlib import Path
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.loading import load_objects
-from karpool.kube.client import Client
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import load
-from karpool.kube.resource import CONFIGMAPS
-from karpool.model.catalogue_files import load_shipped
+from karpool.kube.api.client import Client
+from karpool.kube.config.kubeconfig import load
+from karpool.kube.transport.http import HttpTransport
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.kubernetes.api_resources import CONFIGMAPS
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.clusters.loading import load_objects
 from tests.cli.example_fleet import example_fleet
 
 KARPOOL = [sys.executable, "-m", "karpool.cli.main"]

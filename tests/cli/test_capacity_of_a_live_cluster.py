@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from karpool.cli.capacity import question_of
-from karpool.cli.cluster_source import Loaded, load_cluster, read_cluster, tell_of_cluster
-from karpool.cli.options import ClusterOptions
-from karpool.estimator.capacity import CapacityCore, Verdict
-from karpool.estimator.karpenter import KarpenterCapacity
-from karpool.estimator.market import Market
-from karpool.fleet.fleet_file import StaticNodes
-from karpool.kube.resource import DEPLOYMENTS
-from karpool.kube.snapshot import take_snapshot
-from karpool.model.workload import pod_template
+from karpool.cli.cluster_source import LoadedCluster, load_cluster, read_cluster, tell_of_cluster
+from karpool.cli.inspect.capacity import question_of
+from karpool.cli.options.cluster import ClusterOptions
+from karpool.estimator.capacity import CapacityAnalyzer, CapacityVerdict
+from karpool.estimator.providers.karpenter import KarpenterProvider
+from karpool.kube.snapshots.writer import take_snapshot
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS
+from karpool.model.kubernetes.workload import pod_template
+from karpool.provisioning.market import Market
+from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
@@ -23,14 +23,14 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
         client = cluster.embedded.client("user")
 
         def core():
-            return CapacityCore([KarpenterCapacity(clock, Market(region="us-east-1"))])
+            return CapacityAnalyzer([KarpenterProvider(clock, Market(region="us-east-1"))])
 
         async def live():
             asked = core()
             pages = {}
             state = await read_cluster(client, pages)
             await tell_of_cluster(asked.watches, client, pages)
-            return asked.answer(question_of(workload.pod, Loaded(state)), 3)
+            return asked.answer(question_of(workload.pod, LoadedCluster(state)), 3)
 
         async def file():
             asked = core()
@@ -51,7 +51,7 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
 
         await client.create(DEPLOYMENTS, deployment("web", 4, cpu="1500m"))
         assert await until(done, within=300)
-        assert set(seen) == {Verdict.AFTER_SCALE_UP}
+        assert set(seen) == {CapacityVerdict.AFTER_SCALE_UP}
         assert len(seen) > 2
 
     play(

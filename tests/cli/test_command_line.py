@@ -11,8 +11,8 @@ import yaml
 
 from karpool.cli.completion import for_kubectl
 from karpool.cli.main import commands, run
-from karpool.cli.output import columns
-from karpool.model.catalogue_files import load_shipped
+from karpool.cli.output.text import columns
+from karpool.model.catalogue.files import load_shipped
 from tests.cli.example_fleet import example_fleet
 
 Capture = pytest.CaptureFixture[str]

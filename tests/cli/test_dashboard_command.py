@@ -14,20 +14,20 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from karpool.cli import dashboard as command
-from karpool.cli.dashboard import Certificate
 from karpool.cli.main import run
-from karpool.cli.options import ClusterOptions
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
-from karpool.fleet.embedded import EmbeddedCluster
+from karpool.cli.options.cluster import ClusterOptions
+from karpool.cli.run import dashboard as command
+from karpool.cli.run.dashboard import ReloadingCertificate
 from karpool.kube.clock import RealClock
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, write_kubeconfig
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.kube.pki import Authority, Pair
 
 
 def saved(path: Path, *names: str) -> str:
     """A kubeconfig of clusters that do not answer."""
-    write_kubeconfig(path, [ClusterEntry(name, "http://127.0.0.1:9", "", b"") for name in names])
+    write_kubeconfig(path, [EmbeddedClusterEntry(name, "http://127.0.0.1:9", "", b"") for name in names])
     return str(path)
 
 
@@ -59,7 +59,7 @@ async def test_every_context_is_shown_until_it_is_told_to_stop(tmp_path: Path) -
     ):
         listening = [await serve(each.server) for each in (east, west)]
         entries = [
-            ClusterEntry(name, each.url, "", b"")
+            EmbeddedClusterEntry(name, each.url, "", b"")
             for name, each in zip(("east", "west"), listening, strict=True)
         ]
         write_kubeconfig(tmp_path / "fleet.yaml", entries)
@@ -173,7 +173,7 @@ async def test_a_token_of_a_file_is_asked_for_and_never_shown(tmp_path: Path) ->
         assert (await session.get(f"{url}api/v1/fleet", headers=headers)).status == 200
 
 
-def shown_to(certificate: Certificate, authority: Authority) -> bytes:
+def shown_to(certificate: ReloadingCertificate, authority: Authority) -> bytes:
     """What a browser that trusts the authority is shown now."""
     trust = ssl.create_default_context(cadata=authority.pem.decode())
     incoming, outgoing, back, forth = (ssl.MemoryBIO() for _ in range(4))
@@ -198,7 +198,7 @@ def test_a_renewed_certificate_is_used_and_half_of_one_is_not(tmp_path: Path) ->
             path.write_bytes(content)
 
     write(authority.issue("old", hosts=["localhost"]))
-    certificate = Certificate(*files)
+    certificate = ReloadingCertificate(*files)
     before = shown_to(certificate, authority)
     renewed = authority.issue("new", hosts=["localhost"])
     files[0].write_bytes(renewed.certificate)  # its key has not come yet

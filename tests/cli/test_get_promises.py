@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from karpool.cli import get_promises
+from karpool.cli.inspect import get_promises
 from karpool.cli.main import run
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.embedded import EmbeddedCluster
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
-from karpool.scheduler.promise_record import PROMISES, Recorded, write
+from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
+from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.scheduler.acting import binding
 
 
@@ -35,7 +35,7 @@ def control_plane(monkeypatch):
 
 def objects(wall):
     ours = binding("web", 103, clusters=[{"name": "m1", "replicas": 103}])
-    recorded = write({"m1": Recorded((((3,), 100.0),))}, {"m1": (103,)}, wall)
+    recorded = write({"m1": RecordedPromise((((3,), 100.0),))}, {"m1": (103,)}, wall)
     ours["metadata"]["annotations"] = {PROMISES: recorded}
     yield ours
     yield binding("foreign", 2, scheduler="default-scheduler", clusters=[{"name": "m2", "replicas": 2}])

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from karpool.cli import dashboard
 from karpool.cli.main import run
-from karpool.dashboard.collector import Collector, Wishes
-from karpool.estimator.registry import PROVIDERS, Settings
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.fleet_file import ClusterSpec
-from karpool.fleet.live import catalogue_of
-from karpool.kube.client import Client
+from karpool.cli.run import dashboard
+from karpool.dashboard.pages.collector import DashboardOptions, FleetCollector
+from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.provisioning.market import market_of
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.clusters.fleet_file import ClusterSpec
+from karpool_fleet.clusters.live import catalogue_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "catalogue.md").read_text()
@@ -105,7 +105,7 @@ def test_plans_count_with_it(files: tuple[str, str, str], capsys: pytest.Capture
 
 
 def test_estimators_take_it(files: tuple[str, str, str]) -> None:
-    settings = Settings(catalogue=Path(files[0]))
+    settings = PluginSettings(catalogue=Path(files[0]))
     made = [make(settings) for (_, model), make in PROVIDERS.items() if model == settings.autoscaler_model]
     regions = [each.market.region for each in made if hasattr(each, "market")]
     assert regions == ["north"] * 2
@@ -192,9 +192,9 @@ def test_zones_that_a_cluster_has_not_are_not_sold_there(files: tuple[str, str, 
 
 
 async def test_the_dashboard_counts_with_it(files: tuple[str, str, str]) -> None:
-    wishes = Wishes(catalogue=Path(files[0]))
-    clients = {name: Client(InProcess(ApiServer(RealClock()))) for name in ("a", "b")}
-    markets = [each._observed.market for each in Collector(clients, wishes).watches.values()]
+    wishes = DashboardOptions(catalogue=Path(files[0]))
+    clients = {name: Client(InProcessTransport(ApiServer(RealClock()))) for name in ("a", "b")}
+    markets = [each._observed.market for each in FleetCollector(clients, wishes).watches.values()]
     assert [each.region for each in markets] == ["north", "north"]
     assert markets[0] is not markets[1]  # each learns from the nodes of its own cluster
 

@@ -4,15 +4,15 @@ import asyncio
 from pathlib import Path
 
 from karpool.cli.cluster_source import load_cluster, read_cluster, tell_of_cluster
-from karpool.cli.options import ClusterOptions
+from karpool.cli.options.cluster import ClusterOptions
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.plan_file import SavedPlan, to_document
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.settings import PlanSettings
-from karpool.fleet.fleet_file import StaticNodes
-from karpool.kube.resource import DEPLOYMENTS, NODECLAIMS, PDBS, PODS
-from karpool.kube.snapshot import take_snapshot
+from karpool.consolidation.planning.plan_file import SavedPlan, to_document
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.kube.snapshots.writer import take_snapshot
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, PDBS, PODS
 from karpool.provisioning.market import Market
+from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import budget, deployment, nodes, play, pods, pool, ready, until
 
 SETTINGS = PlanSettings(heed_budgets=False)
@@ -22,14 +22,14 @@ async def live_plan(cluster):
     observed, client, pages = Observed(Market(region="us-east-1")), cluster.embedded.client("user"), {}
     state = await read_cluster(client, pages)
     await tell_of_cluster(observed.watches, client, pages)
-    return make_plan(observed.view(state.snapshot()), SETTINGS, cluster.embedded.clock.now())
+    return plan_consolidation(observed.view(state.snapshot()), SETTINGS, cluster.embedded.clock.now())
 
 
 async def file_plan(cluster, path: Path):
     await take_snapshot(cluster.embedded.client("user"), path)
     observed = Observed(Market(region="us-east-1"))
     loaded = await load_cluster(ClusterOptions(None, None, path, None), observed.watches)
-    return make_plan(observed.view(loaded.state.snapshot()), SETTINGS, cluster.embedded.clock.now())
+    return plan_consolidation(observed.view(loaded.state.snapshot()), SETTINGS, cluster.embedded.clock.now())
 
 
 def test_live_and_file_agree_and_pods_land_where_the_plan_says_there_is_room(tmp_path: Path) -> None:

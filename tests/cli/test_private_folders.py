@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karpool.cli.private_folder import private_folder
+from karpool.cli.embedded.private_folder import private_folder
 
 HOLD = """
 import sys, tempfile

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from karpool.cli.progress_line import BAR, ProgressLine
+from karpool.cli.output.progress_line import BAR, ProgressLine
 
 
 class Terminal(io.StringIO):

@@ -9,44 +9,44 @@ from typing import Any
 
 import pytest
 
-from karpool.cli import get_scale_ups
+from karpool.cli.inspect import get_scale_ups
 from karpool.cli.main import run
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.gpu.demand import DemandKey
-from karpool.gpu.record import Record, State, Unit
-from karpool.gpu.scale_up_object import SCALEUPS, definition, to_object, to_status
+from karpool.gpu.records.scale_up_object import SCALEUPS, definition, to_object, to_status
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import DemandKey
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import PODS
-from karpool.provisioning.ask import Ask, Candidate, unit
-from karpool.provisioning.attempts import Setback, Tried
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.smart_pod import SmartPodSettings, smart_pod
+from karpool.model.kubernetes.api_resources import PODS
+from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, unit
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, smart_pod
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 
 SETTINGS = SmartPodSettings()
-CANDIDATE = Candidate(pools=("gpu",), instance_types=("g5.xlarge",))
-LOST = Candidate(pools=("gpu",), instance_types=("g6.xlarge",))
+CANDIDATE = NodeCandidate(pools=("gpu",), instance_types=("g5.xlarge",))
+LOST = NodeCandidate(pools=("gpu",), instance_types=("g6.xlarge",))
 KEY = DemandKey("shared", "NVIDIA A10G", 1, 12, 30)
 OTHER = DemandKey("training", "*", 8, 80, 900)
 
 
-def records(now: float) -> list[Record]:
-    waiting = Unit(0, 1, 4000, 2**34, CANDIDATE.key, State.PENDING, now - 40, now - 50)
+def records(now: float) -> list[ScaleUpRecord]:
+    waiting = ScaleUpUnit(0, 1, 4000, 2**34, CANDIDATE.key, ScaleUpState.PENDING, now - 40, now - 50)
     ended = replace(waiting, index=1, candidate=LOST.key, ended=Setback.STOCK_OUT, about=str(LOST))
-    pending = Record(
+    pending = ScaleUpRecord(
         KEY,
-        State.PENDING,
+        ScaleUpState.PENDING,
         now - 300,
         now - 40,
         epoch=3,
         units=(waiting, ended),
-        memory={LOST.key: Tried(1, now - 60, Setback.STOCK_OUT, 0)},
+        memory={LOST.key: CandidateHistory(1, now - 60, Setback.STOCK_OUT, 0)},
         waiting=5,
         demand=("team-a/train-0", "team-a/train-1"),
         bad_nodes=("node-7",),
     )
-    exhausted = Record(
+    exhausted = ScaleUpRecord(
         OTHER,
-        State.EXHAUSTED,
+        ScaleUpState.EXHAUSTED,
         now - 900,
         now - 100,
         epoch=9,
@@ -63,7 +63,7 @@ def objects(now: float) -> list[dict[str, Any]]:
 
 
 async def _fill(client: Any, now: float) -> None:
-    assert await prepare(client, SETTINGS) == []
+    assert await ensure_prerequisites(client, SETTINGS) == []
     for each in objects(now):
         await client.create(SCALEUPS, {key: value for key, value in each.items() if key != "status"})
         await client.patch(
@@ -76,7 +76,7 @@ async def _fill(client: Any, now: float) -> None:
     odd = to_object(replace(records(now)[0], key=replace(KEY, gpus=2)), SETTINGS.namespace)
     odd["metadata"]["name"] = "scaleup-somebodys"
     await client.create(SCALEUPS, odd)
-    ask = Ask(KEY.name, 3, (unit({"cpu": 4000, "nvidia.com/gpu": 1}),), (CANDIDATE,), model=KEY.model)
+    ask = NodeRequest(KEY.name, 3, (unit({"cpu": 4000, "nvidia.com/gpu": 1}),), (CANDIDATE,), model=KEY.model)
     await client.create(PODS, smart_pod(ask, CANDIDATE, 0, SETTINGS))
 
 

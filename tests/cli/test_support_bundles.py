@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from karpool.cli import support_bundle
-from karpool.cli.exits import Failed
-from karpool.cli.support_bundle import Bundle, collect, write
-from karpool.consolidation.record import MOVE, RECORD
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.server import Answer, ApiServer, Handler
-from karpool.kube.client import Client
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.inspect import support_bundle
+from karpool.cli.inspect.support_bundle import SupportBundle, collect, write
+from karpool.consolidation.execution.record import MOVE, RECORD
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import CONFIGMAPS, LEASES, NAMESPACES, PODS
-from karpool.kube.snapshot import read_objects
-from karpool.kube.transport import Request, Response
+from karpool.kube.snapshots.reader import read_objects
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, LEASES, NAMESPACES, PODS
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import Answer, ApiServer, Handler
 from tests.deploy.manifests import objects
 from tests.deploy.roles import Guard, expand
 
@@ -44,22 +44,22 @@ class Cluster:
     def __init__(self) -> None:
         self.server = ApiServer(RealClock())
         self.server.around = self._with_logs
-        self.asked: list[Request] = []
-        self.client = Client(InProcess(self.server), RealClock(), qps=None)
+        self.asked: list[HttpRequest] = []
+        self.client = Client(InProcessTransport(self.server), RealClock(), qps=None)
 
-    async def _with_logs(self, request: Request, handle: Handler) -> Answer:
+    async def _with_logs(self, request: HttpRequest, handle: Handler) -> Answer:
         if not request.path.endswith("/log"):
             return await handle(request)
         self.asked.append(request)
         if "gone" in request.path:
             status = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such container"}
-            return Response(404, {"content-type": "application/json"}, json.dumps(status).encode())
+            return HttpResponse(404, {"content-type": "application/json"}, json.dumps(status).encode())
         lines = (
             b'{"msg": "move begun"}\n'
             if dict(request.query)["previous"] == "false"
             else b'{"msg": "crash"}\n'
         )
-        return Response(200, {"content-type": "text/plain"}, lines)
+        return HttpResponse(200, {"content-type": "text/plain"}, lines)
 
     async def fill(self) -> None:
         for name in (NAMESPACE, "karpool-smart-pods"):
@@ -94,7 +94,7 @@ async def cluster() -> Any:
     await found.server.close()
 
 
-def loaded(bundle: Bundle, name: str) -> Any:
+def loaded(bundle: SupportBundle, name: str) -> Any:
     return json.loads(bundle.files[name])
 
 
@@ -151,7 +151,7 @@ async def test_the_role_of_readers_is_enough(cluster: Cluster) -> None:
         for grant in expand(rule, each["metadata"].get("namespace", ""))
     }
     guard = Guard(granted)
-    client = Client(guard.around(InProcess(cluster.server)), RealClock(), qps=None)
+    client = Client(guard.around(InProcessTransport(cluster.server)), RealClock(), qps=None)
     await collect(client, NAMESPACE)
     assert {asked.resource for asked in guard.refused} <= {"leases"}  # of the other namespace
     assert all(asked.namespace == "karpool-smart-pods" for asked in guard.refused)
@@ -159,11 +159,11 @@ async def test_the_role_of_readers_is_enough(cluster: Cluster) -> None:
 
 def test_the_file_is_private_and_complete_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "problem.tar.gz"
-    write(Bundle({"about.json": b"{}\n", "logs/a.jsonl": b"x"}), path)
+    write(SupportBundle({"about.json": b"{}\n", "logs/a.jsonl": b"x"}), path)
 
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with tarfile.open(path) as archive:
         assert archive.getnames() == ["karpool-support/about.json", "karpool-support/logs/a.jsonl"]
-    with pytest.raises(Failed, match="choose another place with -o"):
-        write(Bundle(), tmp_path / "no" / "such" / "folder")
+    with pytest.raises(CommandFailed, match="choose another place with -o"):
+        write(SupportBundle(), tmp_path / "no" / "such" / "folder")

@@ -3,20 +3,27 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed, Settings
-from karpool.consolidation.view import ClusterView, Disturbance
+from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import Key
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.disruption import PodDisruptionBudget
-from karpool.model.karpenter import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
-from karpool.model.pod import Pod
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import (
+    CAPACITY_TYPE,
+    INITIALIZED,
+    NODEPOOL,
+    ON_DEMAND,
+    NodeClaim,
+    NodePool,
+)
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from karpool.model.requirements import ValueSet
-from karpool.packing.offerings import StockOut
+from karpool.packing.new_nodes.offerings import StockOut
 from karpool.provisioning.market import Market
-from karpool.state.cluster import ClusterState
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
@@ -55,13 +62,13 @@ def usual_types() -> Catalogue:
     )
 
 
-class Cluster:
+class BuiltCluster:
     """Objects are put as they would come from informers."""
 
     def __init__(self, types: Catalogue | None = None, now: float = NOW) -> None:
         self.types = types or usual_types()
         self.now = now
-        self.state = ClusterState()
+        self.state = Cluster()
         self.observed = Observed(Market(self.types))
 
     def pool(self, name: str = "default", **changes: Any) -> None:
@@ -76,7 +83,7 @@ class Cluster:
             "metadata": {"name": name, "annotations": changes.get("annotations", {})},
             "spec": {"template": {"spec": template}, "disruption": disruption, **changes.get("spec", {})},
         }
-        self.observed.put_pool(Key("", name), convert(raw, NodePool))
+        self.observed.put_pool(ObjectKey("", name), decode(raw, NodePool))
 
     def node(self, name: str, kind: str = "medium", pool: str = "default", **changes: Any) -> None:
         """`labels`, `annotations`, `taints`, `capacity_type`, `zone`, `ready`, `managed`, `initialized`,
@@ -109,9 +116,9 @@ class Cluster:
                 "conditions": [{"type": "Ready", "status": ready}],
             },
         }
-        node = convert(raw, Node)
+        node = decode(raw, Node)
         self.state.upsert_node(node)
-        self.observed.put_node(Key("", name), node)
+        self.observed.put_node(ObjectKey("", name), node)
         if changes.get("managed", True):
             self.claim(f"claim-{name}", **{**changes, "provider": f"test:///{name}", "labels": labels})
 
@@ -141,7 +148,7 @@ class Cluster:
                 ],
             },
         }
-        self.observed.put_claim(Key("", name), convert(raw, NodeClaim))
+        self.observed.put_claim(ObjectKey("", name), decode(raw, NodeClaim))
 
     def pod(self, name: str, node: str = "", cpu: int = 500, memory_mib: int = 512, **changes: Any) -> None:
         """`labels`, `annotations`, `owner` (kind), `priority`, `start`, `spec`, `status`."""
@@ -168,9 +175,9 @@ class Cluster:
                 **changes.get("status", {}),
             },
         }
-        pod = convert(raw, Pod)
+        pod = decode(raw, Pod)
         self.state.upsert_pod(pod)
-        self.observed.pods.put(Key("team", name), pod)
+        self.observed.pods.put(ObjectKey("team", name), pod)
 
     def budget(self, name: str, labels: Mapping[str, str], allowed: int) -> None:
         raw = {
@@ -178,16 +185,16 @@ class Cluster:
             "spec": {"selector": {"matchLabels": dict(labels)}, "minAvailable": 1},
             "status": {"disruptionsAllowed": allowed},
         }
-        self.observed.put_budget(Key("team", name), convert(raw, PodDisruptionBudget))
+        self.observed.put_budget(ObjectKey("team", name), decode(raw, PodDisruptionBudget))
 
     def stop(self, value: str = "true") -> None:
-        key = Key("karpool-system", "karpool-consolidation")
-        self.observed.put_switch(key, convert({"data": {"stop": value}}, Settings))
+        key = ObjectKey("karpool-system", "karpool-consolidation")
+        self.observed.put_switch(key, decode({"data": {"stop": value}}, Settings))
 
     def view(
         self,
         *,
-        recent: Sequence[Disturbance] = (),
+        recent: Sequence[NodeRemoval] = (),
         in_flight: Sequence[str] = (),
         unavailable: Sequence[StockOut] = (),
     ) -> ClusterView:

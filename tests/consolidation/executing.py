@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.consolidation.consolidator import Consolidator, ConsolidatorOptions
-from karpool.consolidation.execution import ExecutionSettings
-from karpool.consolidation.marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
-from karpool.consolidation.record import ConfigMap, Phase, Record, from_object, selection
-from karpool.fleet.apiserver.storage.history import Event
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karpenter import KarpenterSettings
-from karpool.fleet.runtime import Context
-from karpool.fleet.workloads.deployment import DeploymentController
-from karpool.fleet.workloads.replicaset import ReplicaSetController
-from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS
-from karpool.model.karpenter import DO_NOT_DISRUPT, NODEPOOL
-from karpool.model.node import INSTANCE_TYPE
+from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
+from karpool.consolidation.execution.record import ConfigMap, MovePhase, MoveRecord, from_object, selection
+from karpool.consolidation.execution.step import ExecutionSettings
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NODEPOOL
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS
+from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.provisioning.market import Market
+from karpool_fleet.apiserver.storage.history import StoredEvent
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.workloads.deployment import DeploymentController
+from karpool_fleet.workloads.replicaset import ReplicaSetController
 from tests.fleet.invariants import Judge, is_going, is_ready, labels_of, name_of
 from tests.fleet.karpenter.acting import Stage, catalogue, staged
 from tests.fleet.living import deployment
@@ -114,11 +114,11 @@ class Play:
             await asyncio.sleep(1)
         raise AssertionError(f"not true after {seconds} s: {await self.records()}")
 
-    async def records(self) -> list[Record]:
+    async def records(self) -> list[MoveRecord]:
         page = await self.stage.admin.list(CONFIGMAPS, selection(NAMESPACE), into=ConfigMap)
         return sorted(map(from_object, page.items), key=lambda record: record.created)
 
-    async def reached(self, *phases: Phase, seconds: float = 600.0) -> Record:
+    async def reached(self, *phases: MovePhase, seconds: float = 600.0) -> MoveRecord:
         """Until a record is in one of these phases."""
 
         async def there() -> bool:
@@ -127,7 +127,7 @@ class Play:
         await self.until(there, seconds=seconds)
         return next(record for record in await self.records() if record.phase in phases)
 
-    async def over(self, *, seconds: float = 900.0) -> list[Record]:
+    async def over(self, *, seconds: float = 900.0) -> list[MoveRecord]:
         """Until there are records, and all of them are over."""
 
         async def all_over() -> bool:
@@ -188,7 +188,7 @@ class PoolBudgets:
     def _all(self, kind: str) -> list[dict[str, Any]]:
         return [record.object() for record in self._store.collection(kind).ordered(None)]
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: StoredEvent) -> None:
         if event.record.collection.group_resource != "nodeclaims.karpenter.sh" or event.type != "MODIFIED":
             return
         claim = event.record.object()

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from statistics import mean, median
 
-from karpool.consolidation.settings import DEFAULTS
+from karpool.consolidation.policy.settings import DEFAULTS
 from tests.consolidation.exact import most_saved
 from tests.consolidation.small_clusters import BALANCED, UNSCORED, planned, small_cluster
 from tests.consolidation.upstream_search import one_command, until_nothing_is_found

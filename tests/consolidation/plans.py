@@ -1,26 +1,26 @@
 """Plans made by hand, for those that show or carry them."""
 
-from karpool.consolidation.plan import (
+from karpool.consolidation.planning.plan import (
+    ClusterTotals,
+    ConsolidationPlan,
     DisruptionReason,
-    Held,
+    KeptNode,
     Move,
     MovedPod,
     MoveKind,
-    NewNode,
-    NotLookedAt,
-    Plan,
-    PoolState,
+    NotConsidered,
+    PoolSummary,
     RejectedMove,
+    ReplacementNode,
     SourceNode,
-    Totals,
     Why,
 )
-from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.scoring import Source, evaluate
-from karpool.consolidation.totals import PoolTotals
-from karpool.packing.planned import Choice
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.scoring import ScoredNode, score_sources
+from karpool.consolidation.policy.totals import PoolTotals
+from karpool.packing.new_nodes.pack_result import LaunchOption
 
-BALANCED = Policy(PolicyName.BALANCED, 2, "field")
+BALANCED = ConsolidationPolicy(PolicyName.BALANCED, 2, "field")
 TOTALS = {"general": PoolTotals(10.0, 50.0, nodes=10)}
 
 
@@ -33,8 +33,8 @@ def source(name="node-1", price=1.0, disruption=4.0, pool="general"):
 def move(*nodes, kind=MoveKind.DELETE, pods=(), new_nodes=(), policy=BALANCED, notes=()):
     nodes = nodes or (source(),)
     price = sum(each.chosen.price_per_hour for each in new_nodes) if new_nodes else None
-    verdict = evaluate(
-        [Source(node.pool, node.price_per_hour, node.disruption) for node in nodes],
+    verdict = score_sources(
+        [ScoredNode(node.pool, node.price_per_hour, node.disruption) for node in nodes],
         price,
         {node.pool: policy for node in nodes},
         TOTALS,
@@ -52,13 +52,13 @@ def move(*nodes, kind=MoveKind.DELETE, pods=(), new_nodes=(), policy=BALANCED, n
 
 
 def new_node(price=0.4, type_="m7i.medium"):
-    choice = Choice(type_, "us-east-1b", "spot", price)
-    return NewNode("general", (choice,), ("team/web-2",), {"cpu": 500})
+    choice = LaunchOption(type_, "us-east-1b", "spot", price)
+    return ReplacementNode("general", (choice,), ("team/web-2",), {"cpu": 500})
 
 
 def totals(nodes, price, **by_type):
     by_type = by_type or {"m7i.large": nodes}
-    return Totals(nodes, 40, price, 0, {"cpu": 0.5, "memory": 0.25}, by_type, {"general": nodes})
+    return ClusterTotals(nodes, 40, price, 0, {"cpu": 0.5, "memory": 0.25}, by_type, {"general": nodes})
 
 
 def plan(*, moves=None, rejected=None, held=None, **more):
@@ -81,17 +81,19 @@ def plan(*, moves=None, rejected=None, held=None, **more):
         rejected = (RejectedMove(move(heavy), (Why("score", "score 0.12 < threshold 0.50"),)),)
     if held is None:
         held = (
-            Held(
+            KeptNode(
                 "node-3",
                 "general",
                 1.0,
                 5.0,
                 (Why("pdb_blocked", "disruption budget db allows none", "pod a/b"),),
             ),
-            Held("node-5", "", None, 1.0, (Why("unmanaged", "no NodeClaim: Karpenter does not manage it"),)),
+            KeptNode(
+                "node-5", "", None, 1.0, (Why("unmanaged", "no NodeClaim: Karpenter does not manage it"),)
+            ),
         )
     pools = (
-        PoolState("general", str(BALANCED), 10, 10.0, 50.0, 1, {"Empty": 2**31 - 1, "Underutilized": 1}),
+        PoolSummary("general", str(BALANCED), 10, 10.0, 50.0, 1, {"Empty": 2**31 - 1, "Underutilized": 1}),
     )
     given = {
         "made_at": 1_767_225_600.0,
@@ -103,6 +105,6 @@ def plan(*, moves=None, rejected=None, held=None, **more):
         "before": totals(10, 10.0),
         "after": totals(9, 8.4, **{"m7i.large": 8, "m7i.medium": 1}),
         "problems": ("NodePool broken: weight",),
-        "not_looked_at": (NotLookedAt(("node-9",), "the deadline of 1 s passed"),),
+        "not_looked_at": (NotConsidered(("node-9",), "the deadline of 1 s passed"),),
     }
-    return Plan(**{**given, **more})
+    return ConsolidationPlan(**{**given, **more})

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from karpool.consolidation.plan import Plan
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.policy import PolicyName, PolicyOverride
-from karpool.consolidation.settings import PlanSettings
-from tests.consolidation.built import NOW, Cluster, catalogue, instance_type
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.exact import SmallNode, SmallType
 
 SIZES = ((2000, 8), (4000, 8), (4000, 16), (8000, 32), (16000, 32), (16000, 64))
@@ -62,9 +62,11 @@ def small_cluster(
     return nodes, types, kinds
 
 
-def planned(nodes: list[SmallNode], types: list[SmallType], kinds: list[int], settings: PlanSettings) -> Plan:
+def planned(
+    nodes: list[SmallNode], types: list[SmallType], kinds: list[int], settings: PlanSettings
+) -> ConsolidationPlan:
     sold = [instance_type(each.name, each.room[0], each.room[1] / MIB_PER_GIB, each.price) for each in types]
-    cluster = Cluster(catalogue(*sold))
+    cluster = BuiltCluster(catalogue(*sold))
     cluster.pool()
     number = 0
     for index, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
@@ -72,7 +74,7 @@ def planned(nodes: list[SmallNode], types: list[SmallType], kinds: list[int], se
         for cpu, memory in node.pods:
             cluster.pod(f"p{number}", f"n{index}", cpu=cpu, memory_mib=memory)
             number += 1
-    return make_plan(cluster.view(), settings, NOW)
+    return plan_consolidation(cluster.view(), settings, NOW)
 
 
 UNSCORED = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED))

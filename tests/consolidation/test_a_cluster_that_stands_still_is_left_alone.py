@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation.consolidator import ConsolidatorOptions, _Idle
+from karpool.consolidation.execution.controller import ConsolidatorOptions, _Idle
 
 OPTIONS = ConsolidatorOptions(plan_seconds=10.0, idle_seconds=300.0)
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from karpool.cli.apply import applied, apply
-from karpool.cli.exits import Failed
+from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.main import run
-from karpool.cli.options import ClusterOptions
-from karpool.consolidation.plan_file import parse_plan, read_plan
+from karpool.cli.options.cluster import ClusterOptions
+from karpool.cli.run.apply import applied, apply
+from karpool.consolidation.planning.plan_file import parse_plan, read_plan
 from karpool.model.errors import Invalid
 from tests.consolidation.cluster_objects import flat, node, pod, pool
 
@@ -122,7 +122,7 @@ def test_what_does_not_touch_the_plan_does_not_make_it_stale(planned, write):
 def test_a_plan_that_would_not_be_made_again_is_refused_and_says_why(planned, write, capsys, change, words):
     saved = planned(cluster())
 
-    with pytest.raises(Failed, match="the plan is stale"):
+    with pytest.raises(CommandFailed, match="the plan is stale"):
         attempt(saved, write(change()))
 
     assert words in capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_partial_leaves_out_what_does_not_hold(planned, write):
 def test_strict_refuses_any_change(planned, write):
     saved = planned(cluster())
 
-    with pytest.raises(Failed, match="the cluster has changed"):
+    with pytest.raises(CommandFailed, match="the cluster has changed"):
         attempt(saved, write(cluster(pod("new", "c", cpu="10m"))), strict=True)
 
 
@@ -157,7 +157,7 @@ def test_the_age_of_a_plan_counts(planned, write, age):
     saved = planned(cluster())
     other = replace(saved, plan=replace(saved.plan, made_at=saved.plan.made_at - age))
 
-    with pytest.raises(Failed, match="plan was made"):
+    with pytest.raises(CommandFailed, match="plan was made"):
         attempt(other, write(cluster()), max_age=3600)
 
 
@@ -165,7 +165,7 @@ def test_budgets_count_whatever_the_plan_was_made_with(planned, write):
     saved = planned(cluster(budgets=[{"nodes": "0"}]), "--ignore-budgets")
     assert saved.plan.moves
 
-    with pytest.raises(Failed, match="stale"):
+    with pytest.raises(CommandFailed, match="stale"):
         attempt(saved, write(cluster(budgets=[{"nodes": "0"}])))
 
 

@@ -4,16 +4,22 @@ import json
 
 import pytest
 
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.settings import PlanSettings, Rate, parse_rate, parse_window, parse_windows
-from karpool.consolidation.view import Disturbance
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import (
+    DisruptionRate,
+    PlanSettings,
+    parse_rate,
+    parse_window,
+    parse_windows,
+)
+from karpool.consolidation.view import NodeRemoval
 from karpool.kube.clock import parse_rfc3339
 from karpool.model.errors import Invalid
-from tests.consolidation.built import HOUR, NOW, Cluster
+from tests.consolidation.built import HOUR, NOW, BuiltCluster
 
 
-def empty_nodes(count: int, *, pools=("default",), **pool) -> Cluster:
-    cluster = Cluster()
+def empty_nodes(count: int, *, pools=("default",), **pool) -> BuiltCluster:
+    cluster = BuiltCluster()
     for name in pools:
         cluster.pool(name, **pool)
         for number in range(count):
@@ -21,9 +27,10 @@ def empty_nodes(count: int, *, pools=("default",), **pool) -> Cluster:
     return cluster
 
 
-def gone(cluster: Cluster, settings: PlanSettings | None = None, now: float = NOW, **view) -> int:
+def gone(cluster: BuiltCluster, settings: PlanSettings | None = None, now: float = NOW, **view) -> int:
     return sum(
-        len(move.nodes) for move in make_plan(cluster.view(**view), settings or PlanSettings(), now).moves
+        len(move.nodes)
+        for move in plan_consolidation(cluster.view(**view), settings or PlanSettings(), now).moves
     )
 
 
@@ -56,7 +63,7 @@ def test_nodes_that_are_down_or_leave_or_are_in_flight_use_up_the_budget():
 
 
 def test_what_the_budget_leaves_out_is_listed_with_the_budget():
-    plan = make_plan(empty_nodes(5, disruption={"budgets": [{"nodes": "2"}]}).view(), now=NOW)
+    plan = plan_consolidation(empty_nodes(5, disruption={"budgets": [{"nodes": "2"}]}).view(), now=NOW)
     assert [each.why[0].code for each in plan.rejected] == ["budget"] * 3
     assert all("allows 2 of 5" in each.why[0].message for each in plan.held)
 
@@ -66,7 +73,7 @@ def test_a_budget_that_cannot_be_read_closes_its_own_pool_and_says_so():
     cluster.pool("bad", disruption={"budgets": [{"nodes": "5", "schedule": "@dailyish", "duration": "1h"}]})
     for number in range(3):
         cluster.node(f"bad-{number}", pool="bad")
-    plan = make_plan(cluster.view(), now=NOW)
+    plan = plan_consolidation(cluster.view(), now=NOW)
     assert {node.pool for move in plan.moves for node in move.nodes} == {"good"}
     assert {each.why[0].code for each in plan.rejected} == {"budget_unreadable"}
     assert "@dailyish" in plan.rejected[0].why[0].message
@@ -75,10 +82,10 @@ def test_a_budget_that_cannot_be_read_closes_its_own_pool_and_says_so():
 def test_a_pool_whose_budget_cannot_be_read_is_shown_as_closed_even_if_nothing_could_go():
     cluster = empty_nodes(1, pools=("good",))
     cluster.pool("bad", disruption={"budgets": [{"nodes": "5", "schedule": "0 25 * * *", "duration": "1h"}]})
-    plan = make_plan(cluster.view(), now=NOW)
+    plan = plan_consolidation(cluster.view(), now=NOW)
     closed = {pool.name: [why.code for why in pool.why] for pool in plan.pools}
     assert closed == {"good": [], "bad": ["budget_unreadable"]}
-    open_ = make_plan(cluster.view(), PlanSettings(heed_budgets=False), now=NOW)
+    open_ = plan_consolidation(cluster.view(), PlanSettings(heed_budgets=False), now=NOW)
     assert not any(pool.why for pool in open_.pools)
 
 
@@ -99,7 +106,7 @@ def test_an_annotation_that_cannot_be_read_closes_its_own_pool_and_names_itself(
     cluster = empty_nodes(1, pools=("good",))
     cluster.pool("bad", annotations=annotations)
     cluster.node("bad-0", pool="bad")
-    plan = make_plan(cluster.view(), now=NOW)
+    plan = plan_consolidation(cluster.view(), now=NOW)
     assert [move.names for move in plan.moves] == [("good-0",)]
     (held,) = plan.held
     assert next(iter(annotations)) in held.why[0].message
@@ -114,23 +121,23 @@ def test_budgets_of_an_annotation_go_before_those_of_the_pool():
 class TestRates:
     def test_no_window_of_time_sees_more_than_the_rate(self):
         cluster = empty_nodes(10)
-        settings = PlanSettings(rates=(Rate(4, HOUR),))
+        settings = PlanSettings(rates=(DisruptionRate(4, HOUR),))
         assert gone(cluster, settings) == 4
-        recent = [Disturbance("default", f"x{number}", NOW - 600) for number in range(3)]
+        recent = [NodeRemoval("default", f"x{number}", NOW - 600) for number in range(3)]
         assert gone(cluster, settings, recent=recent) == 1
         assert gone(cluster, settings, NOW + HOUR, recent=recent) == 4
 
     def test_a_rate_for_all_is_shared_by_the_pools(self):
         cluster = empty_nodes(5, pools=("a", "b"))
-        assert gone(cluster, PlanSettings(rates=(Rate(4, HOUR),))) == 4
+        assert gone(cluster, PlanSettings(rates=(DisruptionRate(4, HOUR),))) == 4
 
     def test_a_rate_of_a_pool_is_its_own(self):
         cluster = empty_nodes(5, pools=("a", "b"), annotations={"karpool.dev/disruption-rate": "2/1h"})
         assert gone(cluster) == 4
-        assert gone(cluster, recent=[Disturbance("a", "x", NOW - 60)]) == 3
+        assert gone(cluster, recent=[NodeRemoval("a", "x", NOW - 60)]) == 3
 
     def test_it_is_written_as_nodes_per_time(self):
-        assert parse_rate("5/1h30m") == Rate(5, 5400)
+        assert parse_rate("5/1h30m") == DisruptionRate(5, 5400)
         with pytest.raises(Invalid, match="like 5/1h"):
             parse_rate("5")
 
@@ -145,7 +152,7 @@ class TestWindows:
         cluster = empty_nodes(1)
         settings = PlanSettings(windows=parse_windows("0 22 * * * 2h; 0 3 * * sat 1h"))
         now = parse_rfc3339("2030-06-15T12:00:00Z")
-        plan = make_plan(cluster.view(), settings, now)
+        plan = plan_consolidation(cluster.view(), settings, now)
         assert [each.why[0].code for each in plan.rejected] == ["window"]
 
     def test_its_time_zone_has_summer_time(self):
@@ -166,7 +173,7 @@ class TestStopSwitch:
     def test_one_key_stops_everything_and_the_plan_still_shows_what_would_be_done(self):
         cluster = empty_nodes(3, pools=("a", "b"))
         cluster.stop()
-        plan = make_plan(cluster.view(), now=NOW)
+        plan = plan_consolidation(cluster.view(), now=NOW)
         assert not plan.moves
         assert plan.stopped is not None
         assert [each.why[0].code for each in plan.rejected] == ["stopped"] * 6
@@ -181,7 +188,7 @@ class TestStopSwitch:
 
 
 def test_kinds_of_moves_can_be_switched_off_for_a_pool_and_for_all():
-    cluster = Cluster()
+    cluster = BuiltCluster()
     cluster.pool(annotations={"karpool.dev/consolidation-moves": "delete"})
     cluster.node("large", "large")
     cluster.pod("web", "large")

@@ -6,17 +6,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karpool.consolidation.candidates import judge
+from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.policy.candidates import find_candidates
+from karpool.consolidation.policy.settings import PlanSettings
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import Key
-from karpool.model.disruption import PodDisruptionBudget
-from karpool.model.karpenter import NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.state.cluster import ClusterState
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from tests.vectors.consolidation import vector_pod
 
 PUBLISHED = Path(__file__).parents[1] / "vectors" / "published" / "consolidation.json"
@@ -105,29 +105,29 @@ def placed(given, index):
 
 
 def view_of(given):
-    observed, state = Observed(), ClusterState()
+    observed, state = Observed(), Cluster()
     if given["node"].get("has_node", True):
-        made = convert(node(given["node"]), Node)
-        observed.put_node(Key("", "n"), made)
+        made = decode(node(given["node"]), Node)
+        observed.put_node(ObjectKey("", "n"), made)
         state.upsert_node(made)
     if given["node"].get("managed", True):
-        observed.put_claim(Key("", "c"), convert(claim(given["node"]), NodeClaim))
+        observed.put_claim(ObjectKey("", "c"), decode(claim(given["node"]), NodeClaim))
     if given["nodepool"].get("exists", True):
-        observed.put_pool(Key("", "p"), convert(pool(given["nodepool"]), NodePool))
+        observed.put_pool(ObjectKey("", "p"), decode(pool(given["nodepool"]), NodePool))
     for index, each in enumerate(given["pods"]):
         one: Pod = placed(each, index)
-        observed.pods.put(Key("default", one.name), one)
+        observed.pods.put(ObjectKey("default", one.name), one)
         state.upsert_pod(one)
     for index, each in enumerate(given.get("pdbs") or ()):
-        key = Key("default", f"b{index}")
-        observed.put_budget(key, convert(budget(each, key.name), PodDisruptionBudget))
+        key = ObjectKey("default", f"b{index}")
+        observed.put_budget(key, decode(budget(each, key.name), PodDisruptionBudget))
     in_flight = ["n"] if given["node"].get("in_queue") else []
     return observed.view(state.snapshot(), in_flight=in_flight)
 
 
 @pytest.mark.parametrize(("given", "expected"), list(cases()))
 def test_published_case(given, expected):
-    found = judge(view_of(given), PlanSettings(), NOW)
+    found = find_candidates(view_of(given), PlanSettings(), NOW)
 
     reasons = [why.code for held in found.held.values() for why in held]
     reasons += [why.code for held in found.stray for why in held.why]

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from karpool.kube.resource import CONFIGMAPS
+from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 
 LIVELY = replace(QUICK, plan_seconds=5.0)

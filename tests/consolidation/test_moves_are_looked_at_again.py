@@ -2,12 +2,8 @@
 
 import pytest
 
-from karpool.consolidation.plan import MoveKind
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.policy import PolicyName, PolicyOverride
-from karpool.consolidation.settings import PlanSettings
-from karpool.consolidation.validation import (
-    Failure,
+from karpool.consolidation.execution.validation import (
+    MoveFailure,
     command_timeout,
     failure_of,
     is_stale,
@@ -16,15 +12,19 @@ from karpool.consolidation.validation import (
     validate_all,
     what_if,
 )
-from karpool.kube.resource import Key
-from karpool.packing.offerings import StockOut
-from tests.consolidation.built import NOW, Cluster
+from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.packing.new_nodes.offerings import StockOut
+from tests.consolidation.built import NOW, BuiltCluster
 
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def deleting() -> Cluster:
-    cluster = Cluster()
+def deleting() -> BuiltCluster:
+    cluster = BuiltCluster()
     cluster.pool()
     cluster.node("target", annotations=HELD)
     cluster.pod("busy", "target", cpu=1000)
@@ -33,16 +33,16 @@ def deleting() -> Cluster:
     return cluster
 
 
-def replacing() -> Cluster:
-    cluster = Cluster()
+def replacing() -> BuiltCluster:
+    cluster = BuiltCluster()
     cluster.pool()
     cluster.node("large", "large")
     cluster.pod("web", "large")
     return cluster
 
 
-def only_move(cluster: Cluster):
-    (move,) = make_plan(cluster.view(), now=NOW).moves
+def only_move(cluster: BuiltCluster):
+    (move,) = plan_consolidation(cluster.view(), now=NOW).moves
     return move
 
 
@@ -79,18 +79,18 @@ def cordoned(cluster):
 
 
 def renewed(cluster):
-    cluster.observed._drop_claim(Key("", "claim-spare"))
+    cluster.observed._drop_claim(ObjectKey("", "claim-spare"))
     cluster.claim("other", provider="test:///spare", labels={"karpenter.sh/nodepool": "default"})
 
 
 def gone(cluster):
     cluster.state.remove_node("spare")
-    cluster.observed._drop_node(Key("", "spare"))
+    cluster.observed._drop_node(ObjectKey("", "spare"))
 
 
 def emptied(cluster):
     cluster.state.remove_pod("team", "web")
-    cluster.observed.pods.drop(Key("team", "web"))
+    cluster.observed.pods.drop(ObjectKey("team", "web"))
 
 
 def scored(cluster):
@@ -103,22 +103,22 @@ def scored(cluster):
 @pytest.mark.parametrize(
     ("change", "code", "failure"),
     [
-        (full, "no_room", Failure.SCHEDULING),
-        (larger, "no_room", Failure.SCHEDULING),
-        (cordoned, "no_room", Failure.SCHEDULING),
-        (protected, "pod_do_not_disrupt", Failure.CHURN),
-        (held_by_budget, "pdb_blocked", Failure.CHURN),
-        (more_pods, "new_pod", Failure.CHURN),
-        (renewed, "replaced", Failure.CHURN),
-        (gone, "gone", Failure.CHURN),
-        (emptied, "changed", Failure.CHURN),
-        (closed, "budget", Failure.BUDGET),
-        (stopped, "stopped", Failure.BUDGET),
+        (full, "no_room", MoveFailure.SCHEDULING),
+        (larger, "no_room", MoveFailure.SCHEDULING),
+        (cordoned, "no_room", MoveFailure.SCHEDULING),
+        (protected, "pod_do_not_disrupt", MoveFailure.CHURN),
+        (held_by_budget, "pdb_blocked", MoveFailure.CHURN),
+        (more_pods, "new_pod", MoveFailure.CHURN),
+        (renewed, "replaced", MoveFailure.CHURN),
+        (gone, "gone", MoveFailure.CHURN),
+        (emptied, "changed", MoveFailure.CHURN),
+        (closed, "budget", MoveFailure.BUDGET),
+        (stopped, "stopped", MoveFailure.BUDGET),
     ],
 )
 def test_what_changed_stops_a_delete(change, code, failure):
     cluster = deleting()
-    plan = make_plan(cluster.view(), now=NOW)
+    plan = plan_consolidation(cluster.view(), now=NOW)
     (move,) = plan.moves
     assert not validate(move, cluster.view(), now=NOW)
     change(cluster)
@@ -165,7 +165,7 @@ class TestReplacements:
 
 def test_moves_are_judged_one_on_top_of_the_other():
     """Two nodes each fit into the room that is left, but not both."""
-    cluster = Cluster()
+    cluster = BuiltCluster()
     cluster.pool()
     cluster.node("target", annotations=HELD)
     cluster.pod("busy", "target", cpu=1000)
@@ -175,7 +175,7 @@ def test_moves_are_judged_one_on_top_of_the_other():
         cluster.pod(f"web-{name}", name, cpu=1800)
     for name, other in (("a", "b"), ("b", "a")):
         cluster.node(name, "small")
-        moves += make_plan(cluster.view(), now=NOW).moves
+        moves += plan_consolidation(cluster.view(), now=NOW).moves
         cluster.node(name, "small", annotations=HELD)
         assert other
     for name in ("a", "b"):

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from karpool.consolidation.consolidator import Consolidator
-from karpool.consolidation.plan import MoveKind
+from karpool.consolidation.execution.controller import Consolidator
+from karpool.consolidation.execution.record import MovePhase
+from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.process import summary
-from karpool.consolidation.record import Phase
-from karpool.kube.resource import NODES
+from karpool.model.kubernetes.api_resources import NODES
 from karpool.provisioning.market import Market
 from tests.consolidation.executing import FREELY, QUICK, Play, play
 from tests.fleet.karpenter.acting import catalogue
@@ -25,7 +25,7 @@ def test_half_empty_nodes_go_and_their_pods_move_to_others() -> None:
         assert await p.leaks() == []
         assert await p.steady()
         for record in await p.records():
-            assert record.phase is Phase.DONE
+            assert record.phase is MovePhase.DONE
             assert record.realised == pytest.approx(record.move.savings_per_hour)
             assert record.extra_nodes == ()
             assert record.disturbed == 2 * len(record.nodes)
@@ -38,7 +38,7 @@ def test_a_node_that_is_too_large_is_replaced_and_the_new_one_comes_first() -> N
         await p.too_large()
         p.start()
         (record,) = await p.over()
-        assert (record.phase, record.move.kind) == (Phase.DONE, MoveKind.REPLACE)
+        assert (record.phase, record.move.kind) == (MovePhase.DONE, MoveKind.REPLACE)
         assert await p.types() == ["small"]
         (node,) = await p.stage.nodes()
         assert record.arrived == (node.name,)
@@ -64,7 +64,7 @@ def test_one_node_becomes_two_smaller_ones_of_a_tainted_pool() -> None:
         await p.running(2)
         p.start()
         (record,) = await p.over()
-        assert record.phase is Phase.DONE and len(set(record.arrived)) == 2
+        assert record.phase is MovePhase.DONE and len(set(record.arrived)) == 2
         assert await p.types() == ["small", "small"]
         assert record.realised == pytest.approx(0.20)
         await p.running(2)
@@ -80,7 +80,7 @@ def test_an_empty_node_goes() -> None:
         await p.running(0)
         p.start()
         (record,) = await p.over()
-        assert (record.phase, record.move.kind) == (Phase.DONE, MoveKind.EMPTY)
+        assert (record.phase, record.move.kind) == (MovePhase.DONE, MoveKind.EMPTY)
         assert await p.stage.nodes() == [] and await p.stage.claims() == []
         assert await p.steady()
 
@@ -113,7 +113,7 @@ def test_a_cordon_that_was_there_before_is_left_alone() -> None:
         await p.stage.admin.patch(NODES, node.name, {"spec": {"unschedulable": True}})
         out = p.stage.cloud.stock_out("small")
         p.start()
-        await p.reached(Phase.ROLLED_BACK)
+        await p.reached(MovePhase.ROLLED_BACK)
         (after,) = await p.stage.nodes()
         assert after.spec.unschedulable
         assert await p.leaks() == [f"{node.name}: cordoned"]
@@ -128,7 +128,7 @@ def test_two_that_run_at_once_do_what_one_does() -> None:
         p.start("one")
         p.start("other")
         records = await p.over()
-        assert [record.phase for record in records] == [Phase.DONE]
+        assert [record.phase for record in records] == [MovePhase.DONE]
         assert await p.types() == ["small"] and await p.leaks() == []
         assert await p.steady()
 
@@ -159,7 +159,7 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
         client = p.stage.cluster.client("once")
         found = Consolidator(client, replace(QUICK, once=True), market=Market(catalogue()))
         await found.run(asyncio.Event())
-        assert [record.phase for record in await p.records()] == [Phase.DONE]
+        assert [record.phase for record in await p.records()] == [MovePhase.DONE]
         assert len(await p.stage.nodes()) == 1
         assert summary(found.ended).startswith("1 moves made, 0 rolled back, 0 not begun")
 

@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from karpool.consolidation.execution import ExecutionSettings
-from karpool.consolidation.marks import MOVE_MARK
-from karpool.consolidation.record import Phase
-from karpool.fleet.cloud import CloudSettings
-from karpool.fleet.delays import constant
-from karpool.kube.resource import CONFIGMAPS, NODECLAIMS, NODEPOOLS, NODES
+from karpool.consolidation.execution.node_marks import MOVE_MARK
+from karpool.consolidation.execution.record import MovePhase
+from karpool.consolidation.execution.step import ExecutionSettings
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, NODECLAIMS, NODEPOOLS, NODES
+from karpool_fleet.cloud.cloud import CloudSettings
+from karpool_fleet.cloud.delays import constant
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.fleet.karpenter.acting import BOOTS
 
@@ -56,15 +56,17 @@ async def rolled_back(p: Play) -> None:
     [
         # Two namespaces, a class; record, asking, mark, pod, arrival, mark, cordoning, cordon, pod gone,
         # deleting, claim, mark gone, settling, done.
-        (replaced, 17, Phase.DONE, ["before"]),
-        (replaced, 17, Phase.DONE, ["after"]),
+        (replaced, 17, MovePhase.DONE, ["before"]),
+        (replaced, 17, MovePhase.DONE, ["after"]),
         # Record, cordoning, cordon, deleting, claim, settling, done.
-        (merged, 10, Phase.DONE, ["before", "after"]),
+        (merged, 10, MovePhase.DONE, ["before", "after"]),
         # Record, asking, mark, pod, rolling back, pod gone, mark gone, rolled back.
-        (rolled_back, 11, Phase.ROLLED_BACK, ["before", "after"]),
+        (rolled_back, 11, MovePhase.ROLLED_BACK, ["before", "after"]),
     ],
 )
-def test_a_crash_at_any_write_changes_nothing(story: Story, least: int, end: Phase, whens: list[str]) -> None:
+def test_a_crash_at_any_write_changes_nothing(
+    story: Story, least: int, end: MovePhase, whens: list[str]
+) -> None:
     """With two moments: before a write, and after the first that follows the restart."""
 
     async def crashing(p: Play, number: int) -> int:
@@ -100,12 +102,12 @@ def test_a_stock_out_is_rolled_back_and_not_tried_again_at_once() -> None:
         await p.too_large()
         out = p.stage.cloud.stock_out("small")
         p.start()
-        record = await p.reached(Phase.ROLLED_BACK)
+        record = await p.reached(MovePhase.ROLLED_BACK)
         assert record.reason == "stock_out"
         assert await p.leaks() == [] and await p.types() == ["large"]
         assert await p.steady(120), "what is out of stock is not planned"
         out.end()
-        await p.reached(Phase.DONE, seconds=1200)
+        await p.reached(MovePhase.DONE, seconds=1200)
         assert await p.types() == ["small"] and await p.leaks() == []
 
     play(story)
@@ -116,7 +118,7 @@ def test_nodes_that_do_not_come_in_time_are_given_up() -> None:
         await p.too_large()
         p.stage.cloud.boot_badly(registers=False)
         p.start()
-        record = await p.reached(Phase.ROLLED_BACK)
+        record = await p.reached(MovePhase.ROLLED_BACK)
         assert record.reason == "timeout"
         assert await p.leaks() == [] and await p.types() == ["large"]
 
@@ -128,9 +130,9 @@ def test_a_pod_that_comes_meanwhile_ends_the_move() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        await p.reached(Phase.ASKING)
+        await p.reached(MovePhase.ASKING)
         await p.scale("web", 5)
-        record = await p.reached(Phase.ROLLED_BACK)
+        record = await p.reached(MovePhase.ROLLED_BACK)
         assert record.reason in ("new_pod", "pod_starting")
         assert await p.leaks() == []
         await p.running(5)
@@ -142,10 +144,10 @@ def test_a_pod_that_no_watch_told_of_is_seen_before_anything_is_deleted() -> Non
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        await p.reached(Phase.ASKING)
+        await p.reached(MovePhase.ASKING)
         p.stage.cluster.faults.lose_events(CONSOLIDATOR, path="/pods")
         await p.scale("web", 2)
-        record = await p.reached(Phase.ROLLED_BACK)
+        record = await p.reached(MovePhase.ROLLED_BACK)
         assert record.reason == "new_pod"
         assert p.budgets.deletions == 0 and await p.leaks() == []
 
@@ -156,10 +158,10 @@ def test_a_node_that_goes_by_itself_ends_the_move() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        await p.reached(Phase.ASKING)
+        await p.reached(MovePhase.ASKING)
         (claim,) = [each for each in await p.stage.claims() if each.is_registered]
         await p.stage.admin.delete(NODECLAIMS, claim.name)
-        record = await p.reached(Phase.ROLLED_BACK)
+        record = await p.reached(MovePhase.ROLLED_BACK)
         assert record.reason in ("deleting", "gone")
         await p.over()
         await p.running(1)
@@ -168,8 +170,8 @@ def test_a_node_that_goes_by_itself_ends_the_move() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.ASKING, Phase.CORDONING])
-def test_the_switch_stops_every_phase_and_survives_a_restart(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [MovePhase.WAITING, MovePhase.ASKING, MovePhase.CORDONING])
+def test_the_switch_stops_every_phase_and_survives_a_restart(phase: MovePhase) -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
@@ -182,7 +184,7 @@ def test_the_switch_stops_every_phase_and_survives_a_restart(phase: Phase) -> No
         p.stage.cluster.components.start(CONSOLIDATOR)
         assert await p.steady(180)
         await p.switch(stop=False)
-        await p.reached(Phase.DONE, seconds=1200)
+        await p.reached(MovePhase.DONE, seconds=1200)
 
     play(story)
 
@@ -195,15 +197,15 @@ def test_a_view_that_is_not_kept_up_holds_no_move_for_ever() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        await p.reached(Phase.WAITING)
+        await p.reached(MovePhase.WAITING)
         faults = p.stage.cluster.faults
         broken = faults.fail(CONSOLIDATOR, status=500, path="/nodepools$")
         faults.cut_watches(CONSOLIDATOR, path="/nodepools$")
         (record,) = await p.over(seconds=180)
-        assert (record.phase, record.reason) == (Phase.REJECTED, "timeout")
+        assert (record.phase, record.reason) == (MovePhase.REJECTED, "timeout")
         assert "looked at" in record.message
         broken.end()
-        await p.reached(Phase.DONE)
+        await p.reached(MovePhase.DONE)
 
     play(story, options)
 
@@ -212,11 +214,11 @@ def test_a_pool_that_is_stopped_takes_its_moves_back() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        await p.reached(Phase.ASKING)
+        await p.reached(MovePhase.ASKING)
         stopped = {"metadata": {"annotations": {"karpool.dev/consolidation-stop": "true"}}}
         await p.stage.admin.patch(NODEPOOLS, "general", stopped)
         record = (await p.over(seconds=60))[0]
-        assert (record.phase, record.reason) == (Phase.ROLLED_BACK, "stopped")
+        assert (record.phase, record.reason) == (MovePhase.ROLLED_BACK, "stopped")
         assert await p.leaks() == []
 
     play(story)
@@ -226,7 +228,7 @@ def test_what_is_left_of_a_record_that_somebody_deleted_is_taken_back() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         p.start()
-        record = await p.reached(Phase.ASKING)
+        record = await p.reached(MovePhase.ASKING)
         await p.switch(stop=True)
         await p.stage.admin.delete(CONFIGMAPS, record.name, namespace=NAMESPACE)
 

@@ -8,46 +8,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.consolidation import sight
-from karpool.consolidation.plan import Move, MoveKind, Why
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.record import Phase, Record
-from karpool.consolidation.settings import DEFAULTS
+from karpool.consolidation.execution import in_flight_view
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.planning.plan import Move, MoveKind, Why
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import DEFAULTS
 from karpool.kube.clock import rfc3339
-from tests.consolidation.built import NOW, Cluster, catalogue, instance_type
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.small_clusters import MIB_PER_GIB, UNSCORED, small_cluster
 
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def begun(cluster: Cluster, move: Move, phase: Phase, created: float = NOW) -> Record:
-    wanted = sight.wanted_of(move, cluster.view())
-    return Record(move, phase, created, created, wanted=wanted)
+def begun(cluster: BuiltCluster, move: Move, phase: MovePhase, created: float = NOW) -> MoveRecord:
+    wanted = in_flight_view.wanted_of(move, cluster.view())
+    return MoveRecord(move, phase, created, created, wanted=wanted)
 
 
-def with_its_nodes(cluster: Cluster, record: Record) -> Record:
+def with_its_nodes(cluster: BuiltCluster, record: MoveRecord) -> MoveRecord:
     """The record, once the new nodes have come; they are young."""
     names = []
     for number, node in enumerate(record.move.new_nodes):
         names.append(f"new-{record.move.id}-{number}")
         cluster.node(names[-1], node.chosen.instance_type, age=1.0)
-    return Record(
+    return MoveRecord(
         record.move, record.phase, record.created, record.since, wanted=record.wanted, arrived=tuple(names)
     )
 
 
-def objections(cluster: Cluster, *records: Record, of: tuple[Record, ...] = ()) -> list[str]:
+def objections(cluster: BuiltCluster, *records: MoveRecord, of: tuple[MoveRecord, ...] = ()) -> list[str]:
     """The code of what speaks against each record that is looked at, in their order; empty: nothing."""
     looked_at = of or records
     names = [record.name for record in looked_at]
-    found = sight.objections(cluster.view(), records, names, DEFAULTS, NOW)
+    found = in_flight_view.objections(cluster.view(), records, names, DEFAULTS, NOW)
     return [found[name][0].code if found[name] else "" for name in names]
 
 
-def one_goes_one_is_replaced(**pool: object) -> tuple[Cluster, Move, Move]:
+def one_goes_one_is_replaced(**pool: object) -> tuple[BuiltCluster, Move, Move]:
     """There is room for one pod on the node that stays. It is planned for that of the spare node; the
     pod of the large one, smaller and thus able to take it, is to have a new node."""
-    cluster = Cluster()
+    cluster = BuiltCluster()
     cluster.pool(**pool)
     cluster.node("stays", annotations=HELD)
     cluster.pod("busy", "stays", cpu=3000)
@@ -55,38 +55,40 @@ def one_goes_one_is_replaced(**pool: object) -> tuple[Cluster, Move, Move]:
     cluster.pod("web", "spare", cpu=1000)
     cluster.node("large", "large", annotations=HELD)
     cluster.pod("api", "large", cpu=900)
-    (goes,) = make_plan(cluster.view(), now=NOW).moves
+    (goes,) = plan_consolidation(cluster.view(), now=NOW).moves
     assert [pod.node for pod in goes.pods] == ["stays"]
     cluster.node("large", "large")
-    seen = sight.seen_during(cluster.view(), [begun(cluster, goes, Phase.WAITING)])
-    (replaced,) = make_plan(seen, now=NOW).moves
+    seen = in_flight_view.snapshot_with_moves(cluster.view(), [begun(cluster, goes, MovePhase.WAITING)])
+    (replaced,) = plan_consolidation(seen, now=NOW).moves
     assert (replaced.kind, replaced.names) == (MoveKind.REPLACE, ("large",))
     return cluster, goes, replaced
 
 
 class TestPodsMeantForANodeToCome:
-    @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.CORDONING])
-    def test_take_no_room_of_another_move_before_it_is_there(self, phase: Phase) -> None:
+    @pytest.mark.parametrize("phase", [MovePhase.WAITING, MovePhase.CORDONING])
+    def test_take_no_room_of_another_move_before_it_is_there(self, phase: MovePhase) -> None:
         cluster, goes, replaced = one_goes_one_is_replaced()
-        records = begun(cluster, goes, phase), begun(cluster, replaced, Phase.ASKING)
+        records = begun(cluster, goes, phase), begun(cluster, replaced, MovePhase.ASKING)
         assert objections(cluster, *records, of=records[:1]) == [""]
 
     def test_nor_when_it_is_there(self) -> None:
         cluster, goes, replaced = one_goes_one_is_replaced()
-        asking = with_its_nodes(cluster, begun(cluster, replaced, Phase.ASKING))
-        assert objections(cluster, begun(cluster, goes, Phase.CORDONING), asking) == ["", ""]
+        asking = with_its_nodes(cluster, begun(cluster, replaced, MovePhase.ASKING))
+        assert objections(cluster, begun(cluster, goes, MovePhase.CORDONING), asking) == ["", ""]
 
     def test_nor_when_their_old_node_goes(self) -> None:
         cluster, goes, replaced = one_goes_one_is_replaced()
-        deleting = with_its_nodes(cluster, begun(cluster, replaced, Phase.DELETING))
+        deleting = with_its_nodes(cluster, begun(cluster, replaced, MovePhase.DELETING))
         cluster.node("large", "large", deleting=True)
-        cordoning = begun(cluster, goes, Phase.CORDONING)
+        cordoning = begun(cluster, goes, MovePhase.CORDONING)
         assert objections(cluster, cordoning, deleting, of=(cordoning,)) == [""]
 
     def test_nor_in_what_is_planned_next(self) -> None:
         cluster, _, replaced = one_goes_one_is_replaced()
-        asking = begun(cluster, replaced, Phase.ASKING)
-        (again,) = make_plan(sight.seen_during(cluster.view(), [asking]), now=NOW).moves
+        asking = begun(cluster, replaced, MovePhase.ASKING)
+        (again,) = plan_consolidation(
+            in_flight_view.snapshot_with_moves(cluster.view(), [asking]), now=NOW
+        ).moves
         assert [pod.node for pod in again.pods] == ["stays"]
 
 
@@ -94,14 +96,14 @@ def test_a_node_that_just_received_pods_of_one_move_may_still_receive_those_of_a
     cluster, goes, _ = one_goes_one_is_replaced(disruption={"consolidateAfter": "5m"})
     cluster.pod("filler", "large", cpu=7000)
     cluster.node("stays", annotations=HELD, last_pod_event=rfc3339(NOW - 1))
-    assert objections(cluster, begun(cluster, goes, Phase.CORDONING)) == [""]
+    assert objections(cluster, begun(cluster, goes, MovePhase.CORDONING)) == [""]
 
 
 class TestWhenThereIsRoomForOneOnly:
     """Two nodes whose pods fit on the third, one at a time."""
 
-    def rivals(self) -> tuple[Cluster, list[Move]]:
-        cluster = Cluster()
+    def rivals(self) -> tuple[BuiltCluster, list[Move]]:
+        cluster = BuiltCluster()
         cluster.pool()
         cluster.node("stays", annotations=HELD)
         cluster.pod("busy", "stays", cpu=1000)
@@ -111,7 +113,7 @@ class TestWhenThereIsRoomForOneOnly:
         moves = []
         for name in ("a", "b"):
             cluster.node(name, "small")
-            moves += make_plan(cluster.view(), now=NOW).moves
+            moves += plan_consolidation(cluster.view(), now=NOW).moves
             cluster.node(name, "small", annotations=HELD)
         for name in ("a", "b"):
             cluster.node(name, "small")
@@ -123,7 +125,7 @@ class TestWhenThereIsRoomForOneOnly:
     def test_the_one_that_was_begun_first_is_made(self, first: int, turned: bool) -> None:
         cluster, moves = self.rivals()
         records = [
-            begun(cluster, move, Phase.CORDONING, NOW - 10 * (number == first))
+            begun(cluster, move, MovePhase.CORDONING, NOW - 10 * (number == first))
             for number, move in enumerate(moves)
         ]
         expected = {records[first].name: "", records[1 - first].name: "no_room"}
@@ -132,23 +134,23 @@ class TestWhenThereIsRoomForOneOnly:
 
     def test_and_the_one_that_is_furthest_before_that(self) -> None:
         cluster, (a, b) = self.rivals()
-        records = begun(cluster, a, Phase.WAITING, NOW - 60), begun(cluster, b, Phase.CORDONING)
+        records = begun(cluster, a, MovePhase.WAITING, NOW - 60), begun(cluster, b, MovePhase.CORDONING)
         assert objections(cluster, *records) == ["no_room", ""]
 
     def test_one_that_is_given_up_holds_no_room(self) -> None:
         cluster, (a, b) = self.rivals()
-        records = begun(cluster, a, Phase.ROLLING_BACK), begun(cluster, b, Phase.CORDONING)
+        records = begun(cluster, a, MovePhase.ROLLING_BACK), begun(cluster, b, MovePhase.CORDONING)
         assert objections(cluster, *records, of=records[1:]) == [""]
 
     def test_one_that_has_not_begun_does_not_stop_one_that_has(self) -> None:
         cluster, (a, b) = self.rivals()
-        records = begun(cluster, a, Phase.WAITING), begun(cluster, b, Phase.CORDONING)
+        records = begun(cluster, a, MovePhase.WAITING), begun(cluster, b, MovePhase.CORDONING)
         assert objections(cluster, *records, of=records[1:]) == [""]
 
 
-def small(seed: int) -> Cluster:
+def small(seed: int) -> BuiltCluster:
     nodes, types, kinds = small_cluster(seed, 6, 12)
-    cluster = Cluster(
+    cluster = BuiltCluster(
         catalogue(
             *(
                 instance_type(each.name, each.room[0], each.room[1] / MIB_PER_GIB, each.price)
@@ -164,35 +166,37 @@ def small(seed: int) -> Cluster:
     return cluster
 
 
-def somewhere(cluster: Cluster, moves: tuple[Move, ...], chance: Random) -> list[Record]:
+def somewhere(cluster: BuiltCluster, moves: tuple[Move, ...], chance: Random) -> list[MoveRecord]:
     """Moves as far as chance has it; the new nodes of some have come."""
     records = []
     for number, move in enumerate(moves):
-        phases = [Phase.WAITING, Phase.CORDONING] + [Phase.ASKING] * bool(move.new_nodes)
+        phases = [MovePhase.WAITING, MovePhase.CORDONING] + [MovePhase.ASKING] * bool(move.new_nodes)
         record = begun(cluster, move, chance.choice(phases), NOW - number)
-        has_come = record.phase is Phase.CORDONING or chance.random() < 0.5
+        has_come = record.phase is MovePhase.CORDONING or chance.random() < 0.5
         records.append(
-            record if record.phase is Phase.WAITING or not has_come else with_its_nodes(cluster, record)
+            record if record.phase is MovePhase.WAITING or not has_come else with_its_nodes(cluster, record)
         )
     return records
 
 
-def looked_at(cluster: Cluster, records: list[Record], chance: Random) -> Mapping[str, tuple[Why, ...]]:
+def looked_at(
+    cluster: BuiltCluster, records: list[MoveRecord], chance: Random
+) -> Mapping[str, tuple[Why, ...]]:
     names = [
         record.name
         for record in records
-        if record.phase is Phase.CORDONING
-        or (record.phase is Phase.WAITING and chance.random() < 0.5)
-        or (record.phase is Phase.ASKING and record.arrived)
+        if record.phase is MovePhase.CORDONING
+        or (record.phase is MovePhase.WAITING and chance.random() < 0.5)
+        or (record.phase is MovePhase.ASKING and record.arrived)
     ]
-    return sight.objections(cluster.view(), records, names, UNSCORED, NOW)
+    return in_flight_view.objections(cluster.view(), records, names, UNSCORED, NOW)
 
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=40)
 def test_nothing_speaks_against_any_move_of_a_plan_in_a_cluster_that_did_not_change(seed: int) -> None:
     cluster, chance = small(seed), Random(seed)
-    plan = make_plan(cluster.view(), UNSCORED, NOW)
+    plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
     records = somewhere(cluster, plan.moves, chance)
     found = looked_at(cluster, records, chance)
     assert {name: why for name, why in found.items() if why} == {}

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from karpool.consolidation.process import LEASE
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.apiserver.run import run_apiserver
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock, rfc3339_micro
-from karpool.kube.resource import CRDS, LEASES, NAMESPACES
-from karpool.kube.transport import Request
+from karpool.kube.transport.transport import HttpRequest
+from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.run import run_apiserver
 from tests.consolidation.executing import NAMESPACE
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
@@ -25,7 +25,7 @@ async def test_a_process_writes_nothing_until_its_rival_lets_go_of_the_lease(tmp
     kubeconfig = tmp_path / "config"
     serving = asyncio.create_task(run_apiserver(kubeconfig=kubeconfig, ready=started.set_result, stop=stop))
     running = await started
-    admin = Client(InProcess(running.server), RealClock(), qps=None)
+    admin = Client(InProcessTransport(running.server), RealClock(), qps=None)
     for definition in bundled_crds(KARPENTER):
         await admin.create(CRDS, definition)
     await admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -34,7 +34,7 @@ async def test_a_process_writes_nothing_until_its_rival_lets_go_of_the_lease(tmp
     await admin.create(LEASES, {"metadata": {"name": LEASE, "namespace": NAMESPACE}, "spec": held})
     asked, written = asyncio.Semaphore(0), []
 
-    async def around(request: Request, handle):
+    async def around(request: HttpRequest, handle):
         if request.method in WRITES:
             written.append(f"{request.method} {request.path}")
         answer = await handle(request)

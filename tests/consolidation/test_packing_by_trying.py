@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from karpool.consolidation.exact_packing import packed
+from karpool.packing.relocation.exact import exact_fit
 
 sizes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=3)
 rooms = st.lists(st.lists(st.integers(-1, 9), min_size=2, max_size=2), min_size=1, max_size=4)
@@ -43,7 +43,7 @@ def first_of_all(items, amounts, rooms, admits) -> list[int] | None:
 @example(([0, 0, 0], [((0, 2), (1, 1))], [[3, 3], [3, 3]], [[True], [True]]))
 @example(([], [((0, 2), (1, 1))], [[-1, 0]], [[True]]))
 def test_it_finds_the_first_of_all_packings(problem) -> None:
-    assert packed(*problem) == first_of_all(*problem)
+    assert exact_fit(*problem) == first_of_all(*problem)
 
 
 def test_equal_nodes_and_equal_pods_are_not_tried_again_and_again() -> None:
@@ -52,6 +52,6 @@ def test_equal_nodes_and_equal_pods_are_not_tried_again_and_again() -> None:
     items = [0] * 16 + [1] * 9 + [2]
     assert sum((5, 3, 2)[item] for item in items) <= 12 * 11
     nodes = [[11] for _ in range(12)]
-    found = packed(items, amounts, nodes, [[True] * 3 for _ in nodes])
+    found = exact_fit(items, amounts, nodes, [[True] * 3 for _ in nodes])
     assert found is not None and fits(items, amounts, nodes, [[True] * 3] * 12, found)
-    assert packed([*items, *items], amounts, nodes, [[True] * 3 for _ in nodes]) is None
+    assert exact_fit([*items, *items], amounts, nodes, [[True] * 3 for _ in nodes]) is None

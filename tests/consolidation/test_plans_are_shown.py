@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.cli import plan_html, plan_text
-from karpool.consolidation.comparison import Alternative, label_of, overrides
-from karpool.consolidation.plan import Held, MovedPod, Why
-from karpool.consolidation.plan_file import SIZE_LIMIT, SavedPlan, parse_plan, to_document
-from karpool.consolidation.policy import PolicyName, PolicyOverride
+from karpool.cli.output import plan_html, plan_text
+from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
+from karpool.consolidation.planning.plan import KeptNode, MovedPod, Why
+from karpool.consolidation.planning.plan_file import SIZE_LIMIT, SavedPlan, parse_plan, to_document
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.model.errors import Invalid
 from tests.consolidation.plans import move, plan, source
 
 
 def alternative(made, label="as the pools say"):
-    return Alternative(label, PolicyOverride(), made)
+    return PlanAlternative(label, PolicyOverride(), made)
 
 
 def report(made):
@@ -71,7 +71,7 @@ def test_the_switch_that_stops_everything_comes_first():
 def test_what_the_short_form_leaves_out_is_counted():
     many = [MovedPod(f"team/web-{number}", "node-1", 1.0, "node-3") for number in range(100)]
     held = [
-        Held(f"n{number}", "p", 1.0, 2.0, (Why("nominated" if number % 3 else "young", "because"),))
+        KeptNode(f"n{number}", "p", 1.0, 2.0, (Why("nominated" if number % 3 else "young", "because"),))
         for number in range(50)
     ]
     made = plan(moves=[move(pods=many)], held=held)
@@ -116,7 +116,7 @@ def test_what_is_compared(policies, thresholds, labels):
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_a_plan_comes_back_from_its_document(form):
-    from karpool.cli.output import machine
+    from karpool.cli.output.text import machine
 
     saved = SavedPlan(plan(), {"policy": "Balanced", "threshold": 2}, "prod")
 
@@ -162,7 +162,7 @@ def test_a_document_that_cannot_be_used_names_its_fault(data, words):
 
 
 def test_a_file_without_end_is_not_read(tmp_path):
-    from karpool.consolidation.plan_file import read_plan
+    from karpool.consolidation.planning.plan_file import read_plan
 
     path = tmp_path / "plan.json"
     with path.open("wb") as file:
@@ -230,7 +230,7 @@ def test_hostile_names_stay_text():
     bad = source(HOSTILE, pool="general")
     made = plan(
         moves=[move(bad, pods=[MovedPod(HOSTILE, HOSTILE, 1.0, HOSTILE)], notes=[HOSTILE])],
-        held=[Held(HOSTILE, HOSTILE, 1.0, 1.0, (Why(HOSTILE, HOSTILE, HOSTILE),))],
+        held=[KeptNode(HOSTILE, HOSTILE, 1.0, 1.0, (Why(HOSTILE, HOSTILE, HOSTILE),))],
         problems=(HOSTILE,),
         stopped=Why("x", HOSTILE),
         before=replace(plan().before, by_type={HOSTILE: 3}),
@@ -285,10 +285,10 @@ def test_an_empty_plan_can_be_drawn():
     values=st.lists(st.floats(0, 1e300), max_size=3),
 )
 def test_charts_draw_any_numbers(points, values):
-    from karpool.cli import charts
+    from karpool.cli.output import charts
 
-    drawn = charts.line_chart([charts.Series("s", points)], title="t", x_label="x", y_label="y")
-    bars = charts.bar_chart([charts.Bar("b", values)], ["v"] * len(values), title="t")
+    drawn = charts.line_chart([charts.ChartSeries("s", points)], title="t", x_label="x", y_label="y")
+    bars = charts.bar_chart([charts.ChartBar("b", values)], ["v"] * len(values), title="t")
 
     for place in re.findall(r'(?:cx|cy|x1|x2|y1|y2|x|y|width|points)="([^"]*)"', drawn + bars):
         assert "nan" not in place

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.consolidation.plan import Plan
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.policy import PolicyName, PolicyOverride
-from karpool.consolidation.settings import PlanSettings
-from karpool.consolidation.validation import is_stale, validate_all
-from karpool.model.node import HOSTNAME, ZONE
-from tests.consolidation.built import NOW, Cluster, catalogue, instance_type
+from karpool.consolidation.execution.validation import is_stale, validate_all
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 
 TYPES = (("t2", 2000, 0.1), ("t4", 4000, 0.19), ("t8", 8000, 0.41))
 SETTINGS = (
@@ -54,10 +54,10 @@ def workload(chance: Random, number: int) -> dict:
     return {"labels": labels, "spec": spec, "cpu": chance.choice((250, 500, 1000, 1500)), "kind": kind}
 
 
-def random_cluster(seed: int, *, order: int = 0) -> Cluster:
+def random_cluster(seed: int, *, order: int = 0) -> BuiltCluster:
     """`order` changes only the order in which objects arrive."""
     chance = Random(seed)
-    cluster = Cluster(sold())
+    cluster = BuiltCluster(sold())
     calls = []
     for pool in ("a", "b"):
         taints = [{"key": "own", "effect": "NoSchedule"}] if pool == "b" else []
@@ -86,7 +86,7 @@ def random_cluster(seed: int, *, order: int = 0) -> Cluster:
     return cluster
 
 
-def check(cluster: Cluster, plan: Plan) -> None:
+def check(cluster: BuiltCluster, plan: ConsolidationPlan) -> None:
     """What a plan promises, worked out again from the objects."""
     snapshot = cluster.state.snapshot()
     gone = [name for move in plan.moves for name in move.names]
@@ -128,7 +128,7 @@ def new_room(new) -> tuple[int, int]:
     return cpu, 110
 
 
-def kept_apart(cluster: Cluster, plan: Plan) -> None:
+def kept_apart(cluster: BuiltCluster, plan: ConsolidationPlan) -> None:
     """No two pods that must not share a node do afterwards."""
     snapshot = cluster.state.snapshot()
     target = {pod.pod: pod.node or f"{move.id}/{pod.new_node}" for move in plan.moves for pod in move.pods}
@@ -161,7 +161,7 @@ def kept_apart(cluster: Cluster, plan: Plan) -> None:
 @settings(max_examples=400)
 def test_every_pod_has_a_place_that_holds_it(seed, chosen):
     cluster = random_cluster(seed)
-    plan = make_plan(cluster.view(), chosen, NOW)
+    plan = plan_consolidation(cluster.view(), chosen, NOW)
     check(cluster, plan)
     kept_apart(cluster, plan)
     names = [*(name for move in plan.moves for name in move.names), *(each.node for each in plan.held)]
@@ -173,7 +173,7 @@ def test_every_pod_has_a_place_that_holds_it(seed, chosen):
 @settings(max_examples=40)
 def test_budgets_hold_over_the_whole_plan(seed, chosen):
     view = random_cluster(seed).view()
-    plan = make_plan(view, chosen, NOW)
+    plan = plan_consolidation(view, chosen, NOW)
     allowed = {pool.name: pool.allowed for pool in plan.pools}
     taken = Counter(node.pool for move in plan.moves for node in move.nodes)
     for pool, nodes in taken.items():
@@ -183,7 +183,9 @@ def test_budgets_hold_over_the_whole_plan(seed, chosen):
 @given(st.integers(0, 10**6), st.integers(1, 5))
 @settings(max_examples=25)
 def test_the_same_cluster_gives_the_same_plan_in_whatever_order_it_arrives(seed, order):
-    first, second = (make_plan(random_cluster(seed, order=o).view(), SETTINGS[2], NOW) for o in (0, order))
+    first, second = (
+        plan_consolidation(random_cluster(seed, order=o).view(), SETTINGS[2], NOW) for o in (0, order)
+    )
     assert first.fingerprint == second.fingerprint
     assert first.savings_per_hour == pytest.approx(second.savings_per_hour)
     assert [move.id for move in first.moves] == [move.id for move in second.moves]
@@ -196,6 +198,6 @@ def test_the_same_cluster_gives_the_same_plan_in_whatever_order_it_arrives(seed,
 def test_a_plan_that_was_just_made_is_valid_and_not_stale(seed, chosen):
     cluster = random_cluster(seed)
     view = cluster.view()
-    plan = make_plan(view, chosen, NOW)
+    plan = plan_consolidation(view, chosen, NOW)
     assert not is_stale(plan, cluster.view())
     assert not any(validate_all(plan.moves, view, chosen, NOW).values())

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.policy import PolicyName, PolicyOverride
-from karpool.consolidation.settings import PlanSettings
-from karpool.kube.resource import Key
-from karpool.model.catalogue_files import load_shipped
-from karpool.model.karpenter import NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market import Market
-from karpool.state.cluster import ClusterState
 from tests.consolidation.cluster_objects import SIZES, node, pod, pool
 
 NOW = 1_780_000_000.0
@@ -23,7 +23,7 @@ CATALOGUE = load_shipped("us-east-1", zones={"us-east-1a": None})
 ROUNDS_MAX = 12
 
 
-class Cluster:
+class BuiltCluster:
     """Nodes by name with their type and pool, and pods with their node and milli-CPU."""
 
     def __init__(self, nodes, pods):
@@ -32,17 +32,17 @@ class Cluster:
         self.born = 0
 
     def view(self):
-        observed, state = Observed(Market(CATALOGUE)), ClusterState()
+        observed, state = Observed(Market(CATALOGUE)), Cluster()
         for name in ("p0", "p1"):
-            observed.put_pool(Key("", name), convert(pool(name), NodePool))
+            observed.put_pool(ObjectKey("", name), decode(pool(name), NodePool))
         for name, (type_, owner) in self.nodes.items():
             raw, claim = node(name, type_, pool=owner)
-            observed.put_node(Key("", name), convert(raw, Node))
-            observed.put_claim(Key("", claim["metadata"]["name"]), convert(claim, NodeClaim))
-            state.upsert_node(convert(raw, Node))
+            observed.put_node(ObjectKey("", name), decode(raw, Node))
+            observed.put_claim(ObjectKey("", claim["metadata"]["name"]), decode(claim, NodeClaim))
+            state.upsert_node(decode(raw, Node))
         for name, (where, cpu) in self.pods.items():
-            one = convert(pod(name, where, cpu=f"{cpu}m"), Pod)
-            observed.pods.put(Key("team", name), one)
+            one = decode(pod(name, where, cpu=f"{cpu}m"), Pod)
+            observed.pods.put(ObjectKey("team", name), one)
             state.upsert_pod(one)
         return observed.view(state.snapshot())
 
@@ -80,7 +80,7 @@ def clusters(draw):
             if cpu <= left:
                 left -= cpu
                 pods[f"{name}-{index}"] = name, cpu
-    return Cluster(nodes, pods)
+    return BuiltCluster(nodes, pods)
 
 
 POLICIES = [
@@ -98,7 +98,7 @@ def test_carried_out_again_and_again_they_end_with_nothing_to_move(cluster, over
     chosen = PlanSettings(override=override)
     cost = None
     for _ in range(ROUNDS_MAX):
-        plan = make_plan(cluster.view(), chosen, NOW)
+        plan = plan_consolidation(cluster.view(), chosen, NOW)
         if cost is not None:
             assert plan.before.price_per_hour == pytest.approx(cost)
         if not plan.moves:
@@ -118,7 +118,7 @@ def test_carried_out_again_and_again_they_end_with_nothing_to_move(cluster, over
 @given(cluster=clusters(), override=st.sampled_from(POLICIES))
 @settings(max_examples=25)
 def test_every_node_and_every_pod_is_accounted_for(cluster, override):
-    plan = make_plan(cluster.view(), PlanSettings(override=override), NOW)
+    plan = plan_consolidation(cluster.view(), PlanSettings(override=override), NOW)
 
     going = [name for move in plan.moves for name in move.names]
     assert sorted([*going, *(each.node for each in plan.held)]) == sorted(cluster.nodes)
@@ -132,6 +132,8 @@ def test_every_node_and_every_pod_is_accounted_for(cluster, override):
 @given(cluster=clusters())
 @settings(max_examples=15)
 def test_the_same_cluster_gives_the_same_plan(cluster):
-    first, second = (make_plan(cluster.view(), PlanSettings(override=POLICIES[3]), NOW) for _ in range(2))
+    first, second = (
+        plan_consolidation(cluster.view(), PlanSettings(override=POLICIES[3]), NOW) for _ in range(2)
+    )
 
     assert first == second

@@ -1,23 +1,23 @@
 import pytest
 
-from karpool.consolidation.policy import (
+from karpool.consolidation.policy.policy import (
     POLICY_ANNOTATION,
     THRESHOLD_ANNOTATION,
-    Policy,
+    ConsolidationPolicy,
     PolicyName,
     PolicyOverride,
     policy_of,
 )
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodePool
-from karpool.model.meta import convert
+from karpool.model.karpenter.objects import NodePool
+from karpool.model.kubernetes.meta import decode
 
 BALANCED = PolicyName.BALANCED
 
 
 def pool(field=None, **annotations):
     spec = {"disruption": {"consolidationPolicy": field}} if field else {}
-    return convert({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}, NodePool)
+    return decode({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}, NodePool)
 
 
 def annotated(policy=None, threshold=None, field=None):
@@ -29,28 +29,36 @@ def annotated(policy=None, threshold=None, field=None):
     ("given", "override", "expected"),
     [
         pytest.param(
-            pool(), PolicyOverride(), Policy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED, 2, "field"), id="default"
+            pool(),
+            PolicyOverride(),
+            ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED, 2, "field"),
+            id="default",
         ),
-        pytest.param(pool("Balanced"), PolicyOverride(), Policy(BALANCED, 2, "field"), id="field"),
+        pytest.param(
+            pool("Balanced"), PolicyOverride(), ConsolidationPolicy(BALANCED, 2, "field"), id="field"
+        ),
         pytest.param(
             annotated("Balanced", "3", "WhenEmpty"),
             PolicyOverride(),
-            Policy(BALANCED, 3, "annotation"),
+            ConsolidationPolicy(BALANCED, 3, "annotation"),
             id="both",
         ),
         pytest.param(
-            annotated(None, "1", "Balanced"), PolicyOverride(), Policy(BALANCED, 1, "field"), id="only k"
+            annotated(None, "1", "Balanced"),
+            PolicyOverride(),
+            ConsolidationPolicy(BALANCED, 1, "field"),
+            id="only k",
         ),
         pytest.param(
             annotated("WhenEmpty", "3"),
             PolicyOverride(BALANCED),
-            Policy(BALANCED, 3, "flag"),
+            ConsolidationPolicy(BALANCED, 3, "flag"),
             id="flag and k",
         ),
         pytest.param(
             annotated("nonsense", "9"),
             PolicyOverride(BALANCED, 1),
-            Policy(BALANCED, 1, "flag"),
+            ConsolidationPolicy(BALANCED, 1, "flag"),
             id="all flags",
         ),
     ],

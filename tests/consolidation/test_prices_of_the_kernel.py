@@ -5,15 +5,15 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation.prices import cheapest, worst_launch_price
-from karpool.consolidation.replacement import cheaper_types
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import CAPACITY_TYPE, Pool
-from karpool.model.node import ZONE
+from karpool.consolidation.methods.cheaper_types import cheaper_types
+from karpool.consolidation.policy.prices import cheapest, worst_launch_price
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import ValueSet
-from karpool.model.shape import PodShape
-from karpool.packing.offerings import Offerings, StockOut
-from karpool.packing.one_node import OneNode
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.relocation.single_node import SingleNodePacker
 
 ZONES, KINDS = ("z1", "z2"), ("on-demand", "reserved", "spot")
 places = st.sampled_from([(zone, kind) for zone in ZONES for kind in KINDS])
@@ -38,9 +38,9 @@ def instance_type(name, sold):
 def test_best_and_worst_price_and_what_is_cheaper(sold, zones, kinds, out, ceiling):
     types = [instance_type(f"t{number}", each) for number, each in enumerate(sold)]
     wanted = {ZONE: ValueSet(frozenset(zones)), CAPACITY_TYPE: ValueSet(frozenset(kinds))}
-    kernel = OneNode(
+    kernel = SingleNodePacker(
         {0: PodShape(requests=(("cpu", 100),))},
-        [Pool("p", requirements=wanted)],
+        [CompiledPool("p", requirements=wanted)],
         Offerings(Catalogue("test", "r", types)),
         unavailable=[StockOut(None, zone, kind) for zone, kind in out],
     )

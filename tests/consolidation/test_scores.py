@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation import event_text
-from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.scoring import Source, can_pass, evaluate, score_move
-from karpool.consolidation.totals import PoolTotals
+from karpool.consolidation.execution import event_text
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.scoring import ScoredNode, can_pass, score_move, score_sources
+from karpool.consolidation.policy.totals import PoolTotals
 
-BALANCED = Policy(PolicyName.BALANCED)
-ANY = Policy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
+BALANCED = ConsolidationPolicy(PolicyName.BALANCED)
+ANY = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
 
 prices = st.floats(0.001, 1000)
 costs = st.floats(1, 10_000)
@@ -95,9 +95,9 @@ def test_rounding_does_not_decide_what_lies_on_the_threshold(cents, nodes, pods,
 
 def test_every_balanced_pool_must_approve():
     pools = {"a": PoolTotals(48.4, 20), "b": PoolTotals(3.0, 45)}
-    move = [Source("a", 4.84, 2), Source("b", 1.0, 41)]
+    move = [ScoredNode("a", 4.84, 2), ScoredNode("b", 1.0, 41)]
 
-    found = evaluate(move, None, {"a": BALANCED, "b": BALANCED}, pools)
+    found = score_sources(move, None, {"a": BALANCED, "b": BALANCED}, pools)
 
     assert not found.approved
     assert [(each.pool, each.approved) for each in found.pools] == [("a", True), ("b", False)]
@@ -105,9 +105,9 @@ def test_every_balanced_pool_must_approve():
 
 def test_a_pool_that_does_not_score_cannot_veto():
     pools = {"a": PoolTotals(48.4, 20), "b": PoolTotals(3.0, 45)}
-    move = [Source("a", 4.84, 2), Source("b", 1.0, 41)]
+    move = [ScoredNode("a", 4.84, 2), ScoredNode("b", 1.0, 41)]
 
-    found = evaluate(move, None, {"a": BALANCED, "b": ANY}, pools)
+    found = score_sources(move, None, {"a": BALANCED, "b": ANY}, pools)
 
     assert found.approved
     assert found.pools[1].score is None
@@ -115,35 +115,37 @@ def test_a_pool_that_does_not_score_cannot_veto():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), prices, costs), min_size=1, max_size=6), st.floats(0, 100))
 def test_the_net_saving_is_split_completely(nodes, destination):
-    move = [Source(*node) for node in nodes]
+    move = [ScoredNode(*node) for node in nodes]
     policies = dict.fromkeys("abc", BALANCED)
 
-    found = evaluate(move, destination, policies, {})
+    found = score_sources(move, destination, policies, {})
 
     shares = math.fsum(each.savings_per_hour for each in found.pools)
     assert shares == pytest.approx(found.savings_per_hour, rel=1e-9, abs=1e-9)
 
 
 def test_a_move_without_nodes_is_rejected():
-    assert not evaluate([], None, {}, {}).approved
+    assert not score_sources([], None, {}, {}).approved
 
 
 @pytest.mark.parametrize("price", [None, math.nan, math.inf, -1.0])
 def test_a_price_that_is_none_saves_nothing_and_is_counted(price):
     pool = PoolTotals(10, 10)
 
-    found = evaluate([Source("a", price, 2)], None, {"a": BALANCED}, {"a": pool})
+    found = score_sources([ScoredNode("a", price, 2)], None, {"a": BALANCED}, {"a": pool})
 
     assert (found.approved, found.savings_per_hour, found.unpriced) == (False, 0.0, 1)
 
 
 @given(price=prices, disruption=costs, pool=totals, k=ks)
 def test_what_the_pre_filter_refuses_no_move_of_that_node_could_pass(price, disruption, pool, k):
-    policy = Policy(PolicyName.BALANCED, k)
+    policy = ConsolidationPolicy(PolicyName.BALANCED, k)
     passes = can_pass(policy, price, disruption, pool)
 
     for share in (1.0, 0.5, 0.01):
-        replaced = evaluate([Source("a", price, disruption)], price * (1 - share), {"a": policy}, {"a": pool})
+        replaced = score_sources(
+            [ScoredNode("a", price, disruption)], price * (1 - share), {"a": policy}, {"a": pool}
+        )
         assert passes or not replaced.approved
 
 

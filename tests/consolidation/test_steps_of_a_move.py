@@ -7,43 +7,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.consolidation.execution import (
-    Act,
-    AskFor,
-    Delete,
-    ExecutionSettings,
-    Mark,
-    Measured,
-    Store,
-    Unmark,
-    Wait,
-    Withdraw,
-    World,
-    step,
+from karpool.consolidation.execution.node_marks import mark, marked_by, unmark
+from karpool.consolidation.execution.record import (
+    ConfigMap,
+    MovePhase,
+    MoveRecord,
+    PlaceholderRequest,
+    from_object,
+    to_object,
 )
-from karpool.consolidation.marks import mark, marked_by, unmark
-from karpool.consolidation.plan import MoveKind, Why
-from karpool.consolidation.record import ConfigMap, Phase, Record, Wanted, from_object, to_object
-from karpool.kube.resource import PODS, Key
+from karpool.consolidation.execution.step import (
+    DeleteClaim,
+    ExecutionSettings,
+    MarkNode,
+    MeasuredSavings,
+    MoveObservation,
+    RequestNodes,
+    RunActions,
+    StoreRecord,
+    UnmarkNode,
+    WaitUntil,
+    WithdrawPlaceholder,
+    next_step,
+)
+from karpool.consolidation.planning.plan import MoveKind, Why
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import INITIALIZED, NODEPOOL, NodeClaim
-from karpool.model.meta import Condition, ObjectMeta, convert
-from karpool.model.node import Node, NodeStatus
-from karpool.provisioning.ask import Purpose
-from karpool.provisioning.placeholders import Outlook, Placeholder
+from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, NodeClaim
+from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.model.kubernetes.meta import Condition, ObjectMeta, decode
+from karpool.model.kubernetes.node import Node, NodeStatus
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 from tests.consolidation.plans import move, new_node, source
 
 SETTINGS = ExecutionSettings(launch_seconds=100.0, look_seconds=50.0)
-MEASURED = Measured(0.6)
+MEASURED = MeasuredSavings(0.6)
 OBJECTION = Why("churn", "something changed")
 
 
-def record_of(nodes: int = 2, new_nodes: int = 1, **changes) -> Record:
+def record_of(nodes: int = 2, new_nodes: int = 1, **changes) -> MoveRecord:
     sources = [source(f"node-{number}") for number in range(nodes)]
     kind = MoveKind.REPLACE if new_nodes else MoveKind.DELETE
     planned = move(*sources, kind=kind, new_nodes=[new_node() for _ in range(new_nodes)])
-    given = {"move": planned, "phase": Phase.WAITING, "created": 0.0, "since": 0.0}
-    return Record(**{**given, "wanted": (Wanted({"cpu": 500}),) * new_nodes, **changes})
+    given = {"move": planned, "phase": MovePhase.WAITING, "created": 0.0, "since": 0.0}
+    return MoveRecord(**{**given, "wanted": (PlaceholderRequest({"cpu": 500}),) * new_nodes, **changes})
 
 
 def node(name: str, version: int = 1) -> Node:
@@ -56,7 +63,7 @@ def patched(found: Node, patch) -> Node:
     """A merge patch, as the server applies one."""
     raw = msgspec.to_builtins(found)
     _merge(raw, patch)
-    return convert(raw, Node)
+    return decode(raw, Node)
 
 
 def _merge(into, patch) -> None:
@@ -73,7 +80,7 @@ def _merge(into, patch) -> None:
 class Model:
     """A cluster in which actions have their effect at once, and everything else happens at random."""
 
-    record: Record
+    record: MoveRecord
     now: float = 0.0
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[str, NodeClaim] = field(default_factory=dict)
@@ -81,7 +88,7 @@ class Model:
     stop: Why | None = None
     objections: tuple[Why, ...] | None = ()
     cordon_seen: bool = True
-    measured: Measured | None = MEASURED
+    measured: MeasuredSavings | None = MEASURED
     slow: bool = False  # new nodes do not come
     hold: bool = False  # nodes do not go
     deleted: set[str] = field(default_factory=set)
@@ -92,8 +99,8 @@ class Model:
             meta = ObjectMeta(name=each.claim, uid=each.claim_uid)
             self.claims[each.claim] = NodeClaim(metadata=meta)
 
-    def world(self) -> World:
-        return World(
+    def world(self) -> MoveObservation:
+        return MoveObservation(
             nodes=dict(self.nodes),
             claims=dict(self.claims),
             placeholders=list(self.placeholders.values()),
@@ -107,38 +114,45 @@ class Model:
 
     def next(self) -> None:
         world = self.world()
-        following = step(self.record, world, SETTINGS, self.now)
-        assert following == step(self.record, world, SETTINGS, self.now), "the same world, the same step"
+        following = next_step(self.record, world, SETTINGS, self.now)
+        assert following == next_step(self.record, world, SETTINGS, self.now), "the same world, the same step"
         match following:
-            case Store(record=record):
+            case StoreRecord(record=record):
                 assert not self.record.phase.is_over
                 self.record = from_object(_stored(record))
-            case Act(actions=actions):
+            case RunActions(actions=actions):
                 assert actions
                 for action in actions:
                     self.act(action)
-            case Wait():
+            case WaitUntil():
                 pass
 
     def act(self, action) -> None:
         match action:
-            case Mark(node=found, cordon=cordon):
+            case MarkNode(node=found, cordon=cordon):
                 assert found.name in (*self.record.nodes, *self.record.arrived)
-                assert not cordon or self.record.phase is Phase.CORDONING
+                assert not cordon or self.record.phase is MovePhase.CORDONING
                 self.nodes[found.name] = patched(found, mark(found, self.record.name, cordon=cordon))
-            case Unmark(node=found):
+            case UnmarkNode(node=found):
                 self.nodes[found.name] = patched(found, unmark(found))
-            case AskFor(indices=indices):
-                assert self.record.phase is Phase.ASKING
+            case RequestNodes(indices=indices):
+                assert self.record.phase is MovePhase.ASKING
                 for index in indices:
-                    key = Key("smart", f"pod-{index}")
+                    key = ObjectKey("smart", f"pod-{index}")
                     self.placeholders[index] = Placeholder(
-                        PODS, key, f"{index}", self.record.name, 1, index, Purpose.REPLACEMENT, self.now
+                        PODS,
+                        key,
+                        f"{index}",
+                        self.record.name,
+                        1,
+                        index,
+                        RequestPurpose.REPLACEMENT,
+                        self.now,
                     )
-            case Withdraw(placeholder=placeholder):
+            case WithdrawPlaceholder(placeholder=placeholder):
                 del self.placeholders[placeholder.index]
-            case Delete(source=chosen):
-                assert self.record.phase is Phase.DELETING
+            case DeleteClaim(source=chosen):
+                assert self.record.phase is MovePhase.DELETING
                 assert self.objections == () and self.stop is None
                 assert not self.placeholders, "room that is held would be bought twice"
                 assert all(
@@ -157,10 +171,10 @@ class Model:
             name = f"new-{index}"
             self.nodes.setdefault(name, node(name))
             self.placeholders[index] = replace(
-                self.placeholders[index], outlook=Outlook.THERE, node=name, claim=f"claim-{name}"
+                self.placeholders[index], outlook=PlaceholderState.THERE, node=name, claim=f"claim-{name}"
             )
 
-    def refuse(self, index: int, outlook: Outlook) -> None:
+    def refuse(self, index: int, outlook: PlaceholderState) -> None:
         if index in self.placeholders and not self.placeholders[index].node:
             self.placeholders[index] = replace(self.placeholders[index], outlook=outlook)
 
@@ -181,10 +195,10 @@ class Model:
         self.nodes.pop(chosen.name, None)
 
 
-def _stored(record: Record) -> ConfigMap:
+def _stored(record: MoveRecord) -> ConfigMap:
     raw = to_object(record, "karpool-system")
     raw["metadata"] |= {"uid": "u", "resourceVersion": "1"}
-    return convert(raw, ConfigMap)
+    return decode(raw, ConfigMap)
 
 
 TROUBLE = st.one_of(
@@ -205,9 +219,9 @@ def happen(model: Model, what: str, value) -> None:
         case "time":
             model.now += value
         case "refused":
-            model.refuse(value, Outlook.REFUSED)
+            model.refuse(value, PlaceholderState.REFUSED)
         case "ended":
-            model.refuse(value, Outlook.ENDED)
+            model.refuse(value, PlaceholderState.ENDED)
         case "objections" | "stop" | "cordon_seen" | "slow" | "hold":
             setattr(model, what, value)
         case "lose_new":
@@ -216,8 +230,8 @@ def happen(model: Model, what: str, value) -> None:
             model.lose_source(value)
         case "delete_one":
             # A process that dies between two deletions.
-            following = step(model.record, model.world(), SETTINGS, model.now)
-            if isinstance(following, Act) and isinstance(following.actions[0], Delete):
+            following = next_step(model.record, model.world(), SETTINGS, model.now)
+            if isinstance(following, RunActions) and isinstance(following.actions[0], DeleteClaim):
                 model.act(following.actions[0])
 
 
@@ -257,7 +271,7 @@ def ended_cleanly(model: Model) -> None:
     assert not model.placeholders
     assert [name for name, found in model.nodes.items() if marked_by(found)] == []
     assert [name for name, found in model.nodes.items() if found.spec.unschedulable] == []
-    if record.phase is Phase.DONE:
+    if record.phase is MovePhase.DONE:
         assert record.realised == (0.6 if model.measured else None)
         for each in record.move.nodes:
             assert (each.name in record.kept) or each.claim not in model.claims
@@ -302,22 +316,22 @@ def test_one_trouble_at_any_moment_is_survived(new_nodes: int, trouble: tuple) -
 def test_without_trouble_a_move_is_made(new_nodes: int) -> None:
     model = Model(record_of(3, new_nodes))
     settle(model)
-    assert model.record.phase is Phase.DONE and len(model.deleted) == 3
+    assert model.record.phase is MovePhase.DONE and len(model.deleted) == 3
     assert len(model.record.arrived) == new_nodes
 
 
 def test_half_a_move_goes_on_where_it_was_and_keeps_the_rest_when_something_changed() -> None:
     model = Model(record_of(2, 0))
-    while model.record.phase is not Phase.DELETING:
+    while model.record.phase is not MovePhase.DELETING:
         model.next()
         model.now += 10
-    model.act(Delete(model.record.move.nodes[0]))  # and the process dies
+    model.act(DeleteClaim(model.record.move.nodes[0]))  # and the process dies
     model.objections = (OBJECTION,)
     model.next()
     assert model.record.kept == ("node-1",)
     settle(model)
     ended_cleanly(model)
-    assert model.record.phase is Phase.DONE and set(model.nodes) == {"node-1"}
+    assert model.record.phase is MovePhase.DONE and set(model.nodes) == {"node-1"}
     assert model.record.going == ("node-0",)
 
 
@@ -341,10 +355,10 @@ def test_a_move_that_can_never_be_looked_at_again_comes_to_an_end(new_nodes: int
 
 def test_a_clock_that_went_back_begins_the_time_of_a_phase_anew() -> None:
     record = record_of(since=86_400.0)
-    world = World(nodes={}, claims={})
-    assert step(record, world, SETTINGS, 100.0) == Store(replace(record, since=100.0))
-    over = replace(record, phase=Phase.DONE)
-    assert step(over, world, SETTINGS, 100.0) == Wait()
+    world = MoveObservation(nodes={}, claims={})
+    assert next_step(record, world, SETTINGS, 100.0) == StoreRecord(replace(record, since=100.0))
+    over = replace(record, phase=MovePhase.DONE)
+    assert next_step(over, world, SETTINGS, 100.0) == WaitUntil()
 
 
 def test_records_are_read_back_as_they_were_written() -> None:
@@ -366,7 +380,7 @@ def test_a_record_of_another_move_is_refused() -> None:
     raw = to_object(record_of(), "karpool-system")
     raw["metadata"]["name"] = "karpool-move-other"
     with pytest.raises(Invalid, match="belongs to"):
-        from_object(convert(raw, ConfigMap))
+        from_object(decode(raw, ConfigMap))
 
 
 def test_a_record_that_is_too_large_is_not_written() -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karpool.cli.get_moves import render
-from karpool.consolidation.consolidator import Consolidator
-from karpool.consolidation.metrics import ConsolidationMetrics
-from karpool.consolidation.move_ledger import disturbances, redisturbed, resting, to_forget
+from karpool.cli.inspect.get_moves import render
+from karpool.consolidation.execution.controller import Consolidator
+from karpool.consolidation.execution.metrics import ConsolidationMetrics
+from karpool.consolidation.execution.move_history import disturbances, redisturbed, resting, to_forget
+from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.process import apply
-from karpool.consolidation.record import Phase
-from karpool.kube.resource import CONFIGMAPS
+from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool.provisioning.market import Market
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.test_steps_of_a_move import record_of
@@ -21,7 +21,7 @@ from tests.fleet.karpenter.acting import catalogue
 
 
 def done(at: float, **changes):
-    given = {"phase": Phase.DONE, "deleted_at": at, "ended": at + 60, "realised": 1.0, "disturbed": 2}
+    given = {"phase": MovePhase.DONE, "deleted_at": at, "ended": at + 60, "realised": 1.0, "disturbed": 2}
     return record_of(1, 0, created=at, since=at, **{**given, **changes})
 
 
@@ -34,7 +34,7 @@ def test_pods_are_redisturbed_when_their_controller_lost_pods_within_ten_minutes
 
 
 def test_nodes_of_moves_that_failed_rest_longer_each_time() -> None:
-    failed = record_of(1, 0, phase=Phase.ROLLED_BACK, ended=100.0)
+    failed = record_of(1, 0, phase=MovePhase.ROLLED_BACK, ended=100.0)
     assert resting([failed], 100.0)["node-0"].until == 160.0
     assert resting([failed], 160.0) == {}
     assert resting([replace(failed, attempt=3)], 100.0)["node-0"].until == 340.0
@@ -46,14 +46,14 @@ def test_only_nodes_that_went_count_for_limits_per_time() -> None:
     records = [
         done(5.0),
         record_of(2, 0),
-        record_of(2, 0, phase=Phase.DONE, deleted_at=9.0, kept=("node-1",)),
+        record_of(2, 0, phase=MovePhase.DONE, deleted_at=9.0, kept=("node-1",)),
     ]
     assert [(each.node, each.at) for each in disturbances(records)] == [("node-0", 5.0), ("node-0", 9.0)]
 
 
 def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
     month = 30 * 86400.0
-    records = [done(0.0), done(month), record_of(phase=Phase.ASKING)]
+    records = [done(0.0), done(month), record_of(phase=MovePhase.ASKING)]
     assert to_forget(records, month + 61.0) == [records[0]]
     assert to_forget(records, month + 59.0, keep=1) == [records[0]]
     assert to_forget(records, 59.0, keep=0) == [records[1], records[0]]
@@ -63,7 +63,7 @@ def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
 
 
 def test_moves_are_shown_as_a_table_and_for_machines() -> None:
-    records = [done(0.0), record_of(5, 1, phase=Phase.ASKING, created=50.0)]
+    records = [done(0.0), record_of(5, 1, phase=MovePhase.ASKING, created=50.0)]
     text = render(records, 100.0, "wide")
     assert "Done" in text and "Asking" in text and "1m40s" in text
     assert "1 move done: $1.0000 of $1.0000 per hour came true" in text
@@ -82,13 +82,13 @@ def test_outcomes_are_counted() -> None:
 
     record = done(0.0)
     metrics.approved(record.move)
-    metrics.moved(None, replace(record, phase=Phase.DELETING, disturbed=4, redisturbed=1))
+    metrics.moved(None, replace(record, phase=MovePhase.DELETING, disturbed=4, redisturbed=1))
     metrics.moved(None, record)
     metrics.moved(None, replace(record, realised=-0.5))
     metrics.moved(None, replace(record, realised=None))
-    metrics.moved(None, record.to(Phase.ROLLED_BACK, 1.0, "stock_out"))
-    metrics.moved(None, record.to(Phase.REJECTED, 1.0, "budget"))
-    metrics.in_flight([record_of(phase=Phase.ASKING)], stopped=True)
+    metrics.moved(None, record.to(MovePhase.ROLLED_BACK, 1.0, "stock_out"))
+    metrics.moved(None, record.to(MovePhase.REJECTED, 1.0, "budget"))
+    metrics.in_flight([record_of(phase=MovePhase.ASKING)], stopped=True)
     prefix = "karpool_consolidation"
     assert value(f"{prefix}_predicted_savings_dollars_per_hour_total") == pytest.approx(3.0)
     assert value(f"{prefix}_realised_savings_dollars_per_hour_total") == 1.0
@@ -147,11 +147,11 @@ def test_a_node_that_had_to_be_bought_after_all_is_taken_off_the_saving() -> Non
         await p.stage.budget("web", maxUnavailable=1)
         await asyncio.sleep(5)
         p.start()
-        await p.reached(Phase.DELETING)
+        await p.reached(MovePhase.DELETING)
         # Somebody takes the room that the pods were promised.
         await p.deploy("greedy", 1, cpu="700m", nodeSelector={"karpenter.sh/nodepool": "general"})
         (record,) = await p.over()
-        assert record.phase is Phase.DONE and len(record.extra_nodes) == 1
+        assert record.phase is MovePhase.DONE and len(record.extra_nodes) == 1
         assert record.realised == pytest.approx(record.move.savings_per_hour - 0.10)
 
     play(story)
@@ -168,7 +168,7 @@ def test_an_applied_plan_is_carried_out_by_whoever_leads() -> None:
         stop.set()
         await looking
         assert looker.plan is not None and looker._last_view is not None
-        phases: list[Phase] = []
+        phases: list[MovePhase] = []
         records = await apply(
             client,
             looker.plan.moves,
@@ -177,8 +177,8 @@ def test_an_applied_plan_is_carried_out_by_whoever_leads() -> None:
             market=Market(catalogue()),
             told=lambda record: phases.append(record.phase),
         )
-        assert [record.phase for record in records] == [Phase.DONE]
-        assert phases[0] is Phase.WAITING and phases[-1] is Phase.DONE
+        assert [record.phase for record in records] == [MovePhase.DONE]
+        assert phases[0] is MovePhase.WAITING and phases[-1] is MovePhase.DONE
         assert await p.types() == ["small"] and await p.leaks() == []
 
     play(story)

@@ -7,15 +7,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.cli.verify_policy import verify_policy
-from karpool.consolidation import ranking_experiment, verification
-from karpool.consolidation.scoring import score_move
-from karpool.consolidation.totals import PoolTotals
+from karpool.cli.inspect.verify_policy import verify_policy
+from karpool.consolidation.policy.scoring import score_move
+from karpool.consolidation.policy.totals import PoolTotals
+from karpool.consolidation.verification import properties, ranking_experiment
 
 
 @pytest.fixture(scope="module")
 def verified():
-    return verification.verify()
+    return properties.verify()
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ def test_disruption_decides_in_the_published_example(verified):
     ],
 )
 def test_a_rule_that_breaks_a_promise_is_found_out(monkeypatch, broken, name):
-    monkeypatch.setattr(verification, "approves", broken)
+    monkeypatch.setattr(properties, "approves", broken)
 
-    found = verification.verify(thresholds=(2,), prices=verification.PRICES[:6], nodes_max=3)
+    found = properties.verify(thresholds=(2,), prices=properties.PRICES[:6], nodes_max=3)
 
     broken_ones = {each.name: each.counterexample for each in found.properties if not each.holds}
     assert broken_ones[name]
@@ -81,7 +81,7 @@ def test_a_rule_that_breaks_a_promise_is_found_out(monkeypatch, broken, name):
     rest=st.integers(0, 400),
 )
 def test_the_rule_without_division_is_the_score(k, savings, disruption, cost, rest):
-    exact = verification.approves(k, savings, disruption, cost, disruption + rest)
+    exact = properties.approves(k, savings, disruption, cost, disruption + rest)
 
     assert score_move(savings, disruption, PoolTotals(cost, disruption + rest), k).approved == exact
 
@@ -135,7 +135,7 @@ def test_an_experiment_without_moves_is_an_answer_too():
 
 @pytest.mark.parametrize("form", ["table", "wide", "json", "html"])
 def test_the_command_says_it_in_every_form(form, verified, monkeypatch):
-    monkeypatch.setattr(verification, "verify", lambda: verified)
+    monkeypatch.setattr(properties, "verify", lambda: verified)
 
     answer = CliRunner().invoke(verify_policy, ["--no-ranking", "-o", form])
 

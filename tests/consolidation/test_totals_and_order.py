@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation.prices import cheapest, worst_launch_price
-from karpool.consolidation.ranking import interleaved, ratios
-from karpool.consolidation.totals import PoolNode, PoolTotals, node_cost, pool_totals
-from karpool.model.catalogue import Offering
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
+from karpool.consolidation.policy.prices import cheapest, worst_launch_price
+from karpool.consolidation.policy.ranking import interleaved, ratios
+from karpool.consolidation.policy.totals import PoolMember, PoolTotals, node_cost, pool_totals
+from karpool.model.catalogue.catalogue import Offering
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
 
 nodes = st.lists(
     st.builds(
-        PoolNode,
+        PoolMember,
         pool=st.sampled_from("abc"),
         disruption=st.floats(1, 1000),
         price_per_hour=st.none() | st.floats(0, 100) | st.just(math.nan),
@@ -32,17 +32,17 @@ def test_pool_totals_do_not_depend_on_the_order_of_nodes(found, rng):
 
 
 def test_an_unknown_price_does_not_poison_a_total():
-    found = pool_totals([PoolNode("a", 2, 1.5), PoolNode("a", 3, None), PoolNode("a", 1, math.nan)])
+    found = pool_totals([PoolMember("a", 2, 1.5), PoolMember("a", 3, None), PoolMember("a", 1, math.nan)])
 
     assert found == {"a": PoolTotals(1.5, 6, nodes=3, unpriced=2)}
 
 
 def test_a_claim_without_a_node_counts_as_one():
-    assert pool_totals([PoolNode("a", node_cost([]), 1.0)])["a"].disruption == 1.0
+    assert pool_totals([PoolMember("a", node_cost([]), 1.0)])["a"].disruption == 1.0
 
 
 def pod(**spec):
-    return convert({"metadata": {"name": "p", "annotations": spec.pop("annotations", {})}, "spec": spec}, Pod)
+    return decode({"metadata": {"name": "p", "annotations": spec.pop("annotations", {})}, "spec": spec}, Pod)
 
 
 def test_pods_that_cost_nothing_do_not_make_a_node_cheaper():

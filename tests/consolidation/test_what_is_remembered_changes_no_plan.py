@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.world import World
-from tests.consolidation.built import NOW, Cluster, catalogue, instance_type
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.planning.planning_state import PlanningState
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.small_clusters import BALANCED, UNSCORED
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
 
 
 def planned_both_ways(view, chosen):
-    remembering = make_plan(view, chosen, NOW)
+    remembering = plan_consolidation(view, chosen, NOW)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(World, "remembers", False)
-        return remembering, make_plan(view, chosen, NOW)
+        patch.setattr(PlanningState, "remembers", False)
+        return remembering, plan_consolidation(view, chosen, NOW)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(SETTINGS))
@@ -27,10 +27,10 @@ def test_a_planner_that_remembers_plans_the_same(seed, chosen):
     assert remembering == forgetting
 
 
-def equal_nodes(count: int, pods: int, budget: str, limit: str = "") -> Cluster:
+def equal_nodes(count: int, pods: int, budget: str, limit: str = "") -> BuiltCluster:
     """Many of one kind: what is remembered of one answers for the others."""
     sold = catalogue(*(instance_type(f"t{cpu}", cpu * 1000, cpu * 4, 0.05 * cpu) for cpu in (2, 4, 8)))
-    cluster = Cluster(sold)
+    cluster = BuiltCluster(sold)
     more = {"spec": {"limits": {"cpu": limit}}} if limit else {}
     cluster.pool(disruption={"budgets": [{"nodes": budget}]}, **more)
     for number in range(count):

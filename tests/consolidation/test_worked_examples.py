@@ -2,9 +2,9 @@
 
 import pytest
 
-from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.scoring import Source, evaluate, score_move
-from karpool.consolidation.totals import PoolTotals
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.scoring import ScoredNode, score_move, score_sources
+from karpool.consolidation.policy.totals import PoolTotals
 
 MIXED = PoolTotals(58.08, 90)  # eight m7i.xlarge, two m7i.2xlarge, 80 pods; USD per day
 UNIFORM = PoolTotals(48.40, 90)  # ten m7i.xlarge
@@ -51,9 +51,9 @@ def test_what_rounds_below_the_threshold_is_approved_by_us_and_not_upstream():
 
 def test_a_cheap_pool_is_judged_by_its_own_prices():
     """Reserved capacity is priced at a ten-millionth; the divisor cancels."""
-    policy = {"p": Policy(PolicyName.BALANCED)}
+    policy = {"p": ConsolidationPolicy(PolicyName.BALANCED)}
 
     for scale in (1.0, 1e-7, 1e-12):
         pool = {"p": PoolTotals(48.40 * scale, 90)}
-        assert evaluate([Source("p", 4.84 * scale, 5)], 2.42 * scale, policy, pool).approved
-        assert not evaluate([Source("p", 4.84 * scale, 15)], 2.42 * scale, policy, pool).approved
+        assert score_sources([ScoredNode("p", 4.84 * scale, 5)], 2.42 * scale, policy, pool).approved
+        assert not score_sources([ScoredNode("p", 4.84 * scale, 15)], 2.42 * scale, policy, pool).approved

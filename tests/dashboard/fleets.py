@@ -6,18 +6,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
-from karpool.dashboard.serving import Page, dashboard
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.loading import restore_objects
-from karpool.gpu.demand import DemandKey
-from karpool.gpu.record import Record, State, Unit
-from karpool.gpu.scale_up_object import definition, to_object, to_status
+from karpool.dashboard.server.app import ServedDashboard, dashboard
+from karpool.gpu.records.scale_up_object import definition, to_object, to_status
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import DemandKey
 from karpool.kube.clock import Clock, RealClock, rfc3339
-from karpool.model.karmada.words import APPLIED_PLACEMENT, RESOURCE_BINDING
-from karpool.provisioning.ask import Candidate
-from karpool.provisioning.attempts import Setback, Tried
-from karpool.scheduler.promise_record import PROMISES, Recorded, write
+from karpool.model.karmada.names import APPLIED_PLACEMENT, RESOURCE_BINDING
+from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.node_request import NodeCandidate
+from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.loading import restore_objects
 from tests.consolidation import cluster_objects
 from tests.scheduler import acting
 
@@ -115,7 +115,7 @@ def placed(
     on_their_way = in_flight or {}
     desired = {cluster: (share,) for cluster, share in shares.items()}
     recorded = {
-        cluster: Recorded((((amount,), 60.0 + 40.0 * index),))
+        cluster: RecordedPromise((((amount,), 60.0 + 40.0 * index),))
         for index, (cluster, amount) in enumerate(on_their_way.items())
     }
     found["metadata"]["annotations"] = {
@@ -162,8 +162,8 @@ def said(status: str, reason: str, message: str, now: float) -> Object:
     }
 
 
-L4 = Candidate(pools=("general",), instance_types=("g6.xlarge", "g6.2xlarge"))
-A10 = Candidate(pools=("general",), instance_types=("g5.xlarge",))
+L4 = NodeCandidate(pools=("general",), instance_types=("g6.xlarge", "g6.2xlarge"))
+A10 = NodeCandidate(pools=("general",), instance_types=("g5.xlarge",))
 
 
 def scale_ups(now: float) -> Iterator[Object]:
@@ -176,24 +176,30 @@ def scale_ups(now: float) -> Iterator[Object]:
     yield node
     yield claim
     common = {"gpus": 1, "cpu_milli": 4000, "memory_bytes": 2**34}
-    waiting = Unit(
-        0, **common, candidate=L4.key, stage=State.LAUNCHING, since=now - 30, started=now - 70, about=str(L4)
+    waiting = ScaleUpUnit(
+        0,
+        **common,
+        candidate=L4.key,
+        stage=ScaleUpState.LAUNCHING,
+        since=now - 30,
+        started=now - 70,
+        about=str(L4),
     )
-    lost = Unit(
+    lost = ScaleUpUnit(
         1,
         **common,
         candidate=A10.key,
-        stage=State.PENDING,
+        stage=ScaleUpState.PENDING,
         since=now - 160,
         started=now - 200,
         about=str(A10),
         ended=Setback.STOCK_OUT,
     )
-    done = Unit(
+    done = ScaleUpUnit(
         0,
         **common,
         candidate=L4.key,
-        stage=State.COMPLETED,
+        stage=ScaleUpState.COMPLETED,
         since=now - 400,
         started=now - 560,
         claim="claim-gpu-l4",
@@ -202,28 +208,28 @@ def scale_ups(now: float) -> Iterator[Object]:
         devices=1,
     )
     for record in (
-        Record(
+        ScaleUpRecord(
             DemandKey("shared", "NVIDIA L4", 1, 12, 30),
-            State.LAUNCHING,
+            ScaleUpState.LAUNCHING,
             now - 240,
             now - 30,
             epoch=2,
             units=(waiting, lost),
-            memory={A10.key: Tried(1, now - 120, Setback.STOCK_OUT, 0)},
+            memory={A10.key: CandidateHistory(1, now - 120, Setback.STOCK_OUT, 0)},
             waiting=3,
             demand=("ml/train-0", "ml/train-1", "ml/embed-7"),
         ),
-        Record(
+        ScaleUpRecord(
             DemandKey("shared", "NVIDIA L4", 1, 24, 60),
-            State.COMPLETED,
+            ScaleUpState.COMPLETED,
             now - 600,
             now - 400,
             epoch=1,
             units=(done,),
         ),
-        Record(
+        ScaleUpRecord(
             DemandKey("training", "NVIDIA H100", 8, 80, 900),
-            State.EXHAUSTED,
+            ScaleUpState.EXHAUSTED,
             now - 1900,
             now - 100,
             epoch=9,
@@ -258,7 +264,7 @@ async def clusters_of(fleet: Fleet, clock: Clock | None = None) -> AsyncIterator
 
 
 @asynccontextmanager
-async def served(fleet: Fleet, **options: Any) -> AsyncIterator[Page]:
+async def served(fleet: Fleet, **options: Any) -> AsyncIterator[ServedDashboard]:
     async with clusters_of(fleet) as clusters:
         clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
         async with dashboard(clients, **options) as page:

@@ -6,20 +6,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from karpool.dashboard.collector import LOOKED_AT_SECONDS, Collector
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.loading import load_objects
-from karpool.gpu.scale_up_object import SCALEUPS
-from karpool.kube.resource import DEPLOYMENTS
-from karpool.scheduler.promise_record import PROMISES, Recorded, write
+from karpool.dashboard.pages.collector import LOOKED_AT_SECONDS, FleetCollector
+from karpool.gpu.records.scale_up_object import SCALEUPS
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS
+from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.loading import load_objects
 from tests.consolidation import cluster_objects
 from tests.dashboard.fleets import clusters_of, control_plane, placed, scale_ups
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
 @asynccontextmanager
-async def following(clusters) -> AsyncIterator[Collector]:
-    collector = Collector(clusters)
+async def following(clusters) -> AsyncIterator[FleetCollector]:
+    collector = FleetCollector(clusters)
     running = asyncio.create_task(collector.run())
     try:
         with collector.bell.listen() as listener:
@@ -31,7 +31,7 @@ async def following(clusters) -> AsyncIterator[Collector]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-def shown(collector: Collector) -> dict[str, object]:
+def shown(collector: FleetCollector) -> dict[str, object]:
     """Everything that does not depend on the moment."""
     answers = {"fleet": collector.fleet(), "nodes": collector.nodes("east"), "events": collector.events()}
     found = {name: msgspec.to_builtins(each) for name, each in answers.items()}
@@ -142,7 +142,7 @@ def test_a_promise_ends_with_its_pods_also_after_a_workload_shrank_and_grew() ->
         clock = LoopClock()
         binding = placed("web", 10, {"east": 10}, clock.now())
         del binding["status"]["aggregatedStatus"]
-        record = {"east": Recorded((((6,), 1.0),), shrank=True)}
+        record = {"east": RecordedPromise((((6,), 1.0),), shrank=True)}
         binding["metadata"]["annotations"][PROMISES] = write(record, {"east": (10,)}, clock.now())
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
         meta = {"name": "web", "namespace": "default", "uid": "web", "ownerReferences": [owner]}

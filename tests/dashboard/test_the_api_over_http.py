@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from karpool.dashboard import openapi
-from karpool.dashboard.endpoints import ENDPOINTS, PREFIX
-from karpool.dashboard.serving import Page, dashboard
-from karpool.fleet.embedded import EmbeddedCluster
+from karpool.dashboard.api import openapi
+from karpool.dashboard.api.endpoints import ENDPOINTS, PREFIX
+from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import NODES
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import NODES
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.dashboard.fleets import clusters_of, something_of_everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ GIVEN = {"cluster": "east", "node": "ip-10-0-0-5", "namespace": "default", "name
 class Asked:
     """A fleet, its dashboard, and somebody who asks."""
 
-    page: Page
+    page: ServedDashboard
     session: aiohttp.ClientSession
     clusters: dict[str, EmbeddedCluster]
 
@@ -40,7 +40,7 @@ async def asked() -> AsyncIterator[Asked]:
             yield Asked(page, session, clusters)
 
 
-async def everything_read(page: Page) -> None:
+async def everything_read(page: ServedDashboard) -> None:
     with page.collector.bell.listen() as listener:
         while page.collector.not_ready() is not None:
             await listener.rung()

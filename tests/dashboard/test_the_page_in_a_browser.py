@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from karpool.dashboard.serving import Page, dashboard
+from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import EVENTS, NODES
+from karpool.model.kubernetes.api_resources import EVENTS, NODES
 from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
 from tests.dashboard.fleets import HOSTILE, clusters_of, event, large, something_of_everything
 
@@ -32,7 +32,7 @@ SCREENS = {"light": (DESK, False), "dark": (DESK, True), "phone": (PHONE, False)
 class Shown:
     """A fleet, its dashboard, and how to look at it."""
 
-    def __init__(self, page: Page, clusters, chromium: Browser) -> None:
+    def __init__(self, page: ServedDashboard, clusters, chromium: Browser) -> None:
         self.page, self.clusters, self.chromium = page, clusters, chromium
 
     async def tab(self, view: str = "fleet", screen: str = "light") -> Tab:

@@ -9,35 +9,35 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
 from karpool.cli.cluster_source import tell_of_objects
+from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.plan import RejectedMove, Why
-from karpool.consolidation.planning import make_plan
-from karpool.consolidation.settings import PlanSettings
+from karpool.consolidation.planning.plan import RejectedMove, Why
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
-from karpool.dashboard import board as boards
-from karpool.dashboard import happenings as happened
-from karpool.dashboard import timelines
-from karpool.dashboard.board import board, in_order, move_detail
-from karpool.dashboard.fleet_map import ClusterFacts, Promised, fleet, nodes
-from karpool.dashboard.happenings import RecentEvents, happenings
-from karpool.dashboard.node_detail import node_detail
-from karpool.dashboard.placements import placements, steps
-from karpool.dashboard.promises import by_cluster, promises
-from karpool.dashboard.timelines import STEPS, Traces, timeline
-from karpool.gpu.demand import DemandKey
-from karpool.gpu.record import STAGES, Record, State, Unit
-from karpool.kube.event_object import Event
-from karpool.kube.informer import Change
-from karpool.kube.resource import Key
-from karpool.model.catalogue import Catalogue
-from karpool.model.catalogue_files import load_shipped
-from karpool.model.karmada.cluster import read_cluster
-from karpool.model.meta import ObjectMeta
-from karpool.provisioning.attempts import Setback
+from karpool.dashboard.pages import consolidation_board as boards
+from karpool.dashboard.pages import recent_events as happened
+from karpool.dashboard.pages import scale_up_timelines
+from karpool.dashboard.pages.consolidation_board import board, in_order, move_detail
+from karpool.dashboard.pages.fleet_map import ClusterOverview, PromisedCapacity, fleet, nodes
+from karpool.dashboard.pages.node_detail import node_detail
+from karpool.dashboard.pages.placements import placements, steps
+from karpool.dashboard.pages.promises import by_cluster, promises
+from karpool.dashboard.pages.recent_events import EventBuffer, recent_events
+from karpool.dashboard.pages.scale_up_timelines import STEPS, ScaleUpTraces, timeline
+from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import DemandKey
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.karmada.member_cluster import read_cluster
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import ObjectMeta
+from karpool.provisioning.candidates.attempts import Setback
 from karpool.provisioning.market import Market
-from karpool.scheduler.known import read
-from karpool.scheduler.ledger import Ledger
-from karpool.state.cluster import ClusterState
+from karpool.scheduler.controller.binding_store import read
+from karpool.scheduler.promises.ledger import PromiseLedger
 from tests.consolidation import cluster_objects
 from tests.dashboard.fleets import BALANCED, nodes_and_pods, placed
 
@@ -51,7 +51,7 @@ def catalogue() -> Catalogue:
 
 
 def seen(objects) -> ClusterView:
-    state, observed = ClusterState(), Observed(Market(catalogue()))
+    state, observed = Cluster(), Observed(Market(catalogue()))
     listed = list(objects)
     state.load(listed)
     assert tell_of_objects(observed.watches, listed) == []
@@ -74,7 +74,7 @@ def one_pool(count=2, *, limits=None, **change):
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 5))
 def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts, seed) -> None:
     facts = [
-        ClusterFacts(f"c{number}", seen(nodes_and_pods(count, seed=seed + number)))
+        ClusterOverview(f"c{number}", seen(nodes_and_pods(count, seed=seed + number)))
         for number, count in enumerate(counts)
     ]
     found = fleet(facts, {}, {}, NOW)
@@ -105,7 +105,7 @@ def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts
 )
 def test_what_a_pool_could_still_launch(limits, failure, potential, says) -> None:
     failures = {"general": failure} if failure else {}
-    facts = ClusterFacts("east", seen(one_pool(limits=limits)), failures=failures)
+    facts = ClusterOverview("east", seen(one_pool(limits=limits)), failures=failures)
     (pool,) = fleet([facts], {}, {}, NOW).clusters[0].pools
 
     assert pool.amounts["cpu"].potential == potential
@@ -113,8 +113,8 @@ def test_what_a_pool_could_still_launch(limits, failure, potential, says) -> Non
 
 
 def test_promises_show_in_the_bar_of_their_cluster() -> None:
-    facts = ClusterFacts("east", seen(one_pool()))
-    row = fleet([facts], {}, {"east": Promised(3, {"cpu": 1500})}, NOW).clusters[0]
+    facts = ClusterOverview("east", seen(one_pool()))
+    row = fleet([facts], {}, {"east": PromisedCapacity(3, {"cpu": 1500})}, NOW).clusters[0]
 
     assert row.promised_replicas == 3
     assert row.amounts["cpu"].promised == 1500
@@ -141,7 +141,7 @@ def test_a_cluster_that_only_karmada_knows_is_shown_by_its_summary() -> None:
 @given(st.integers(0, 10_000))
 def test_every_node_is_on_the_board_and_points_lie_on_the_right_side_of_the_line(seed) -> None:
     view = seen(nodes_and_pods(12, seed=seed))
-    plan = make_plan(view, now=NOW)
+    plan = plan_consolidation(view, now=NOW)
     found = board("east", plan)
     names = {name for each in found.points for name in each.nodes} | {each.node for each in found.held}
 
@@ -161,7 +161,7 @@ def test_every_node_is_on_the_board_and_points_lie_on_the_right_side_of_the_line
 
 
 def test_many_approved_moves_leave_room_for_refused_ones(monkeypatch) -> None:
-    plan = make_plan(seen(nodes_and_pods(20, seed=3)), now=NOW)
+    plan = plan_consolidation(seen(nodes_and_pods(20, seed=3)), now=NOW)
     assert len(plan.moves) > 4
     both = replace(plan, rejected=tuple(refused_for_their_budget(plan)))
     monkeypatch.setattr(boards, "POINTS_MAX", 4)
@@ -177,7 +177,7 @@ def refused_for_their_budget(plan):
 
 
 def test_clusters_with_something_to_see_come_first_and_a_pool_without_moves_still_has_its_line() -> None:
-    empty = board("a", make_plan(seen(one_pool(0)), PlanSettings(), NOW))
+    empty = board("a", plan_consolidation(seen(one_pool(0)), PlanSettings(), NOW))
     busy, idle, judged = (replaced(empty, cluster=name) for name in "bcd")
     busy, judged = replaced(busy, approved=1), replaced(judged, refused=2)
 
@@ -195,18 +195,20 @@ def test_without_a_plan_a_node_says_that_it_is_not_known_yet() -> None:
 # Scale-ups
 
 
-def unit(stage, **more) -> Unit:
-    return Unit(0, 1, 1000, 2**30, "candidate", stage, NOW - 10, NOW - 100, **more)
+def unit(stage, **more) -> ScaleUpUnit:
+    return ScaleUpUnit(0, 1, 1000, 2**30, "candidate", stage, NOW - 10, NOW - 100, **more)
 
 
-def record(*units) -> Record:
-    return Record(DemandKey("p", "L4", 1, 8, 30), State.PENDING, NOW - 200, NOW - 10, units=units)
+def record(*units) -> ScaleUpRecord:
+    return ScaleUpRecord(
+        DemandKey("p", "L4", 1, 8, 30), ScaleUpState.PENDING, NOW - 200, NOW - 10, units=units
+    )
 
 
 def test_a_timeline_moves_forward_with_the_stage() -> None:
     reached = []
     for stage in STAGES:
-        states = [step.state for step in timeline(record(), unit(stage), Traces(), NOW).steps]
+        states = [step.state for step in timeline(record(), unit(stage), ScaleUpTraces(), NOW).steps]
         done = states.count("done")
         assert states == ["done"] * done + ["now"] * (done < len(STEPS)) + ["waiting"] * (
             len(STEPS) - done - 1
@@ -218,7 +220,7 @@ def test_a_timeline_moves_forward_with_the_stage() -> None:
 
 
 def test_an_attempt_that_failed_says_where() -> None:
-    found = timeline(record(), unit(State.LAUNCHING, ended=Setback.STOCK_OUT), Traces(), NOW)
+    found = timeline(record(), unit(ScaleUpState.LAUNCHING, ended=Setback.STOCK_OUT), ScaleUpTraces(), NOW)
 
     assert [step.name for step in found.steps if step.state == "failed"] == ["Machine"]
     assert found.ended == "InsufficientCapacity"
@@ -226,18 +228,21 @@ def test_an_attempt_that_failed_says_where() -> None:
 
 def test_units_that_are_under_way_come_first_and_the_list_is_bounded() -> None:
     ended = [
-        replace(unit(State.PENDING, ended="Surplus"), index=index) for index in range(timelines.UNITS_MAX)
+        replace(unit(ScaleUpState.PENDING, ended="Surplus"), index=index)
+        for index in range(scale_up_timelines.UNITS_MAX)
     ]
-    going = replace(unit(State.PENDING), index=99)
-    found = timelines.scale_up("gpu", record(*ended, going), Traces(), NOW)
+    going = replace(unit(ScaleUpState.PENDING), index=99)
+    found = scale_up_timelines.scale_up("gpu", record(*ended, going), ScaleUpTraces(), NOW)
 
     assert found.units[0].index == 99
-    assert (len(found.units), found.units_left_out) == (timelines.UNITS_MAX, 1)
+    assert (len(found.units), found.units_left_out) == (scale_up_timelines.UNITS_MAX, 1)
 
 
 def test_a_record_that_is_gone_is_remembered_as_far_as_it_got() -> None:
-    served, given_up = unit(State.RETRYING), replace(unit(State.PENDING), index=1)
-    found = timelines.scale_up("gpu", record(served, given_up), Traces(), NOW, ended_at=NOW - 3)
+    served, given_up = unit(ScaleUpState.RETRYING), replace(unit(ScaleUpState.PENDING), index=1)
+    found = scale_up_timelines.scale_up(
+        "gpu", record(served, given_up), ScaleUpTraces(), NOW, ended_at=NOW - 3
+    )
     by_index = {each.index: each for each in found.units}
 
     assert (found.state, found.over, found.ended_at) == ("Ended", True, NOW - 3)
@@ -252,7 +257,7 @@ def test_a_record_that_is_gone_is_remembered_as_far_as_it_got() -> None:
 def test_placements_say_who_is_on_the_way_and_promises_hold_what_they_ask_for() -> None:
     raw = placed("web", 10, {"east": 6, "west": 4}, NOW, in_flight={"east": 2})
     raw["metadata"]["uid"] = "u"
-    known, ledger = read(raw), Ledger()
+    known, ledger = read(raw), PromiseLedger()
     ledger.see(known.binding, 1000.0, NOW)
     (item,) = placements([known], ledger, NOW).items
     (row,) = promises([ledger], 1000.0, NOW).items
@@ -265,7 +270,7 @@ def test_placements_say_who_is_on_the_way_and_promises_hold_what_they_ask_for() 
     assert (row.cluster, row.replicas, row.desired) == ("east", 2, 6)
     assert row.requests["cpu"] == 2000
     assert row.age_seconds + row.expires_in_seconds == pytest.approx(300)
-    assert by_cluster([ledger])["east"] == Promised(2, row.requests)
+    assert by_cluster([ledger])["east"] == PromisedCapacity(2, row.requests)
 
 
 def test_a_binding_that_cannot_be_read_is_listed_first_with_its_reason() -> None:
@@ -292,13 +297,13 @@ def test_an_explanation_is_cut_into_its_steps() -> None:
 
 
 def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
-    held = RecentEvents(limit=10)
+    held = EventBuffer(limit=10)
     for number in range(100):
         moment = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        made = Event(metadata=ObjectMeta(name=f"e{number}"), reason=str(number), last_timestamp=moment)
-        held.apply([Change("ADDED", Key("d", f"e{number}"), made)])
+        made = KubeEvent(metadata=ObjectMeta(name=f"e{number}"), reason=str(number), last_timestamp=moment)
+        held.apply([ObjectChange("ADDED", ObjectKey("d", f"e{number}"), made)])
     monkeypatch.setattr(happened, "SHOWN_MAX", 5)
-    found = happenings([("east", held)], NOW)
+    found = recent_events([("east", held)], NOW)
 
     assert [each.reason for each in found.items] == ["99", "98", "97", "96", "95"]
     assert 5 <= found.left_out <= 15
@@ -306,8 +311,8 @@ def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
 
 @given(st.lists(st.text(max_size=30), max_size=4))
 def test_times_that_are_none_do_not_stop_the_list(texts) -> None:
-    events = [Event(last_timestamp=text, message=text * 200) for text in texts]
+    events = [KubeEvent(last_timestamp=text, message=text * 200) for text in texts]
 
-    found = happenings([("east", events)], NOW).items
+    found = recent_events([("east", events)], NOW).items
     assert len(found) == len(texts)
     assert all(len(each.message) <= 1024 for each in found)

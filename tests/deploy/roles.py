@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from karpool.fleet.apiserver import routes
-from karpool.kube.transport import Request, Response, StreamResponse, Transport
+from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse, Transport
+from karpool_fleet.apiserver.serve import routes
 
 Object = dict[str, Any]
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -70,7 +70,7 @@ def expand(rule: Object, namespace: str = "") -> Iterator[Grant]:
                     yield Grant(verb, group, resource, namespace, name)
 
 
-def asked(request: Request) -> Asked | None:
+def asked(request: HttpRequest) -> Asked | None:
     """What is asked for; None for discovery, which everybody may read."""
     route = routes.parse(request.path)
     if route is None:
@@ -102,7 +102,7 @@ class Guard:
     used: set[Grant] = field(default_factory=set)
     refused: set[Asked] = field(default_factory=set)
 
-    def allows(self, request: Request) -> bool:
+    def allows(self, request: HttpRequest) -> bool:
         wanted = asked(request)
         if wanted is None:
             return True
@@ -112,7 +112,7 @@ class Guard:
             self.refused.add(wanted)
         return bool(fitting)
 
-    def not_served(self, request: Request) -> None:
+    def not_served(self, request: HttpRequest) -> None:
         """Where a kind exists, whoever listed it goes on to watch it."""
         wanted = asked(request)
         if wanted is not None and wanted.verb == "list":
@@ -138,17 +138,17 @@ class _Guarded:
     def __init__(self, guard: Guard, inner: Transport) -> None:
         self._guard, self._inner = guard, inner
 
-    async def request(self, request: Request, *, timeout: float | None = None) -> Response:
+    async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
         if self._guard.allows(request):
             answer = await self._inner.request(request, timeout=timeout)
             if answer.status == 404:
                 self._guard.not_served(request)
             return answer
-        return Response(403, {"content-type": "application/json"}, _forbidden(request))
+        return HttpResponse(403, {"content-type": "application/json"}, _forbidden(request))
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, *, timeout: float | None = None
+        self, request: HttpRequest, *, timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
         if not self._guard.allows(request):
             yield _Refusal(_forbidden(request))
@@ -160,7 +160,7 @@ class _Guarded:
         await self._inner.close()
 
 
-def _forbidden(request: Request) -> bytes:
+def _forbidden(request: HttpRequest) -> bytes:
     status = {
         "kind": "Status",
         "apiVersion": "v1",

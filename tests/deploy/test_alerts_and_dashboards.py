@@ -12,11 +12,11 @@ import pytest
 import yaml
 from tools import build_dashboards
 
-from karpool.consolidation.record import Phase
-from karpool.estimator.metrics import RESULTS as ESTIMATES
-from karpool.scheduler.ledger import Ended
-from karpool.scheduler.metrics import RESULTS as ATTEMPTS
-from karpool.scheduler.queue import POOLS
+from karpool.consolidation.execution.record import MovePhase
+from karpool.estimator.serving.metrics import RESULTS as ESTIMATES
+from karpool.scheduler.controller.metrics import RESULTS as ATTEMPTS
+from karpool.scheduler.controller.queue import POOLS
+from karpool.scheduler.promises.ledger import PromiseEnd
 from tests.deploy.manifests import DEPLOY, ROOT, Object
 
 RULES = sorted((DEPLOY / "alerts").glob("*.yaml"))
@@ -87,9 +87,9 @@ def test_values_that_alerts_look_for_are_ones_that_there_are() -> None:
             for label, text in re.findall(r'(\w+)=~?"([^"]+)"', rule["expr"]):
                 values.setdefault(label, set()).update(text.split("|"))
     assert values.pop("result") <= {*ESTIMATES, *ATTEMPTS, "kept", "descheduled", "error"}
-    assert values.pop("reason") <= {each.value for each in Ended}
+    assert values.pop("reason") <= {each.value for each in PromiseEnd}
     assert values.pop("queue") <= set(POOLS)
-    assert values.pop("phase") | values.pop("outcome") <= {str(each) for each in Phase}
+    assert values.pop("phase") | values.pop("outcome") <= {str(each) for each in MovePhase}
     assert values == {"step": {"Total"}}
 
 

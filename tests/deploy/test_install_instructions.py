@@ -12,8 +12,8 @@ import yaml
 from tools.build_manifests import CHART, find_helm, template
 
 from karpool.cli.main import commands
-from karpool.kube import kubeconfig
-from karpool.wire.tls import check_authority, check_pair
+from karpool.kube.config import kubeconfig
+from karpool.wire.server_tls import check_authority, check_pair
 from tests.deploy.manifests import DEPLOY, KUSTOMIZE, ROOT, of_kind
 from tests.deploy.test_pods_are_restricted import container
 

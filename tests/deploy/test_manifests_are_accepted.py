@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.apiserver.server import ApiServer
 from karpool.kube.clock import RealClock
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.deploy.manifests import Object, folders, objects
 
 _STRICT = [("fieldValidation", "Strict")]
@@ -32,9 +32,9 @@ class Server:
 
     async def ask(self, method: str, path: str, body: Any = None, query: Any = ()) -> tuple[int, Object]:
         data = b"" if body is None else json.dumps(body).encode()
-        request = Request(method, path, query, {"content-type": "application/json"}, data)
+        request = HttpRequest(method, path, query, {"content-type": "application/json"}, data)
         answer = await self._server.handle(request)
-        assert isinstance(answer, Response)
+        assert isinstance(answer, HttpResponse)
         return answer.status, json.loads(answer.body)
 
     async def create(self, obj: Object) -> tuple[int, Object]:

@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 
-from karpool.dashboard.serving import dashboard
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import bundled_crds
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.live import LiveCluster
-from karpool.gpu.scale_up_object import SCALEUPS
-from karpool.gpu.scale_up_object import definition as scale_ups
-from karpool.kube import snapshot
-from karpool.kube.client import Client
+from karpool.dashboard.server.app import dashboard
+from karpool.gpu.records.scale_up_object import SCALEUPS
+from karpool.gpu.records.scale_up_object import definition as scale_ups
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.events import EventRecorder, ObjectRef
-from karpool.kube.lease import Leadership, LeaseElector
-from karpool.kube.resource import (
+from karpool.kube.event_recorder import EventRecorder, ObjectReference
+from karpool.kube.leases import Leadership, LeaseElector
+from karpool.kube.snapshots import writer
+from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
     DEPLOYMENTS,
@@ -29,12 +24,18 @@ from karpool.kube.resource import (
     PRIORITYCLASSES,
     REPLICASETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
-from karpool.provisioning.placeholders import EPOCH, INDEX, MANAGED_BY, REQUEST
-from karpool.provisioning.writing import create_missing
-from karpool.scheduler.descheduler import Descheduler
-from karpool.scheduler.estimator_client import EstimatorSettings, Reply, service_resolver
+from karpool.provisioning.placeholders.placeholder import EPOCH, INDEX, MANAGED_BY, REQUEST
+from karpool.provisioning.placeholders.writes import create_missing
+from karpool.scheduler.descheduler.descheduler import Descheduler
+from karpool.scheduler.estimates.estimator_client import EstimatorSettings, service_resolver
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.live import LiveCluster
 from tests.consolidation.executing import QUICK, Play, playing
 from tests.deploy.manifests import Object, folders, objects, of_kind
 from tests.deploy.roles import Grant, Guard, expand, grants
@@ -87,7 +88,7 @@ async def lead_and_speak(client: Client, lease: str, namespace: str, *, leads: b
         await LeaseElector(client, lease, namespace=namespace).run(led)
     recorder = EventRecorder(client, "karpool")
     for _ in range(2):  # the second time the first is counted up
-        recorder.record(ObjectRef("v1", "Pod", "default", "web", "1"), "Normal", "Tested", "twice")
+        recorder.record(ObjectReference("v1", "Pod", "default", "web", "1"), "Normal", "Tested", "twice")
         await recorder.flush()
 
 
@@ -98,8 +99,8 @@ def judge(guard: Guard) -> None:
 
 
 class Stuck:
-    async def unschedulable(self, cluster: str, resource: Any, threshold_seconds: float) -> Reply:
-        return Reply(2)
+    async def unschedulable(self, cluster: str, resource: Any, threshold_seconds: float) -> EstimatorReply:
+        return EstimatorReply(2)
 
 
 def test_the_scheduler_does_its_work_under_its_roles() -> None:
@@ -215,7 +216,7 @@ def test_the_consolidator_does_its_work_under_its_roles(plans_only: bool) -> Non
 
 
 async def _plan(p: Play) -> None:
-    from karpool.consolidation.consolidator import Consolidator
+    from karpool.consolidation.execution.controller import Consolidator
     from karpool.provisioning.market import Market
     from tests.fleet.karpenter.acting import catalogue
 
@@ -235,7 +236,7 @@ async def _plan(p: Play) -> None:
 async def test_the_dashboard_does_its_work_under_its_role() -> None:
     guard = guard_of("dashboard", "karpool-dashboard")
     server = ApiServer(RealClock())
-    transport = InProcess(server)
+    transport = InProcessTransport(server)
     for crd in [*bundled_crds(), scale_ups()]:
         await Client(transport, qps=None).create(CRDS, crd)
     async with dashboard({"east": Client(guard.around(transport), qps=None)}) as page:
@@ -284,10 +285,10 @@ def role(folder: str, kind: str, namespace: str = "") -> set[Grant]:
 
 
 def test_readers_may_list_what_a_snapshot_holds_and_no_more() -> None:
-    wanted = {(each.resource.group, each.resource.plural) for each in snapshot.WANTED if not each.name}
+    wanted = {(each.resource.group, each.resource.plural) for each in writer.WANTED if not each.name}
     listed = resources_of(role("reader", "ClusterRole"), "list")
     assert listed == wanted | {(SCALEUPS.group, SCALEUPS.plural)}
-    single = {each for each in snapshot.WANTED if each.name}
+    single = {each for each in writer.WANTED if each.name}
     assert {each.resource for each in single} == {CONFIGMAPS}
     for each in single:
         namespace = each.selection.namespace
@@ -329,17 +330,17 @@ def test_only_the_resource_that_is_acted_on_can_be_written_everywhere() -> None:
 
 
 def test_granting_is_decided_as_the_api_server_does() -> None:
-    from karpool.kube.transport import Request
+    from karpool.kube.transport.transport import HttpRequest
 
-    one = Resource("", "v1", "configmaps", "ConfigMap")
+    one = ApiResource("", "v1", "configmaps", "ConfigMap")
     guard = Guard({Grant("watch", "", "configmaps", "a", "switch"), Grant("create", "", "pods/binding")})
     path = one.collection("a")
     named_only = [("watch", "1"), ("fieldSelector", "metadata.name=switch")]
-    assert guard.allows(Request("GET", path, named_only))
-    assert not guard.allows(Request("GET", path, [("watch", "1")]))
-    assert not guard.allows(Request("GET", path, named_only[1:]))
-    assert not guard.allows(Request("GET", one.collection("b"), named_only))
-    assert not guard.allows(Request("GET", one.item("switch", "a")))
-    assert guard.allows(Request("POST", "/api/v1/namespaces/x/pods/p/binding"))
-    assert not guard.allows(Request("POST", "/api/v1/namespaces/x/pods"))
-    assert guard.allows(Request("GET", "/apis/apps/v1"))
+    assert guard.allows(HttpRequest("GET", path, named_only))
+    assert not guard.allows(HttpRequest("GET", path, [("watch", "1")]))
+    assert not guard.allows(HttpRequest("GET", path, named_only[1:]))
+    assert not guard.allows(HttpRequest("GET", one.collection("b"), named_only))
+    assert not guard.allows(HttpRequest("GET", one.item("switch", "a")))
+    assert guard.allows(HttpRequest("POST", "/api/v1/namespaces/x/pods/p/binding"))
+    assert not guard.allows(HttpRequest("POST", "/api/v1/namespaces/x/pods"))
+    assert guard.allows(HttpRequest("GET", "/apis/apps/v1"))

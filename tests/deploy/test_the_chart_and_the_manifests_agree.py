@@ -10,9 +10,9 @@ from tools import build_manifests
 from tools.build_manifests import FOLDERS, HOST, STAMP, NoHelm, find_helm, render, template
 
 from karpool import __version__
-from karpool.gpu.scale_up_object import definition
-from karpool.provisioning.groundwork import namespace, priority_class
-from karpool.provisioning.smart_pod import SmartPodSettings
+from karpool.gpu.records.scale_up_object import definition
+from karpool.provisioning.placeholders.prerequisites import namespace, priority_class
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from tests.deploy.manifests import KUSTOMIZE, Object, folders, identity, objects, of_kind
 
 AGAIN = "the chart changed: run python tools/build_manifests.py (needs helm)"

@@ -24,7 +24,7 @@ import pytest
 import structlog
 
 import karpool.cli
-from karpool.cli.exits import NO
+from karpool.cli.exit_codes import NO
 from karpool.cli.main import run
 from tests.docs.served import Served, grpcurl
 from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on

@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from karpool.cli.main import run
-from karpool.fleet.apiserver.kinds.bundled import bundled_crds
-from karpool.gpu.demand import DemandKey
-from karpool.gpu.record import Record, State
-from karpool.gpu.scale_up_object import definition, to_object
+from karpool.gpu.records.scale_up_object import definition, to_object
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
+from karpool.gpu.scale_up.demand import DemandKey
 from karpool.kube.clock import rfc3339
+from karpool_fleet.apiserver.kinds.bundled import bundled_crds
 from tests.docs.shown_commands import ROOT
 from tests.estimator.serving import node
 from tests.kubectl.serving import RunningServer
@@ -33,7 +33,9 @@ CONTEXTS = (
     "arn:aws:eks:eu-west-1:1:cluster/prod",
 )
 NODE = "ip-10-0-1-7.ec2.internal"
-WAITING = Record(DemandKey("shared", "*", 1, 12, 30), State.PENDING, time.time() - 60, time.time() - 30)
+WAITING = ScaleUpRecord(
+    DemandKey("shared", "*", 1, 12, 30), ScaleUpState.PENDING, time.time() - 60, time.time() - 30
+)
 
 
 def workload(kind: str, name: str, cpu: str = "500m", **spec: Any) -> dict[str, Any]:

@@ -9,20 +9,21 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from karpool.estimator import options, process
-from karpool.estimator.member import Member
-from karpool.estimator.metrics import Metrics
-from karpool.estimator.server import EstimatorServer
-from karpool.estimator.service import Service
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.client import Client
+from karpool.estimator import process
+from karpool.estimator.serving import options
+from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.server import EstimatorServer
+from karpool.estimator.serving.service import EstimatorService
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import NAMESPACES, NODES, PODS
-from karpool.kube.transport import Transport
+from karpool.kube.transport.transport import Transport
+from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.proto import explain_pb2
 from karpool.wire.service import ESTIMATOR, EXPLAINER
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 
 Object = dict[str, Any]
 
@@ -61,7 +62,7 @@ class World:
     def __init__(self) -> None:
         self.clock = RealClock()
         self.server = ApiServer(self.clock)
-        self.transport = InProcess(self.server)
+        self.transport = InProcessTransport(self.server)
         self.client = Client(self.transport, self.clock, qps=None)
 
     async def create(self, resource: Any, obj: Object) -> Object:
@@ -114,7 +115,7 @@ class Estimator:
     """A running server, and calls to it."""
 
     port: int
-    members: Mapping[str, Member]
+    members: Mapping[str, MemberEstimator]
     registry: CollectorRegistry
     channel: grpc.aio.Channel
     calls: dict[str, Any] = field(default_factory=dict)
@@ -167,7 +168,7 @@ async def serving(
     assert options.validate(chosen) == []
     clock = RealClock()
     registry = CollectorRegistry()
-    metrics = Metrics(registry, process.plugin_names(chosen))
+    metrics = EstimatorMetrics(registry, process.plugin_names(chosen))
     async with AsyncExitStack() as stack:
         members = {
             name: process.build_member(
@@ -177,7 +178,7 @@ async def serving(
         }
         await stack.enter_async_context(process.running(members))
         patient = process._cannot_tell_until_synced(chosen)
-        service = Service(members, metrics, clock=clock, cannot_tell_until_synced=patient)
+        service = EstimatorService(members, metrics, clock=clock, cannot_tell_until_synced=patient)
         server = EstimatorServer(
             service,
             members,

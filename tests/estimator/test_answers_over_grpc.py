@@ -9,10 +9,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import generate_latest
 
-from karpool.kube.resource import NODES, PODS
+from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
 from karpool.wire.service import ESTIMATOR, EXPLAINER
-from karpool.wire.serving import MESSAGE_BYTES_MAX
 from tests.estimator.serving import World, asks, eventually, node, pod, requirements, serving
 
 

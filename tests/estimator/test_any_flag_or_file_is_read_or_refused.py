@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.cli.estimator import estimator
-from karpool.estimator import autoscaler_status, gates, group_templates
-from karpool.estimator.options import FLAGS, defaults, validate
-from karpool.model.catalogue import Catalogue
+from karpool.cli.run.estimator import estimator
+from karpool.estimator import gates
+from karpool.estimator.providers import node_group_status, node_group_template
+from karpool.estimator.serving.options import FLAGS, defaults, validate
+from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
 from karpool.wire.addresses import listener
 
@@ -66,7 +67,7 @@ def test_any_gates_and_addresses(text):
 @given(st.one_of(spoilt(STATUS), st.text(max_size=200)))
 def test_any_autoscaler_status(text):
     try:
-        groups = autoscaler_status.parse(text)
+        groups = node_group_status.parse(text)
     except Invalid:
         return
     assert isinstance(groups, list)
@@ -76,13 +77,13 @@ def test_any_autoscaler_status(text):
 def test_any_group_template(text):
     with_types = Catalogue("aws", "us-east-1")
     try:
-        template = group_templates.described(text, "workers", with_types)
+        template = node_group_template.described(text, "workers", with_types)
     except Invalid:
         return
     assert template is not None
 
 
 def test_the_good_ones_are_good():
-    assert [group.name for group in autoscaler_status.parse(STATUS)] == ["workers"]
+    assert [group.name for group in node_group_status.parse(STATUS)] == ["workers"]
     with pytest.raises(Invalid):
-        autoscaler_status.parse("nodeGroups: 3")
+        node_group_status.parse("nodeGroups: 3")

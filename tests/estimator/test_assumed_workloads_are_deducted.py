@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator.question import Question, deducted, group_of
-from karpool.kube.resource import DEPLOYMENTS, JOBS, NODES, REPLICASETS
-from karpool.packing.first_fit import Component as Group
-from karpool.packing.first_fit import deduct
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
+from karpool.estimator.question import EstimateQuestion, deducted, group_of
+from karpool.model.karmada.replica_requirements import Component, requirements
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, NODES, REPLICASETS
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.counting.first_fit import deduct
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.request import AssumedWorkload, Component, ReplicasRequest, requirements
+from karpool.wire.requests import AssumedWorkload, ReplicasRequest
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 
 GATE = {"feature_gates": "SchedulingOvercommitProtection=true"}
@@ -171,10 +172,10 @@ def test_more_promises_never_leave_more_room(cores, some, more, cpu):
     request = ReplicasRequest("c", requirements({"cpu": str(cpu)}))
     snapshot = cluster(cores)
 
-    before = Question(request, snapshot, some).existing
-    after = Question(request, snapshot, [*some, *more]).existing
+    before = EstimateQuestion(request, snapshot, some).existing
+    after = EstimateQuestion(request, snapshot, [*some, *more]).existing
 
-    assert after <= before <= Question(request, snapshot).existing
+    assert after <= before <= EstimateQuestion(request, snapshot).existing
 
 
 def test_questions_about_room_do_not_fill_the_table_of_shapes():

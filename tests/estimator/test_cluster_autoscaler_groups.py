@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator import autoscaler_status
-from karpool.estimator.autoscaler_status import GroupStatus
-from karpool.estimator.cluster_autoscaler import ClusterAutoscalerCapacity
-from karpool.estimator.group_templates import described, group_of
-from karpool.estimator.market import Market
-from karpool.fleet.fleet_file import NodeGroupSpec
-from karpool.fleet.live import catalogue_of
-from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS
-from karpool.model.catalogue_files import load_shipped
+from karpool.estimator.providers import node_group_status
+from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
+from karpool.estimator.providers.node_group_status import NodeGroupStatus
+from karpool.estimator.providers.node_group_template import described, group_of
+from karpool.model.catalogue.files import load_shipped
 from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.node import Node
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.provisioning.market import Market
+from karpool_fleet.clusters.fleet_file import NodeGroupSpec
+from karpool_fleet.clusters.live import catalogue_of
 from tests.estimator.watching import asking
 from tests.fleet.living import deployment, play, ready, until
 
@@ -51,13 +51,13 @@ NodeGroups:
 
 
 def test_the_status_is_read_in_both_forms():
-    assert autoscaler_status.parse(YAML) == [
-        GroupStatus("eks-gpu-0a1b", 0, 10, 3, 2, healthy=True, backoff="no stock")
+    assert node_group_status.parse(YAML) == [
+        NodeGroupStatus("eks-gpu-0a1b", 0, 10, 3, 2, healthy=True, backoff="no stock")
     ]
-    one, two = autoscaler_status.parse(TEXT)
+    one, two = node_group_status.parse(TEXT)
     assert (one.name, one.room, one.coming, one.backoff) == ("asg-one", 3, 1, "")
     assert (two.healthy, two.backoff, two.room) == (False, "scaling up failed", 2)
-    assert autoscaler_status.parse("time: x\nautoscalerStatus: Initializing\n") == []
+    assert node_group_status.parse("time: x\nautoscalerStatus: Initializing\n") == []
 
 
 @settings(max_examples=200)
@@ -71,7 +71,7 @@ def test_the_status_is_read_in_both_forms():
 )
 def test_whatever_the_status_says_it_is_groups_or_one_error(text):
     try:
-        groups = autoscaler_status.parse(text)
+        groups = node_group_status.parse(text)
     except Invalid:
         return
     assert all(group.room >= 0 and group.coming >= 0 for group in groups)
@@ -92,13 +92,13 @@ def test_whatever_the_status_says_it_is_groups_or_one_error(text):
     ],
 )
 def test_nodes_find_their_group(group, labels, found):
-    node = convert({"metadata": {"name": "n", "labels": labels}}, Node)
+    node = decode({"metadata": {"name": "n", "labels": labels}}, Node)
 
     assert group_of(node, [group, "other"]) == (group if found else "")
 
 
 def test_of_two_groups_the_one_that_is_named_more_exactly():
-    node = convert({"metadata": {"name": "n", "labels": {"agentpool": "gpu"}}}, Node)
+    node = decode({"metadata": {"name": "n", "labels": {"agentpool": "gpu"}}}, Node)
 
     assert group_of(node, ["eks-gpu-2", "gpu", "eks-gpu-1"]) == "gpu"
 
@@ -115,7 +115,7 @@ def test_a_group_that_never_had_a_node_can_be_described():
 
 
 def provider_for(cluster):
-    return ClusterAutoscalerCapacity(cluster.embedded.clock, Market(catalogue_of(cluster.spec)))
+    return ClusterAutoscalerProvider(cluster.embedded.clock, Market(catalogue_of(cluster.spec)))
 
 
 GROUP = {

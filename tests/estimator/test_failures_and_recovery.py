@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.packing.offerings import StockOut
-from karpool.provisioning.failures import Cause, Failures, Offer
+from karpool.packing.new_nodes.offerings import StockOut
+from karpool.provisioning.failures import Cause, LaunchFailures, OfferingKey
 
-SPOT_A = Offer("m5.large", "a", "spot")
-SPOT_B = Offer("m5.large", "b", "spot")
+SPOT_A = OfferingKey("m5.large", "a", "spot")
+SPOT_B = OfferingKey("m5.large", "b", "spot")
 POOLS = ("gpu", "cpu")
 
 moments = st.integers(0, 2000).map(float)
@@ -32,7 +32,7 @@ news = st.one_of(
 
 
 def told(observations, waiting=None):
-    failures = Failures()
+    failures = LaunchFailures()
     for pool in POOLS:
         failures.pool_seen(pool, "as it is", 0.0)
     for name, *arguments in observations:
@@ -126,7 +126,7 @@ def test_other_limits_or_requirements_are_another_chance():
 
 
 def test_an_offering_out_of_stock_leaves_the_pool_counting():
-    failures = told([("out_of_stock", "gpu", [SPOT_A, Offer("", "b", "")], 100.0, "none left")])
+    failures = told([("out_of_stock", "gpu", [SPOT_A, OfferingKey("", "b", "")], 100.0, "none left")])
 
     assert failures.of_pool("gpu", 110.0) is None
     assert failures.stock_outs(110.0) == (StockOut(None, "b", None), StockOut("m5.large", "a", "spot"))
@@ -146,12 +146,12 @@ def test_a_pool_that_is_gone_is_forgotten():
 
 
 def test_offerings_do_not_pile_up():
-    failures = Failures()
+    failures = LaunchFailures()
     for number in range(30_000):
-        failures.out_of_stock("gpu", [Offer(f"t{number}", "a", "spot")], float(number), "none")
+        failures.out_of_stock("gpu", [OfferingKey(f"t{number}", "a", "spot")], float(number), "none")
 
     assert len(failures._offers) <= 20_000
-    assert Offer("t29999", "a", "spot") in failures._offers
+    assert OfferingKey("t29999", "a", "spot") in failures._offers
 
 
 @settings(max_examples=200)

@@ -4,9 +4,9 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from karpool.estimator.failure_reports import FAILED, FailureGauges, announce, reporting
-from karpool.kube.events import EventRecorder
-from karpool.kube.resource import DEPLOYMENTS, EVENTS
+from karpool.estimator.serving.failure_reporting import FAILED, FailureGauges, report_failures, reporting
+from karpool.kube.event_recorder import EventRecorder
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, EVENTS
 from tests.estimator.watching import asking, karpenter
 from tests.fleet.living import deployment, play, pool, until
 
@@ -19,7 +19,7 @@ def test_an_empty_shelf_shows_in_metrics_and_on_the_pool():
             gauges = FailureGauges(registry)
             gauges.follow("east", reporting(ask.member.framework.plugins))
             recorder = EventRecorder(cluster.embedded.client("estimator"), "karpool-estimator")
-            announce(ask.provider, recorder)
+            report_failures(ask.provider, recorder)
             made = deployment("web", 1, cpu="1", memory="1Gi")
             await cluster.embedded.client("user").create(DEPLOYMENTS, made)
 

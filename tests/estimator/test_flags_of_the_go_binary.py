@@ -3,12 +3,13 @@
 import pytest
 from click.testing import CliRunner
 
-from karpool.cli import estimator as command
-from karpool.estimator import gates, options
+from karpool.cli.run import estimator as command
+from karpool.estimator import gates
 from karpool.estimator.process import configs, tls_files
+from karpool.estimator.serving import options
 from karpool.kube.errors import ConfigError
 from karpool.model.errors import Invalid
-from karpool.wire.addresses import Listener, listener, probe_addresses, resolve, service_name
+from karpool.wire.addresses import ListenAddress, listener, probe_addresses, resolve, service_name
 
 GO_DEFAULTS = {
     "kubeconfig": "",
@@ -182,9 +183,9 @@ def test_gates_have_karmadas_defaults_and_groups():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (":8080", Listener("", 8080)),
-        ("10.0.0.7:8080", Listener("10.0.0.7", 8080)),
-        ("[fd00::7]:8080", Listener("fd00::7", 8080)),
+        (":8080", ListenAddress("", 8080)),
+        ("10.0.0.7:8080", ListenAddress("10.0.0.7", 8080)),
+        ("[fd00::7]:8080", ListenAddress("fd00::7", 8080)),
         ("0", None),
     ],
 )

@@ -5,9 +5,9 @@ Every answer is checked against what kube-scheduler and Karpenter then really pl
 
 import pytest
 
-from karpool.fleet.fleet_file import StaticNodes
-from karpool.fleet.live import LiveCluster
-from karpool.kube.resource import DEPLOYMENTS, NODEPOOLS
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODEPOOLS
+from karpool_fleet.clusters.fleet_file import StaticNodes
+from karpool_fleet.clusters.live import LiveCluster
 from tests.estimator.watching import asking, karpenter
 from tests.fleet.living import claims, deployment, nodes, play, pods, pool, ready, until
 

@@ -7,8 +7,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from karpool.estimator.server import not_ready
-from karpool.kube.errors import Unreachable
+from karpool.estimator.serving.server import not_ready
+from karpool.kube.errors import ApiUnreachable
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 
@@ -40,11 +40,11 @@ class Slow:
 
 class Dead:
     async def request(self, request, *, timeout=None):
-        raise Unreachable("no route to host", sent=False)
+        raise ApiUnreachable("no route to host", sent=False)
 
     @asynccontextmanager
     async def stream(self, request, *, timeout=None):
-        raise Unreachable("no route to host", sent=False)
+        raise ApiUnreachable("no route to host", sent=False)
         yield
 
     async def close(self):
@@ -60,7 +60,7 @@ async def world():
 
 @pytest.mark.parametrize("plural", ["nodes", "pods"])
 async def test_no_answer_until_every_page_was_read(world, plural, monkeypatch):
-    monkeypatch.setattr("karpool.estimator.member.PAGE_SIZE", 1)
+    monkeypatch.setattr("karpool.estimator.serving.member.PAGE_SIZE", 1)
     slow = Slow(world.transport, plural)
     pages = 1 if plural == "nodes" else 3
     async with serving(slow, wait=False) as estimator:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from karpool.estimator import registry
-from karpool.estimator.framework import Code, Estimate, Role
-from karpool.estimator.node_resource import NodeResourceEstimator
-from karpool.estimator.question import Question
-from karpool.estimator.registry import Settings, chosen
-from karpool.estimator.running import Framework
-from karpool.kube.resource import NAMESPACES
+from karpool.estimator.plugins import registry
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.interface import Estimate, EstimateCode, PluginRole
+from karpool.estimator.plugins.node_resource import NodeResourceEstimator
+from karpool.estimator.plugins.registry import PluginSettings, chosen
+from karpool.estimator.question import EstimateQuestion
 from karpool.model.errors import Invalid
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
-from karpool.wire.request import ReplicasRequest
+from karpool.model.kubernetes.api_resources import NAMESPACES
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
+from karpool.wire.requests import ReplicasRequest
 from tests.estimator.serving import World, asks, eventually, node, serving
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/estimator-plugin"
@@ -36,7 +36,7 @@ class Theirs:
 
 
 def asked(cpus=4):
-    return Question(ReplicasRequest("c"), snapshot_of([NodeRow("n", allocatable={"pods": cpus})]))
+    return EstimateQuestion(ReplicasRequest("c"), snapshot_of([NodeRow("n", allocatable={"pods": cpus})]))
 
 
 async def run(plugin, timeout_seconds=20.0):
@@ -50,7 +50,7 @@ async def test_a_plugin_without_a_role_caps():
 
 async def test_a_plugin_may_be_a_source():
     plugin = Theirs(lambda question: Estimate(3))
-    plugin.role = Role.SOURCE
+    plugin.role = PluginRole.SOURCE
 
     assert (await run(plugin)).answer == 7
 
@@ -66,12 +66,12 @@ async def test_a_plugin_that_raises_cannot_tell(error):
     found = await run(Theirs(raises))
 
     assert found.answer == -1
-    assert found.code is Code.UNKNOWN
+    assert found.code is EstimateCode.UNKNOWN
     assert any("Theirs" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize(
-    "nonsense", [None, 5, "many", (3, Code.SUCCESS), Estimate("three"), Estimate(1, "Fine")]
+    "nonsense", [None, 5, "many", (3, EstimateCode.SUCCESS), Estimate("three"), Estimate(1, "Fine")]
 )
 async def test_a_plugin_that_returns_something_else_cannot_tell(nonsense):
     assert (await run(Theirs(lambda question: nonsense))).answer == -1
@@ -148,7 +148,7 @@ def test_a_plugin_that_cannot_be_made_is_named(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
 
     with pytest.raises(Invalid, match='failed to initialize plugin "Theirs"'):
-        registry.build(["Theirs"], Settings())
+        registry.build(["Theirs"], PluginSettings())
 
 
 def test_nobody_takes_the_name_of_ours(monkeypatch):
@@ -156,7 +156,7 @@ def test_nobody_takes_the_name_of_ours(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
 
     assert registry.installed() == {}
-    (plugin,) = registry.build(["NodeResourceEstimator"], Settings())
+    (plugin,) = registry.build(["NodeResourceEstimator"], PluginSettings())
     assert isinstance(plugin, NodeResourceEstimator)
 
 

@@ -13,11 +13,12 @@ import grpc
 import pytest
 from aiohttp import web
 
-from karpool.estimator import options, process
-from karpool.fleet.apiserver.http import serve
-from karpool.kube.flags import WrongOptions
+from karpool.estimator import process
+from karpool.estimator.serving import options
+from karpool.kube.flags import InvalidOptions
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.service import ESTIMATOR
+from karpool_fleet.apiserver.serve.http import serve
 from tests.estimator.serving import World, asks, node
 
 
@@ -122,7 +123,7 @@ async def test_a_port_that_is_taken_ends_the_process(api, flag):
 
 
 async def test_flags_that_cannot_work_are_refused():
-    with pytest.raises(WrongOptions, match="clusterName cannot be empty"):
+    with pytest.raises(InvalidOptions, match="clusterName cannot be empty"):
         await process.run(options.defaults(), asyncio.Event())
 
 

@@ -3,14 +3,21 @@
 import grpc
 import pytest
 
-from karpool.estimator.unschedulable import comparable_template
-from karpool.fleet.apiserver.server import ApiServer
+from karpool.estimator.serving.unschedulable import comparable_template
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import CRDS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
+from karpool.model.kubernetes.api_resources import (
+    CRDS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICASETS,
+    STATEFULSETS,
+    ApiResource,
+)
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.estimator.serving import World, pod, serving
 
-WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
+WIDGETS = ApiResource("example.com", "v1", "widgets", "Widget")
 CRD = {
     "metadata": {"name": "widgets.example.com"},
     "spec": {

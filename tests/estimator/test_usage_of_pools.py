@@ -6,23 +6,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator.coming_room import coming_rows
-from karpool.estimator.framework import EXISTING_NODES
-from karpool.estimator.karpenter import KarpenterCapacity
+from karpool.cluster.cluster import Cluster
 from karpool.estimator.karpenter_objects import KarpenterObjects
-from karpool.estimator.market import Market
-from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.question import Question
-from karpool.kube.resource import Key
-from karpool.model.karpenter import NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import Node
+from karpool.estimator.plugins.interface import EXISTING_NODES
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.providers.incoming_capacity import coming_rows
+from karpool.estimator.providers.karpenter import KarpenterProvider
+from karpool.estimator.question import EstimateQuestion
+from karpool.model.karmada.replica_requirements import ReplicaNodeClaim as Where
+from karpool.model.karmada.replica_requirements import requirements
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
 from karpool.model.taints import Toleration
-from karpool.provisioning.failures import Failures
-from karpool.state.cluster import ClusterState
-from karpool.state.snapshot import snapshot_of
-from karpool.wire.request import NodeClaim as Where
-from karpool.wire.request import ReplicasRequest, requirements
+from karpool.packing.tables.room import snapshot_of
+from karpool.provisioning.failures import LaunchFailures
+from karpool.provisioning.market import Market
+from karpool.wire.requests import ReplicasRequest
 from tests.packing.pool_cases import catalogue, instance_type
 
 NAMES = ("a", "b", "c")
@@ -59,7 +60,7 @@ def claim(name, *, launched=True, registered=False, initialized=False, going=Fal
     if going:
         meta["deletionTimestamp"] = "1970-01-01T00:11:00Z"
     wanted = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["four", "eight"]}]
-    return convert({"metadata": meta, "spec": {"requirements": wanted}, "status": status}, NodeClaim)
+    return decode({"metadata": meta, "spec": {"requirements": wanted}, "status": status}, NodeClaim)
 
 
 def node(name, *, registered=True, initialized=False, going=False, cpu="4", taints=()):
@@ -72,7 +73,7 @@ def node(name, *, registered=True, initialized=False, going=False, cpu="4", tain
     if going:
         meta["deletionTimestamp"] = "1970-01-01T00:11:00Z"
     amounts = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
-    return convert(
+    return decode(
         {
             "metadata": meta,
             "spec": {"providerID": f"id-{name}", "taints": list(taints)},
@@ -84,7 +85,7 @@ def node(name, *, registered=True, initialized=False, going=False, cpu="4", tain
 
 def objects_for(market=None):
     market = market or Market(catalogue(instance_type("four", 4, 16), instance_type("eight", 8, 32)))
-    return KarpenterObjects(market, Failures(), At())
+    return KarpenterObjects(market, LaunchFailures(), At())
 
 
 booleans = st.booleans()
@@ -109,13 +110,13 @@ def apply(machines, change):
     kind, name, fields = change
     match kind:
         case "claim":
-            machines.put_claim(Key("", f"pool-{name}"), claim(name, **fields))
+            machines.put_claim(ObjectKey("", f"pool-{name}"), claim(name, **fields))
         case "node":
-            machines.put_node(Key("", name), node(name, **fields))
+            machines.put_node(ObjectKey("", name), node(name, **fields))
         case "no claim":
-            machines.drop_claim(Key("", f"pool-{name}"))
+            machines.drop_claim(ObjectKey("", f"pool-{name}"))
         case "no node":
-            machines.drop_node(Key("", name))
+            machines.drop_node(ObjectKey("", name))
 
 
 def nonzero(usage):
@@ -182,18 +183,18 @@ STARTING = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 @pytest.mark.parametrize("running", [0, 1])
 def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running):
     """Who tolerates its taint is counted on the node itself, who does not on what it will be."""
-    provider = KarpenterCapacity(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = ClusterState(volumes=False)
+    provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
+    state = Cluster(volumes=False)
     started = node("a", taints=[STARTING])
     state.upsert_node(started)
     for number in range(running):
         state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape, "a")
-    pool = convert({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
-    provider.objects.put_pool(Key("", "pool"), pool)
+    pool = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
+    provider.objects.put_pool(ObjectKey("", "pool"), pool)
     apply(provider.objects.machines, ("claim", "a", {"registered": True}))
-    provider.objects.machines.put_node(Key("", "a"), started)
+    provider.objects.machines.put_node(ObjectKey("", "a"), started)
     where = Where(tolerations=(Toleration(operator="Exists"),) if tolerant else ())
-    question = Question(ReplicasRequest("", requirements({"cpu": "1"}, where)), state.snapshot())
+    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"}, where)), state.snapshot())
 
     found = NodeAutoscalerEstimator([provider]).estimate(question)
 
@@ -204,15 +205,15 @@ def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running)
 
 def test_pods_that_wait_come_first():
     """Three wait for one claim that holds four: one place is left, and limits allow no other node."""
-    provider = KarpenterCapacity(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = ClusterState(volumes=False)
-    pool = convert({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
-    provider.objects.put_pool(Key("", "pool"), pool)
+    provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
+    state = Cluster(volumes=False)
+    pool = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
+    provider.objects.put_pool(ObjectKey("", "pool"), pool)
     apply(provider.objects.machines, ("claim", "a", {}))
     for number in range(3):
         state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape)
         provider.objects.pods.waiting[f"default/p{number}"] = 990.0
-    question = Question(ReplicasRequest("", requirements({"cpu": "1"})), state.snapshot())
+    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"})), state.snapshot())
 
     found = provider.estimate(question)
 

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.estimator.framework import Outcome
-from karpool.estimator.karpenter import KarpenterCapacity
-from karpool.estimator.market import Market
-from karpool.estimator.member import Member
-from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.registry import Plugins
-from karpool.estimator.running import Framework
-from karpool.fleet.live import LiveCluster, catalogue_of
-from karpool.wire.request import Component, ComponentSetsRequest, ReplicasRequest, requirements
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.interface import MergedEstimate
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.plugins.registry import PluginSet
+from karpool.estimator.providers.karpenter import KarpenterProvider
+from karpool.estimator.serving.member import MemberEstimator
+from karpool.model.karmada.replica_requirements import Component, requirements
+from karpool.provisioning.market import Market
+from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
+from karpool_fleet.clusters.live import LiveCluster, catalogue_of
 from tests.fleet.living import until
 
 Provider = Any
@@ -23,10 +24,10 @@ _NAMES = {"gpu": "nvidia.com/gpu"}
 class Asking:
     """What a scheduler would be told."""
 
-    def __init__(self, cluster: LiveCluster, member: Member, provider: Provider) -> None:
+    def __init__(self, cluster: LiveCluster, member: MemberEstimator, provider: Provider) -> None:
         self.cluster, self.member, self.provider = cluster, member, provider
 
-    async def outcome(self, **request: str) -> Outcome:
+    async def outcome(self, **request: str) -> MergedEstimate:
         named = {_NAMES.get(name, name): text for name, text in request.items()}
         return await self.member.framework.run(
             self.member.question(ReplicasRequest(self.cluster.name, requirements(named)))
@@ -48,17 +49,17 @@ class Asking:
         return (await self.member.framework.run(self.member.question(asked))).answer
 
 
-def karpenter(cluster: LiveCluster, **settings: Any) -> KarpenterCapacity:
+def karpenter(cluster: LiveCluster, **settings: Any) -> KarpenterProvider:
     """With a catalogue of its own, as large as the cluster's."""
-    return KarpenterCapacity(cluster.embedded.clock, Market(catalogue_of(cluster.spec)), **settings)
+    return KarpenterProvider(cluster.embedded.clock, Market(catalogue_of(cluster.spec)), **settings)
 
 
 @asynccontextmanager
 async def asking(cluster: LiveCluster, provider: Provider = None) -> AsyncIterator[Asking]:
     provider = provider or karpenter(cluster)
-    plugins = Plugins([NodeAutoscalerEstimator([provider])])
+    plugins = PluginSet([NodeAutoscalerEstimator([provider])])
     client = cluster.embedded.client("estimator")
-    member = Member(cluster.name, client, plugins, Framework(plugins.ours))
+    member = MemberEstimator(cluster.name, client, plugins, Framework(plugins.ours))
     task = asyncio.create_task(member.run())
     try:
 

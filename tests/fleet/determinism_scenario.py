@@ -5,17 +5,18 @@ import hashlib
 import sys
 from random import Random
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud
-from karpool.fleet.cluster_autoscaler import NodeGroup, cluster_autoscaler
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.karpenter import karpenter_components
-from karpool.fleet.kube_scheduler import kube_scheduler
-from karpool.fleet.kubelet import kubelet
-from karpool.fleet.node_lifecycle import node_lifecycle
-from karpool.fleet.workloads import workload_components
-from karpool.kube.resource import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.cloud.cloud import Cloud
+from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
+from karpool_fleet.cluster_autoscaler.groups import NodeGroup
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.karpenter import karpenter_components
+from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kubelet.kubelet import kubelet
+from karpool_fleet.workloads import workload_components
 from tests.fleet.invariants import dump
 from tests.fleet.random_life import Object, catalogue, pool
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from karpool.fleet.apiserver.server import Answer, ApiServer
-from karpool.fleet.apiserver.storage.history import Event
-from karpool.fleet.cloud import Cloud
-from karpool.kube.transport import Request
+from karpool.kube.transport.transport import HttpRequest
 from karpool.model import resources
-from karpool.model.meta import convert
-from karpool.model.pod import Pod, effective_requests
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool_fleet.apiserver.serve.server import Answer, ApiServer
+from karpool_fleet.apiserver.storage.history import StoredEvent
+from karpool_fleet.cloud.cloud import Cloud
 
 Object = dict[str, Any]
 Violations = Iterator[str]
@@ -100,7 +100,7 @@ def condition(obj: Object, kind: str) -> str:
 
 
 def requests_of(pod: Object) -> dict[str, int]:
-    return {**effective_requests(convert(pod, Pod)), "pods": 1}
+    return {**effective_requests(decode(pod, Pod)), "pods": 1}
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
@@ -375,7 +375,7 @@ class Judge:
     def _all(self, kind: str) -> list[Object]:
         return [record.object() for record in self.server.cluster.store.collection(kind).ordered(None)]
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: StoredEvent) -> None:
         record = event.record
         if record.collection.group_resource != "pods" or event.type == "DELETED":
             return
@@ -399,7 +399,7 @@ class Judge:
         yield from overfull(node, [*here, pod])
         yield from in_conflict(pod, others, nodes)
 
-    async def _around(self, request: Request, handle: Callable[[Request], Any]) -> Answer:
+    async def _around(self, request: HttpRequest, handle: Callable[[HttpRequest], Any]) -> Answer:
         if request.method != "POST" or not request.path.endswith("/eviction"):
             answer: Answer = await handle(request)
             return answer

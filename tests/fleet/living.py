@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.fleet_file import ClusterSpec
-from karpool.fleet.live import LiveCluster
-from karpool.kube.resource import DEPLOYMENTS, NODECLAIMS, NODES, PODS
-from karpool.model.karpenter import NodeClaim
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, NODES, PODS
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.fleet_file import ClusterSpec
+from karpool_fleet.clusters.live import LiveCluster
 
 T = TypeVar("T")
 Object = dict[str, Any]

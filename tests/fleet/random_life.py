@@ -11,22 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.clock import LoopClock
-from karpool.fleet.cloud import Cloud, StockOut
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.faults import Fault
-from karpool.fleet.karpenter import KarpenterSettings, karpenter_components
-from karpool.fleet.kube_scheduler import kube_scheduler
-from karpool.fleet.kubelet import kubelet
-from karpool.fleet.node_lifecycle import node_lifecycle
-from karpool.fleet.quota import enforce_quotas
-from karpool.fleet.runtime import Build
-from karpool.fleet.volumes import volumes
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError
-from karpool.kube.resource import (
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.kubernetes.api_resources import (
     DAEMONSETS,
     DEPLOYMENTS,
     JOBS,
@@ -39,12 +27,25 @@ from karpool.kube.resource import (
     RESOURCEQUOTAS,
     STATEFULSETS,
     STORAGECLASSES,
-    Resource,
+    ApiResource,
 )
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.node import ARCH, INSTANCE_TYPE, OS, ZONE
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.cloud.cloud import Cloud, CloudStockOut
+from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Build
+from karpool_fleet.faults.faults import Fault
+from karpool_fleet.karpenter import karpenter_components
+from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
+from karpool_fleet.kube_controllers.quota import enforce_quotas
+from karpool_fleet.kube_controllers.volumes import volumes
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kubelet.kubelet import kubelet
+from karpool_fleet.workloads import workload_components
 from tests.fleet.invariants import Judge, after_a_step, world
 
 Object = dict[str, Any]
@@ -178,8 +179,8 @@ class Life:
     random: Random
     told: list[str] = field(default_factory=list)
     _number: int = 0
-    _workloads: dict[tuple[Resource, str, str], bool] = field(default_factory=dict)  # -> has a budget
-    _stock_outs: list[StockOut] = field(default_factory=list)
+    _workloads: dict[tuple[ApiResource, str, str], bool] = field(default_factory=dict)  # -> has a budget
+    _stock_outs: list[CloudStockOut] = field(default_factory=list)
     _faults: list[Fault] = field(default_factory=list)
     _down: dict[str, str] = field(default_factory=dict)  # component -> crashed or paused
     _dark: dict[str, None] = field(default_factory=dict)  # zones
@@ -374,7 +375,7 @@ class Life:
         )
         self.tell(f"job {name} for {seconds} s")
 
-    def _some_workload(self) -> tuple[Resource, str, str] | None:
+    def _some_workload(self) -> tuple[ApiResource, str, str] | None:
         return self.random.choice(list(self._workloads)) if self._workloads else None
 
     async def scale(self) -> None:
@@ -403,7 +404,7 @@ class Life:
 
     # Nodes
 
-    async def _some(self, kind: Resource) -> Object | None:
+    async def _some(self, kind: ApiResource) -> Object | None:
         items = (await self.admin.list(kind)).items
         return self.random.choice(items) if items else None
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from karpool.fleet.clock import EPOCH, LoopClock, ScaledLoop, Stalled, run_manual, run_scaled
+from karpool_fleet.clusters.clock import EPOCH, LoopClock, ScaledLoop, Stalled, run_manual, run_scaled
 
 ROUNDING = 1e-6  # of sums of seconds since the machine was started
 

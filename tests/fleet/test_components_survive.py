@@ -2,11 +2,11 @@
 
 import asyncio
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.runtime import Context
-from karpool.kube.resource import CONFIGMAPS, NODES
-from karpool.model.node import Node
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, NODES
+from karpool.model.kubernetes.node import Node
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Context
 
 
 class Greeter:

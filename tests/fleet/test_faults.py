@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.runtime import Context
-from karpool.kube.client import Client
-from karpool.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from karpool.kube.informer import Informer
-from karpool.kube.resource import CONFIGMAPS, Key
+from karpool.kube.api.client import Client
+from karpool.kube.errors import ApiUnreachable, Conflict, KubeError, NotFound
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Context
 
 Story = Callable[[EmbeddedCluster], Awaitable[object]]
 
@@ -70,7 +70,7 @@ def test_a_delay_takes_its_time_and_then_the_request_goes_through() -> None:
 def test_an_answer_that_is_lost_leaves_the_work_done() -> None:
     async def story(cluster: EmbeddedCluster) -> list[str]:
         cluster.faults.lose_answers("deaf", times=1)
-        with pytest.raises(Unreachable):
+        with pytest.raises(ApiUnreachable):
             await put(cluster.client("deaf"), "a")
         await put(cluster.client("deaf"), "b")
         return await names(cluster.client("reader"))
@@ -148,7 +148,7 @@ async def informed(
 
 
 def knows(informer: Informer[dict[str, object]], name: str) -> bool:
-    return Key("default", name) in informer
+    return ObjectKey("default", name) in informer
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["cut", "expired"])

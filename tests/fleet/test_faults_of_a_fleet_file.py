@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.fleet import Fleet
-from karpool.fleet.fleet_file import parse_fleet
-from karpool.fleet.strict_file import FleetError
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError
-from karpool.kube.resource import CONFIGMAPS, NODES
-from karpool.kube.rest import NEVER
+from karpool.kube.transport.rest import NEVER
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, NODES
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.fleet_file import parse_fleet
+from karpool_fleet.clusters.strict_file import FleetError
 
 FILE = """
 clusters: [{{name: east}}]
@@ -20,21 +20,21 @@ faults: [{{cluster: east, at: 10s, lasts: 20s, {fault}}}]
 """
 
 
-def play(fault: str, story: Callable[[Fleet], Awaitable[object]]) -> object:
+def play(fault: str, story: Callable[[EmbeddedFleet], Awaitable[object]]) -> object:
     async def main() -> object:
-        async with Fleet(parse_fleet(FILE.format(fault=fault).encode()), LoopClock()) as fleet:
+        async with EmbeddedFleet(parse_fleet(FILE.format(fault=fault).encode()), LoopClock()) as fleet:
             return await story(fleet)
 
     return run_manual(main())
 
 
-def impatient(fleet: Fleet, component: str) -> Client:
+def impatient(fleet: EmbeddedFleet, component: str) -> Client:
     """A client that tries once."""
     client = fleet.clusters["east"].embedded.client(component)
     return Client(client.rest.transport, fleet.clock, qps=None, retry=NEVER, timeout=3.0)
 
 
-async def works(fleet: Fleet, component: str = "someone") -> bool:
+async def works(fleet: EmbeddedFleet, component: str = "someone") -> bool:
     try:
         await impatient(fleet, component).list(CONFIGMAPS)
     except KubeError:
@@ -52,7 +52,7 @@ async def works(fleet: Fleet, component: str = "someone") -> bool:
     ],
 )
 def test_requests_suffer_while_the_fault_lasts(fault: str) -> None:
-    async def story(fleet: Fleet) -> list[bool]:
+    async def story(fleet: EmbeddedFleet) -> list[bool]:
         seen = [await works(fleet)]
         await asyncio.sleep(15)
         start = fleet.clock.monotonic()
@@ -65,7 +65,7 @@ def test_requests_suffer_while_the_fault_lasts(fault: str) -> None:
 
 
 def test_a_crashed_component_comes_back_when_the_fault_is_over() -> None:
-    async def story(fleet: Fleet) -> list[bool]:
+    async def story(fleet: EmbeddedFleet) -> list[bool]:
         seen = []
         for _ in range(3):
             seen.append(fleet.clusters["east"].embedded.components.is_running("karpenter"))
@@ -76,7 +76,7 @@ def test_a_crashed_component_comes_back_when_the_fault_is_over() -> None:
 
 
 def test_a_jump_moves_the_wall_clock() -> None:
-    async def story(fleet: Fleet) -> float:
+    async def story(fleet: EmbeddedFleet) -> float:
         before, steady = fleet.clock.now(), fleet.clock.monotonic()
         await asyncio.sleep(15)
         return round(fleet.clock.now() - before - (fleet.clock.monotonic() - steady))
@@ -88,12 +88,12 @@ def test_a_jump_moves_the_wall_clock() -> None:
     "fault", ["stockOut: {type: 'c7i.*'}", "zoneOutage: us-east-1a"], ids=["stock-out", "zone outage"]
 )
 def test_nothing_is_sold_while_the_cloud_is_out(fault: str) -> None:
-    from karpool.fleet.cloud import Offer
+    from karpool_fleet.cloud.cloud import CloudOffer
 
-    async def story(fleet: Fleet) -> list[bool]:
+    async def story(fleet: EmbeddedFleet) -> list[bool]:
         seen = []
         for _ in range(3):
-            offer = Offer("c7i.large", "us-east-1a", "on-demand")
+            offer = CloudOffer("c7i.large", "us-east-1a", "on-demand")
             seen.append(fleet.clusters["east"].cloud.is_in_stock(offer))
             await asyncio.sleep(15)
         return seen
@@ -117,7 +117,7 @@ def test_nothing_is_sold_while_the_cloud_is_out(fault: str) -> None:
     ],
 )
 def test_the_cluster_outlives_it(fault: str) -> None:
-    async def story(fleet: Fleet) -> int:
+    async def story(fleet: EmbeddedFleet) -> int:
         await asyncio.sleep(60)
         client = fleet.clusters["east"].embedded.client("someone")
         await client.create(NODES, {"metadata": {"name": "late"}})
@@ -128,7 +128,7 @@ def test_the_cluster_outlives_it(fault: str) -> None:
 
 
 def test_a_component_that_is_not_there_is_named() -> None:
-    async def story(fleet: Fleet) -> None:
+    async def story(fleet: EmbeddedFleet) -> None:
         raise AssertionError("it must not start")
 
     with pytest.raises((FleetError, ExceptionGroup)) as caught:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.fleet_file import parse_fleet
-from karpool.fleet.strict_file import FleetError
+from karpool_fleet.clusters.fleet_file import parse_fleet
+from karpool_fleet.clusters.strict_file import FleetError
 
 GOOD = """\
 apiVersion: karpool.dev/v1alpha1

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.fleet_file import StaticNodes
-from karpool.fleet.live import LiveCluster
-from karpool.fleet.strict_file import FleetError
-from karpool.kube.resource import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
-from karpool.model.node import ZONE
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
+from karpool.model.kubernetes.node import ZONE
+from karpool_fleet.clusters.fleet_file import StaticNodes
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.clusters.strict_file import FleetError
 from tests.fleet.living import budget, claims, deployment, nodes, play, pods, pool, ready, until
 
 

@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.quota import Quotas, enforce_quotas
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
-from karpool.kube.decoding import Object
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
 from karpool.kube.errors import Denied, KubeError
-from karpool.kube.resource import CONFIGMAPS, PODS, PRIORITYCLASSES, PVCS, REPLICASETS, RESOURCEQUOTAS
+from karpool.model.kubernetes.api_resources import (
+    CONFIGMAPS,
+    PODS,
+    PRIORITYCLASSES,
+    PVCS,
+    REPLICASETS,
+    RESOURCEQUOTAS,
+)
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.kube_controllers.quota import EmbeddedQuotas, enforce_quotas
+from karpool_fleet.workloads import workload_components
 from tests.fleet.workloads.acting import workload
 
 
@@ -36,7 +43,7 @@ def quota(name: str = "q", **spec: Any) -> Object:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def with_quotas(story: Callable[[Client, Quotas, EmbeddedCluster], Awaitable[Any]]) -> Any:
+def with_quotas(story: Callable[[Client, EmbeddedQuotas, EmbeddedCluster], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         async with EmbeddedCluster("east", clock=LoopClock()) as cluster:
             return await story(cluster.client("admin"), enforce_quotas(cluster.server), cluster)
@@ -62,7 +69,7 @@ async def shown(admin: Client, cluster: EmbeddedCluster, name: str = "q") -> Obj
 
 
 def test_the_refusal_names_the_quota_and_the_amounts() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> str:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> str:
         await admin.create(RESOURCEQUOTAS, quota("team", hard={"requests.cpu": "1500m", "pods": "10"}))
         await admin.create(PODS, pod("a"))
         with pytest.raises(Denied) as refused:
@@ -79,7 +86,7 @@ def test_the_refusal_names_the_quota_and_the_amounts() -> None:
 
 
 def test_room_comes_back_when_a_pod_is_deleted_or_ends() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> list[list[str]]:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> list[list[str]]:
         await admin.create(RESOURCEQUOTAS, quota(hard={"cpu": "2"}))
         seen = [await tried(admin, pod("a"), pod("b"), pod("c"))]
         await admin.delete(PODS, "a", namespace="default")
@@ -92,7 +99,9 @@ def test_room_comes_back_when_a_pod_is_deleted_or_ends() -> None:
 
 
 def test_extended_resources_limits_and_counts_are_held() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> tuple[list[str], Object]:
+    async def story(
+        admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster
+    ) -> tuple[list[str], Object]:
         hard = {"requests.nvidia.com/gpu": "4", "limits.cpu": "3", "count/pods": "10"}
         await admin.create(RESOURCEQUOTAS, quota(hard=hard))
         names = await tried(
@@ -110,7 +119,7 @@ def test_extended_resources_limits_and_counts_are_held() -> None:
 
 
 def test_a_container_must_state_what_a_quota_limits() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> str:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> str:
         await admin.create(RESOURCEQUOTAS, quota(hard={"limits.cpu": "3"}))
         with pytest.raises(Denied) as refused:
             await admin.create(PODS, pod("a"))
@@ -132,7 +141,7 @@ def test_a_container_must_state_what_a_quota_limits() -> None:
     ],
 )
 def test_scopes_choose_the_pods(spec: Object, expected: list[str]) -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> list[str]:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> list[str]:
         chosen = dict(spec)
         if "scopeSelector" in chosen:
             expressions = [
@@ -156,7 +165,7 @@ def test_scopes_choose_the_pods(spec: Object, expected: list[str]) -> None:
 
 
 def test_other_objects_and_storage_count_too() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> tuple[int, Object]:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> tuple[int, Object]:
         hard = {"count/configmaps": "2", "requests.storage": "5Gi", "persistentvolumeclaims": "9"}
         await admin.create(RESOURCEQUOTAS, quota(hard=hard))
         refused = 0
@@ -178,7 +187,9 @@ def test_other_objects_and_storage_count_too() -> None:
 
 
 def test_many_clients_at_once_cannot_exceed_it() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> tuple[int, Object, int]:
+    async def story(
+        admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster
+    ) -> tuple[int, Object, int]:
         await admin.create(RESOURCEQUOTAS, quota(hard={"pods": "10", "cpu": "7"}))
         clients = [cluster.client(f"client-{number}") for number in range(40)]
         creates = (client.create(PODS, pod(f"p{n}")) for n, client in enumerate(clients))
@@ -190,7 +201,7 @@ def test_many_clients_at_once_cannot_exceed_it() -> None:
 
 
 def test_a_dry_run_uses_nothing() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> Object:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> Object:
         await admin.create(RESOURCEQUOTAS, quota(hard={"pods": "1"}))
         for number in range(3):
             await admin.create(PODS, pod(f"p{number}"), dry_run=True)
@@ -200,7 +211,7 @@ def test_a_dry_run_uses_nothing() -> None:
 
 
 def test_a_replica_set_fills_what_the_quota_leaves_and_says_why_it_stops() -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> Object:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> Object:
         await admin.create(RESOURCEQUOTAS, quota(hard={"pods": "3"}))
         for name, build in workload_components().items():
             cluster.add(name, build)
@@ -251,7 +262,7 @@ async def step(admin: Client, what: str, number: int, how: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(STEPS)
 def test_used_is_always_the_sum_over_living_pods(steps: list[tuple[str, int, str]]) -> None:
-    async def story(admin: Client, quotas: Quotas, cluster: EmbeddedCluster) -> None:
+    async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> None:
         await admin.create(RESOURCEQUOTAS, quota("cpu", hard={"pods": "5", "count/pods": "8"}))
         for what, number, how in steps:
             try:

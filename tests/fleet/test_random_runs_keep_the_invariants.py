@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karpenter import KarpenterSettings
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.invariants import when_quiet, workloads_are_complete, world
 from tests.fleet.random_life import MAY_WAIT, Life, alive
 

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud, CloudSettings, Offer
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.kube.client import Client
-from karpool.kube.resource import (
+from karpool.kube.api.client import Client
+from karpool.model.kubernetes.api_resources import (
     DEPLOYMENTS,
     NODECLAIMS,
     NODEPOOLS,
@@ -23,6 +18,11 @@ from karpool.kube.resource import (
     RESOURCEQUOTAS,
 )
 from karpool.model.taints import Taint
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.fleet.invariants import (
     Judge,
     World,
@@ -170,7 +170,7 @@ def test_a_quota_that_is_exceeded_is_seen() -> None:
 
 
 def test_an_eviction_that_breaks_a_budget_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karpool.fleet.apiserver.eviction._charge", lambda *args, **kwargs: None)
+    monkeypatch.setattr("karpool_fleet.apiserver.verbs.eviction._charge", lambda *args, **kwargs: None)
 
     async def story(client: Client, cloud: Cloud) -> None:
         await place(client, pod("a"), pod("b"))
@@ -185,9 +185,12 @@ def test_an_eviction_that_breaks_a_budget_is_seen(monkeypatch: pytest.MonkeyPatc
 def test_things_that_nobody_looks_after_are_seen() -> None:
     async def story(client: Client, cloud: Cloud) -> None:
         await place(client, pod("lost"), node="elsewhere")
-        await cloud.launch([Offer("small", "a", "spot")], tags={"claim": "x"}, labels={})
+        await cloud.launch([CloudOffer("small", "a", "spot")], tags={"claim": "x"}, labels={})
         machine = await cloud.launch(
-            [Offer("small", "a", "spot")], tags={}, labels={}, taints=[Taint(key="t", effect="NoSchedule")]
+            [CloudOffer("small", "a", "spot")],
+            tags={},
+            labels={},
+            taints=[Taint(key="t", effect="NoSchedule")],
         )
         await client.create(
             NODES, {"metadata": {"name": "dead"}, "spec": {"providerID": machine.provider_id + "x"}}

@@ -12,27 +12,29 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from karpool.consolidation import plan_file, settings
-from karpool.consolidation.record import KEY as RECORD_KEY
-from karpool.consolidation.record import ConfigMap, from_object, to_object
-from karpool.estimator import autoscaler_status, explain
-from karpool.fleet.apiserver.storage import journal_file
-from karpool.fleet.fleet_file import parse_fleet
-from karpool.fleet.simulation.scenario_file import parse_scenario
-from karpool.fleet.strict_file import FleetError
-from karpool.gpu.annotations import BadRequest
-from karpool.gpu.dialects import from_pod
-from karpool.kube import kubeconfig
+from karpool.consolidation.execution.record import KEY as RECORD_KEY
+from karpool.consolidation.execution.record import ConfigMap, from_object, to_object
+from karpool.consolidation.planning import plan_file
+from karpool.consolidation.policy import settings
+from karpool.estimator.providers import node_group_status
+from karpool.estimator.serving import explain
+from karpool.kube.config import kubeconfig
 from karpool.kube.errors import ConfigError, KubeError, SnapshotError
-from karpool.kube.snapshot_file import FORMAT, ObjectFile
+from karpool.kube.snapshots.reader import FORMAT, ObjectFile
 from karpool.model import cron, durations, labels, quantity
-from karpool.model.catalogue_files import read_catalogue
+from karpool.model.catalogue.files import read_catalogue
+from karpool.model.devices.pod_requests import gpu_request_of
+from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid, ModelError
-from karpool.model.meta import ObjectMeta, convert
-from karpool.model.pod import Pod
-from karpool.wire import serving
+from karpool.model.kubernetes.meta import ObjectMeta, decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.wire import server_protocol
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.proto import explain_pb2
+from karpool_fleet.apiserver.storage import journal_file
+from karpool_fleet.clusters.fleet_file import parse_fleet
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation.scenario_file import parse_scenario
 from tests.consolidation.plans import plan
 from tests.consolidation.test_steps_of_a_move import record_of
 
@@ -92,7 +94,7 @@ def _cron(text: str) -> object:
 
 
 def _gpu_pod(data: bytes) -> object:
-    return from_pod(convert(msgspec.json.decode(data), Pod))
+    return gpu_request_of(decode(msgspec.json.decode(data), Pod))
 
 
 def _record(text: str) -> object:
@@ -100,7 +102,7 @@ def _record(text: str) -> object:
 
 
 def _explain(data: bytes) -> object:
-    return explain.read(serving.parse(explain_pb2.ExplainRequest, data))
+    return explain.read(server_protocol.parse(explain_pb2.ExplainRequest, data))
 
 
 def _request() -> bytes:
@@ -161,13 +163,16 @@ _SNAPSHOT = b"""{"format": "%s", "version": 1, "cluster": "c", "takenAt": "2026-
 """ % FORMAT.encode()
 _WINDOW = b"0 22 * * mon-fri 6h Europe/Paris"
 _NO_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-_PROTOBUF = (serving.Malformed, serving.TooLarge, Invalid)
+_PROTOBUF = (server_protocol.MalformedMessage, server_protocol.MessageTooLarge, Invalid)
 
 TARGETS = (
-    Target("replicas request", serving.read_replicas, _PROTOBUF, (_request(),)),
-    Target("component sets request", serving.read_component_sets, _PROTOBUF, (_sets(),)),
+    Target("replicas request", server_protocol.read_replicas, _PROTOBUF, (_request(),)),
+    Target("component sets request", server_protocol.read_component_sets, _PROTOBUF, (_sets(),)),
     Target(
-        "unschedulable request", serving.read_unschedulable, _PROTOBUF, (b"\n\x01c\x12\x05\n\x01v\x12\x00",)
+        "unschedulable request",
+        server_protocol.read_unschedulable,
+        _PROTOBUF,
+        (b"\n\x01c\x12\x05\n\x01v\x12\x00",),
     ),
     Target("explain request", _explain, _PROTOBUF, (b"\n\x01c",)),
     Target("manifest of explain", lambda data: explain.of_manifest("c", data), (Invalid,), (_POD,)),
@@ -192,7 +197,7 @@ TARGETS = (
         (_SNAPSHOT, *((FIXTURES / name).read_bytes() for name in ("pools.yaml", "rich.yaml"))),
     ),
     Target(
-        "fleet file", parse_fleet, (FleetError,), ((ROOT / "src/karpool/fleet/tour/fleet.yaml").read_bytes(),)
+        "fleet file", parse_fleet, (FleetError,), ((ROOT / "src/karpool_fleet/tour/fleet.yaml").read_bytes(),)
     ),
     Target("scenario", parse_scenario, (FleetError,), ((ROOT / "scenarios/pool-limits.yaml").read_bytes(),)),
     Target("catalogue", read_catalogue, (Invalid,), ((FIXTURES / "catalogue.yaml").read_bytes(),)),
@@ -201,10 +206,10 @@ TARGETS = (
     Target(
         "GPU request",
         _gpu_pod,
-        (Invalid, BadRequest, msgspec.DecodeError, RecursionError, UnicodeDecodeError),
+        (Invalid, BadGpuRequest, msgspec.DecodeError, RecursionError, UnicodeDecodeError),
         (_POD, _HAMI),
     ),
-    Target("autoscaler status", _text(autoscaler_status.parse), (Invalid, ModelError), (_STATUS,)),
+    Target("autoscaler status", _text(node_group_status.parse), (Invalid, ModelError), (_STATUS,)),
     Target(
         "journal",
         _file(_journal),

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from karpool.gpu.allocator import Allocator, Settings
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.devices import RUNNING, Device
-from karpool.gpu.request import GpuRequest
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.request import GpuRequest
 
 GIB = 2**30
 POOL = "pool"
@@ -15,7 +15,7 @@ POOL = "pool"
 
 def gpu(name="gpu-0", node="node-0", tflops=100, vram=16, **more):
     described = {"pool": POOL, "phase": RUNNING, "model": "A100", "owner": node, **more}
-    return Device(name, node=node, capacity=Amount(tflops * 1000, vram * GIB), **described)
+    return Device(name, node=node, capacity=DeviceAmount(tflops * 1000, vram * GIB), **described)
 
 
 def node(name, gpus, **more):
@@ -23,11 +23,11 @@ def node(name, gpus, **more):
 
 
 def ask(uid="u", tflops=10, vram=1, **more):
-    return GpuRequest(uid=uid, request=Share(tflops * 1000, vram * GIB), **{"pool": POOL, **more})
+    return GpuRequest(uid=uid, request=DeviceShare(tflops * 1000, vram * GIB), **{"pool": POOL, **more})
 
 
 def opened(devices=(), **settings):
-    allocator = Allocator(Settings(**settings), devices)
+    allocator = Allocator(AllocatorSettings(**settings), devices)
     allocator.open()
     return allocator
 
@@ -63,7 +63,7 @@ def pools(draw, max_size=12):
             ),
         )
         used = draw(st.sampled_from([0.0, 0.0, 0.3, 0.8, 1.0]))
-        left = Amount(
+        left = DeviceAmount(
             int(device.capacity.tflops_milli * (1 - used)), int(device.capacity.vram_bytes * (1 - used))
         )
         found.append(replace(device, available=left))
@@ -73,7 +73,7 @@ def pools(draw, max_size=12):
 @st.composite
 def requests(draw, uid="u"):
     percent = draw(st.sampled_from([0, 0, 33_000, 100_000]))
-    share = Share(
+    share = DeviceShare(
         0 if percent else draw(st.sampled_from([0, 1, 10_000, 60_000, 80_000])),
         draw(st.sampled_from([0, GIB, 10 * GIB, 20 * GIB])),
         percent,

@@ -3,8 +3,8 @@
 import math
 from collections import Counter, defaultdict
 
-from karpool.gpu.amounts import NOTHING
-from karpool.gpu.placement import COMPACT_FIRST, LOW_LOAD_FIRST
+from karpool.gpu.strategies.strategy import COMPACT_FIRST, LOW_LOAD_FIRST
+from karpool.model.devices.amounts import NOTHING
 
 
 def candidates(devices, request, policy):

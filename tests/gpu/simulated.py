@@ -10,32 +10,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from karpool.gpu.acting import carry_out
-from karpool.gpu.allocation import Allocation
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.demand import GIB, Item, Rung, Yield
-from karpool.gpu.desk import Desk, NodeFacts, View, Worker
-from karpool.gpu.devices import RUNNING, Device
-from karpool.gpu.quota import Quota, Total
-from karpool.gpu.record import ATTEMPTING, STAGES, Record, State
-from karpool.gpu.refusals import Refusal
-from karpool.gpu.request import Gang, GpuRequest
-from karpool.gpu.scale_up import step
-from karpool.gpu.world import SMART_POD_USE, Commit, Create, Delete, Hold, Plan, Settings, World
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.controller.actuator import actuate
+from karpool.gpu.records.scale_up_record import ATTEMPTING, STAGES, ScaleUpRecord, ScaleUpState
+from karpool.gpu.scale_up.demand import GIB, NodeYield, ScaleUpCandidate, WaitingWorker
+from karpool.gpu.scale_up.input import (
+    SMART_POD_USE,
+    CommitHold,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    HoldDevices,
+    ScaleUpInput,
+    ScaleUpPlan,
+    ScaleUpSettings,
+)
+from karpool.gpu.scale_up.step import plan_step
 from karpool.kube.errors import Conflict, NotFound, ServerFault
-from karpool.kube.resource import PODS, Key
-from karpool.provisioning.ask import Candidate, Purpose
-from karpool.provisioning.attempts import STOCK_REST_SECONDS, Setback
-from karpool.provisioning.placeholders import Outlook, Placeholder
-from karpool.provisioning.stages import Ending, Progress, Stage
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.quota import GpuQuota, NamespaceQuota
+from karpool.model.devices.request import Gang, GpuRequest
+from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS, Setback
+from karpool.provisioning.claims.claim_progress import ClaimProgress, ClaimStage, Ending
+from karpool.provisioning.node_request import NodeCandidate, RequestPurpose
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 
 TICK = 5.0
 POOL = "shared"
 
 
-def rung(name: str, devices: int, vram_gib: int, tflops: int, model: str) -> Rung:
-    brings = Yield(devices, tflops * 1000, vram_gib * GIB, 16_000, 64 * GIB, model)
-    return Rung(Candidate(pools=("gpu",), instance_types=(name,)), brings)
+def rung(name: str, devices: int, vram_gib: int, tflops: int, model: str) -> ScaleUpCandidate:
+    brings = NodeYield(devices, tflops * 1000, vram_gib * GIB, 16_000, 64 * GIB, model)
+    return ScaleUpCandidate(NodeCandidate(pools=("gpu",), instance_types=(name,)), brings)
 
 
 RUNGS = (
@@ -72,14 +81,14 @@ class Crash(BaseException):
 class Pod:
     placeholder: Placeholder
     gpus: int
-    rung: Rung
+    rung: ScaleUpCandidate
     stuck: bool = False
 
 
 @dataclass
 class Claim:
     name: str
-    rung: Rung
+    rung: ScaleUpCandidate
     created: float
     gpus: int
     launches: float
@@ -92,7 +101,7 @@ class Claim:
 class Node:
     name: str
     claim: str
-    rung: Rung
+    rung: ScaleUpCandidate
     model: str
     shows: int
     ready_at: float
@@ -113,15 +122,17 @@ class Fault:
 class Cluster:
     """The truth, and the controller that sees some of it."""
 
-    def __init__(self, settings: Settings | None = None, *, quota_gib: int = 60) -> None:
+    def __init__(self, settings: ScaleUpSettings | None = None, *, quota_gib: int = 60) -> None:
         self.now = 100_000.0
-        self.settings = settings or Settings(max_in_flight=4)
-        self.workers: dict[str, Worker] = {}
-        self.records: dict[str, Record] = {}
+        self.settings = settings or ScaleUpSettings(max_in_flight=4)
+        self.workers: dict[str, GpuWorker] = {}
+        self.records: dict[str, ScaleUpRecord] = {}
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, Claim] = {}
         self.nodes: dict[str, Node] = {}
-        self.quota = Quota(namespace="tight", total=Total(requests=Amount(10**9, quota_gib * GIB)))
+        self.quota = GpuQuota(
+            namespace="tight", total=NamespaceQuota(requests=DeviceAmount(10**9, quota_gib * GIB))
+        )
         self.out_of_stock: set[str] = set()
         self.reject_pods = False
         self.next_node: dict[str, Any] = {}
@@ -129,7 +140,7 @@ class Cluster:
         self.lag: dict[str, float] = {}  # kind -> until when its watch stands still
         self.cache: dict[str, Any] = {}
         self.serial = Counter[str]()
-        self.desk: Desk | None = None
+        self.desk: AllocatorState | None = None
         self.down_until = 0.0
         self.up_since = self.now
         self.commits: Counter[tuple[str, str, int]] = Counter()
@@ -140,7 +151,7 @@ class Cluster:
         self.tries: dict[tuple[str, str], float] = {}
         self.told: dict[str, float] = {}
         self.writes = 0
-        self.last_plan = Plan()
+        self.last_plan = ScaleUpPlan()
         self.started = True
         self.nodes_bought = 0
         self.torn_gangs: set[str] = set()
@@ -159,7 +170,7 @@ class Cluster:
             namespace=namespace,
             name=f"worker-{number}",
             pool=POOL,
-            request=Share(wanted.tflops * 1000, wanted.vram_gib * GIB),
+            request=DeviceShare(wanted.tflops * 1000, wanted.vram_gib * GIB),
             count=wanted.gpus,
             model=wanted.model,
             priority=priority,
@@ -167,7 +178,7 @@ class Cluster:
             cpu_milli=500,
             memory_bytes=GIB,
         )
-        self.workers[request.uid] = Worker(Item(request, self.now))
+        self.workers[request.uid] = GpuWorker(WaitingWorker(request, self.now))
         return request.uid
 
     def add_gang(self, members: int, shape: str) -> list[str]:
@@ -292,7 +303,7 @@ class Cluster:
                 fits = node.rung.key == pod.rung.key and free >= pod.gpus and not node.going
                 if fits and not has_workers and self.now >= node.devices_at:
                     pod.placeholder = replace(
-                        pod.placeholder, node=node.name, outlook=Outlook.THERE, claim=node.claim
+                        pod.placeholder, node=node.name, outlook=PlaceholderState.THERE, claim=node.claim
                     )
                     break
 
@@ -328,7 +339,7 @@ class Cluster:
         if self.now < self.down_until:
             return
         if self.desk is None:
-            self.desk = Desk(self.settings)
+            self.desk = AllocatorState(self.settings)
             self.up_since = self.now
             self.lag.clear()
             self.cache = {}
@@ -338,18 +349,18 @@ class Cluster:
         except Crash:
             self.crash()
 
-    def _run(self, desk: Desk) -> None:
+    def _run(self, desk: AllocatorState) -> None:
         view = self.view()
         found, world = desk.look(view, lambda item: RUNGS)
         hands = _Hands(self, desk)
         for item, allocation in found.served:
             _drive(hands.bind(item, allocation))
-        plan = self.last_plan = step(world, self.settings)
+        plan = self.last_plan = plan_step(world, self.settings)
         self._told(world, plan, found.refused)
         told = {*plan.explanations, *found.refused, *(item.uid for item, _ in found.served)}
         assert all(w.uid in told for w in view.workers if w.waits and w.uid not in world.committed), "L3"
         self._check_plan(world, plan)
-        _drive(carry_out(plan, dict(world.records), hands))
+        _drive(actuate(plan, dict(world.records), hands))
 
     def view(self) -> View:
         truth: dict[str, Any] = {
@@ -371,9 +382,9 @@ class Cluster:
             nodes=self.cache["nodes"],
         )
 
-    def _newest(self, cached: dict[str, Record]) -> dict[str, Record]:
+    def _newest(self, cached: dict[str, ScaleUpRecord]) -> dict[str, ScaleUpRecord]:
         """The controller knows what it wrote itself, however late the watch is."""
-        own: dict[str, Record] = self.cache.setdefault("own", {})
+        own: dict[str, ScaleUpRecord] = self.cache.setdefault("own", {})
         newest = dict(cached)
         for name, record in own.items():
             known = newest.get(name)
@@ -383,9 +394,15 @@ class Cluster:
                 newest[name] = record
         return newest
 
-    def _progress(self, claim: Claim) -> Progress:
-        stage = Stage.FAILED if claim.ending else Stage.REGISTERING if claim.node else Stage.LAUNCHING
-        return Progress(
+    def _progress(self, claim: Claim) -> ClaimProgress:
+        stage = (
+            ClaimStage.FAILED
+            if claim.ending
+            else ClaimStage.REGISTERING
+            if claim.node
+            else ClaimStage.LAUNCHING
+        )
+        return ClaimProgress(
             claim.name,
             claim.name,
             "gpu",
@@ -418,7 +435,7 @@ class Cluster:
         node.lingering = {uid: until for uid, until in node.lingering.items() if until > self.now}
         marks += ["nvidia-device-plugin" for _ in node.lingering]
         brings = node.rung.brings
-        amount = Amount(brings.tflops_milli, brings.vram_bytes)
+        amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
         return tuple(
             Device(
                 name=f"{node.name}-gpu-{index}",
@@ -435,7 +452,7 @@ class Cluster:
             for index in range(node.shows)
         )
 
-    def _told(self, world: World, plan: Plan, refused: dict[str, Any]) -> None:
+    def _told(self, world: ScaleUpInput, plan: ScaleUpPlan, refused: dict[str, Any]) -> None:
         for uid in [*plan.explanations, *refused]:
             self.told[uid] = self.now
 
@@ -465,21 +482,21 @@ class Cluster:
 
     # Invariants
 
-    def _check_plan(self, world: World, plan: Plan) -> None:
+    def _check_plan(self, world: ScaleUpInput, plan: ScaleUpPlan) -> None:
         if not plan.store and not plan.commits:
             return
-        assert step(world, self.settings) == plan, "S17: the same world, another plan"
+        assert plan_step(world, self.settings) == plan, "S17: the same world, another plan"
         shuffled = replace(
             world,
             placeholders=tuple(reversed(world.placeholders)),
             records=dict(reversed(list(world.records.items()))),
             nodes=dict(reversed(list(world.nodes.items()))),
         )
-        other = step(shuffled, self.settings)
+        other = plan_step(shuffled, self.settings)
         assert {r.name: r for r in other.store} == {r.name: r for r in plan.store}, "S17: order matters"
         self._check_shared(world, plan)
 
-    def _check_shared(self, world: World, plan: Plan) -> None:
+    def _check_shared(self, world: ScaleUpInput, plan: ScaleUpPlan) -> None:
         waiting = {item.uid for demand in world.demand.values() for item in demand.items}
         waiting -= world.committed
         for record in plan.store:
@@ -491,12 +508,12 @@ class Cluster:
                 for record in [*plan.store, *(r for n, r in world.records.items() if not _in(plan, n))]
                 if record.name not in removed
                 for unit in record.active_units
-                if unit.stage.place < State.READY.place
+                if unit.stage.place < ScaleUpState.READY.place
             ]
             assert len(planned) <= self.settings.max_in_flight, "S7: over the cap"
             assert len(planned) <= len(waiting) + 1, "S7: more nodes than items"
 
-    def _check_store(self, old: Record | None, new: Record) -> None:
+    def _check_store(self, old: ScaleUpRecord | None, new: ScaleUpRecord) -> None:
         for unit in new.units:
             known = old is not None and old.epoch == new.epoch
             if not known or all(each.index != unit.index for each in old.units):  # type: ignore[union-attr]
@@ -506,7 +523,10 @@ class Cluster:
         assert new.epoch >= old.epoch, "S16: the epoch went back"
         assert new.readiness_epoch >= old.readiness_epoch
         if new.epoch == old.epoch and old.state in STAGES[:-1] and new.state in STAGES[:-1]:
-            back = old.state in (State.HANDING_OFF, State.RETRYING) and new.state is State.READY
+            back = (
+                old.state in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING)
+                and new.state is ScaleUpState.READY
+            )
             assert back or new.state.place >= old.state.place, f"S16: {old.state} -> {new.state}"
             if back:
                 assert new.readiness_epoch == old.readiness_epoch
@@ -514,7 +534,7 @@ class Cluster:
             if tried.last is Setback.STOCK_OUT and old.memory.get(key) != tried:
                 self.tries[(new.uid, key)] = self.now
 
-    def _check_rest(self, record: Record, candidate: str) -> None:
+    def _check_rest(self, record: ScaleUpRecord, candidate: str) -> None:
         failed = self.tries.get((record.uid, candidate))
         if failed is not None and candidate in record.memory:
             assert self.now - failed >= STOCK_REST_SECONDS, "S15: tried again too soon"
@@ -559,7 +579,7 @@ class Cluster:
         for name in list(self.desk._devices):
             device, free, left = self.desk._devices[name], allocator.free(name), allocator.available(name)
             assert device.capacity is not None and free is not None and left is not None
-            assert device.capacity.covers(left) and left.covers(free) and free.covers(Amount()), "S8"
+            assert device.capacity.covers(left) and left.covers(free) and free.covers(DeviceAmount()), "S8"
         for uid, worker in self.workers.items():
             if worker.node:
                 assert worker.devices, "a pod is bound without devices"
@@ -575,7 +595,7 @@ class Cluster:
 
     def check_gangs(self) -> None:
         """S21: all of a gang that still lives has devices, or none has."""
-        gangs: dict[str, list[Worker]] = {}
+        gangs: dict[str, list[GpuWorker]] = {}
         for worker in self.workers.values():
             if worker.item.request.gang:
                 gangs.setdefault(worker.item.request.gang.group, []).append(worker)
@@ -601,7 +621,7 @@ class Cluster:
         open_ = {name: record.state for name, record in self.records.items()}
         assert not open_, f"L2: records left: {open_}"
 
-    def _gang_is_whole(self, worker: Worker) -> bool:
+    def _gang_is_whole(self, worker: GpuWorker) -> bool:
         gang = worker.item.request.gang
         if gang is None:
             return True
@@ -629,11 +649,11 @@ class Cluster:
                 break
 
 
-def _in(plan: Plan, name: str) -> bool:
+def _in(plan: ScaleUpPlan, name: str) -> bool:
     return any(record.name == name for record in plan.store)
 
 
-def unit_known(world: World, record: Record) -> bool:
+def unit_known(world: ScaleUpInput, record: ScaleUpRecord) -> bool:
     """Whether a record to be stored starts nothing new."""
     old = world.records.get(record.name)
     before = {(old.epoch, unit.index) for unit in old.units} if old else set()
@@ -650,11 +670,11 @@ def _drive(work: Any) -> Any:
 
 
 class _Hands:
-    def __init__(self, cluster: Cluster, desk: Desk) -> None:
+    def __init__(self, cluster: Cluster, desk: AllocatorState) -> None:
         self.cluster = cluster
         self.desk = desk
 
-    async def store(self, record: Record) -> Record:
+    async def store(self, record: ScaleUpRecord) -> ScaleUpRecord:
         cluster = self.cluster
         cluster.write()
         known = cluster.records.get(record.name)
@@ -672,7 +692,7 @@ class _Hands:
         cluster.written()
         return stored
 
-    async def remove(self, record: Record) -> None:
+    async def remove(self, record: ScaleUpRecord) -> None:
         cluster = self.cluster
         cluster.write()
         known = cluster.records.get(record.name)
@@ -681,7 +701,7 @@ class _Hands:
             cluster.cache.get("own", {}).pop(record.name, None)
         cluster.written()
 
-    async def create(self, record: Record, creates: Sequence[Create]) -> None:
+    async def create(self, record: ScaleUpRecord, creates: Sequence[CreatePlaceholder]) -> None:
         cluster = self.cluster
         for create in creates:
             cluster.write()
@@ -694,12 +714,12 @@ class _Hands:
                 cluster.pods[name] = Pod(
                     Placeholder(
                         PODS,
-                        Key("smart", name),
+                        ObjectKey("smart", name),
                         f"p{cluster.serial['pod']}",
                         record.name,
                         create.epoch,
                         create.unit.index,
-                        Purpose.SCALE_UP,
+                        RequestPurpose.SCALE_UP,
                         cluster.now,
                         create.rung.key,
                         message=record.uid,
@@ -709,7 +729,7 @@ class _Hands:
                 )
             cluster.written()
 
-    async def delete(self, delete: Delete) -> None:
+    async def delete(self, delete: DeletePlaceholder) -> None:
         cluster, pod = self.cluster, delete.placeholder
         cluster.write()
         last = cluster.delete_calls.get(pod.uid)
@@ -724,14 +744,14 @@ class _Hands:
                 cluster._pod_gone(pod.key.name)
         cluster.written()
 
-    async def hold(self, hold: Hold) -> None:
+    async def hold(self, hold: HoldDevices) -> None:
         assert hold.expires > self.cluster.now, "S10"
         self.desk.hold(hold, self.cluster.now)
 
     async def drop(self, uid: str) -> None:
         self.desk.drop(uid)
 
-    async def commit(self, commit: Commit, record: Record) -> None:
+    async def commit(self, commit: CommitHold, record: ScaleUpRecord) -> None:
         cluster = self.cluster
         entry = self.desk.allocator.ledger.assumed.get(commit.item.uid)
         if entry is not None:
@@ -744,10 +764,10 @@ class _Hands:
         self.desk.attempted.add(key)
         await self._take(commit.item)
 
-    async def bind(self, item: Item, allocation: Allocation) -> None:
+    async def bind(self, item: WaitingWorker, allocation: GpuAllocation) -> None:
         await self._take(item)
 
-    async def _take(self, item: Item) -> None:
+    async def _take(self, item: WaitingWorker) -> None:
         """As the real one: ledger, annotation, binding; what fails is rolled back."""
         cluster, desk = self.cluster, self.desk
         allocation = desk.allocator.commit(item.uid)
@@ -774,7 +794,7 @@ class _Hands:
                 cluster.torn_gangs.add(item.request.gang.group)
             raise
 
-    def _check_free(self, allocation: Allocation) -> None:
+    def _check_free(self, allocation: GpuAllocation) -> None:
         """S12, against what is true."""
         node = self.cluster.nodes.get(allocation.node)
         if node is None:

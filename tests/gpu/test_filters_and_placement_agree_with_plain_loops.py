@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu import filters, strategies
+from karpool.gpu.allocation import device_filters
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.placement import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
+from karpool.gpu.strategies import strategies
+from karpool.gpu.strategies.strategy import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
 from karpool.model.errors import Invalid
 from tests.gpu import naive
 from tests.gpu.devices import POOL, ask, gpu, node, pools, requests
@@ -17,7 +18,9 @@ MODES = (COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT)
 
 def surviving(devices, request, policy):
     table = DeviceTable(devices)
-    found = filters.run(table, table.rows_of_pool(request.pool), filters.chain(request, policy))
+    found = device_filters.run_filters(
+        table, table.rows_of_pool(request.pool), device_filters.device_filters(request, policy)
+    )
     return table, found
 
 
@@ -71,7 +74,9 @@ def test_filters_change_nothing(devices, request):
     table = DeviceTable(devices)
     before = {name: getattr(table, name).copy() for name in ("free_tflops", "free_vram", "lock", "version")}
 
-    filters.run(table, table.rows_of_pool(request.pool), filters.chain(request, "Static"))
+    device_filters.run_filters(
+        table, table.rows_of_pool(request.pool), device_filters.device_filters(request, "Static")
+    )
 
     assert all((getattr(table, name) == kept).all() for name, kept in before.items())
 

@@ -3,32 +3,32 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.gangs import REST_SECONDS, Gangs, Phase
+from karpool.gpu.allocation.resizing import resize
+from karpool.gpu.gangs import REST_SECONDS, GangPhase, GangTracker
 from karpool.gpu.oversubscription import Oversubscription, hard_limit_percent, virtual_capacity
-from karpool.gpu.quota import Quota, Total, available_percent, is_alert, problem_of
-from karpool.gpu.refusals import Code, Refusal
-from karpool.gpu.request import Gang
-from karpool.gpu.resizing import resize
 from karpool.gpu.waking import Standing, must_leave_room, should_wake
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.quota import GpuQuota, NamespaceQuota, available_percent, is_alert, problem_of
+from karpool.model.devices.request import Gang
 from tests.gpu.devices import GIB, ask, gpu, node, opened
 
 GANG = Gang("team/train", 2, 3, 3, timeout_seconds=60)
 
 
 def test_members_wait_for_each_other_and_go_together():
-    gangs = Gangs()
+    gangs = GangTracker()
     first, second = gangs.permit(GANG, "a", 0.0), gangs.permit(GANG, "b", 10.0)
     last = gangs.permit(GANG, "c", 20.0)
 
     assert (first.allowed, second.allowed, second.remaining_seconds) == (False, False, 50.0)
     assert last.released == ("a", "b", "c")
-    assert gangs.groups["team/train"].phase is Phase.SCHEDULING
+    assert gangs.groups["team/train"].phase is GangPhase.SCHEDULING
     assert gangs.permit(GANG, "late", 500.0).released == ("late",)
 
 
 def test_the_gate_opens_with_enough_members_and_stays_open_for_late_ones():
-    gangs = Gangs()
+    gangs = GangTracker()
     assert not gangs.may_enter(GANG, ["a", "b"], 0.0)
     assert gangs.may_enter(GANG, ["a", "b", "c"], 0.0)
     for uid in "abc":
@@ -38,28 +38,28 @@ def test_the_gate_opens_with_enough_members_and_stays_open_for_late_ones():
 
 
 def test_a_gang_that_times_out_gives_up_together_and_rests():
-    gangs = Gangs()
+    gangs = GangTracker()
     gangs.permit(GANG, "a", 0.0)
     gangs.permit(GANG, "b", 30.0)
 
     assert gangs.expire(59.0) == {}
     assert gangs.expire(60.0) == {"team/train": ("a", "b")}
-    assert gangs.groups["team/train"].phase is Phase.TIMED_OUT
+    assert gangs.groups["team/train"].phase is GangPhase.TIMED_OUT
     assert not gangs.may_enter(GANG, ["a", "b", "c"], 60.0 + REST_SECONDS - 1)
     assert gangs.may_enter(GANG, ["a", "b", "c"], 60.0 + REST_SECONDS)
 
 
 def test_one_member_without_room_ends_the_wait_of_all_but_not_while_members_arrive():
-    gangs = Gangs()
+    gangs = GangTracker()
     gangs.permit(GANG, "a", 0.0)
 
     assert gangs.unschedulable(GANG, ["a", "b"], 1.0) == ()
     assert gangs.unschedulable(GANG, ["a", "b", "c"], 1.0) == ("a",)
-    assert gangs.groups["team/train"].phase is Phase.FAILED
+    assert gangs.groups["team/train"].phase is GangPhase.FAILED
 
 
 def test_without_a_timeout_a_gang_waits_for_ever():
-    gangs = Gangs()
+    gangs = GangTracker()
     patient = replace(GANG, timeout_seconds=0.0)
 
     assert gangs.permit(patient, "a", 0.0).remaining_seconds is None
@@ -68,7 +68,7 @@ def test_without_a_timeout_a_gang_waits_for_ever():
 
 @given(st.lists(st.tuples(st.sampled_from(["permit", "remove", "expire", "fail"]), st.sampled_from("abcde"))))
 def test_a_member_is_allowed_only_together_with_enough_others(history):
-    gangs, now = Gangs(), 0.0
+    gangs, now = GangTracker(), 0.0
     for what, uid in history:
         now += 7
         if what == "permit":
@@ -88,19 +88,19 @@ def test_a_member_is_allowed_only_together_with_enough_others(history):
 
 
 def test_members_that_run_are_seen():
-    gangs = Gangs()
+    gangs = GangTracker()
     for uid in "abc":
         gangs.permit(GANG, uid, 0.0)
     gangs.running("abc")
 
-    assert gangs.groups["team/train"].phase is Phase.RUNNING
+    assert gangs.groups["team/train"].phase is GangPhase.RUNNING
     for uid in "abc":
         gangs.remove(uid)
     assert not gangs.groups
 
 
 def test_reservations_of_waiting_members_are_not_swept():
-    allocator, gangs = opened(node("node-0", 1)), Gangs()
+    allocator, gangs = opened(node("node-0", 1)), GangTracker()
     allocator.try_allocate(ask("a"), 0.0)
     gangs.permit(GANG, "a", 0.0)
 
@@ -114,8 +114,10 @@ def test_reservations_of_waiting_members_are_not_swept():
 
 def with_worker(**more):
     allocator = opened([gpu("g")])
-    allocator.put_quota(Quota("n", total=Total(Amount(80_000, 16 * GIB), Amount(90_000, 16 * GIB), 1)))
-    share = Share(50_000, 4 * GIB)
+    allocator.put_quota(
+        GpuQuota("n", total=NamespaceQuota(DeviceAmount(80_000, 16 * GIB), DeviceAmount(90_000, 16 * GIB), 1))
+    )
+    share = DeviceShare(50_000, 4 * GIB)
     allocator.try_allocate(replace(ask("u"), namespace="n", request=share, limit=share, **more))
     allocator.commit("u")
     return allocator
@@ -123,46 +125,53 @@ def with_worker(**more):
 
 def test_growing_takes_the_difference():
     allocator = with_worker()
-    found = resize(allocator.ledger, "u", Share(70_000, 6 * GIB), Share(80_000, 6 * GIB))
+    found = resize(allocator.ledger, "u", DeviceShare(70_000, 6 * GIB), DeviceShare(80_000, 6 * GIB))
 
-    assert found.deltas == (Amount(20_000, 2 * GIB),)
-    assert allocator.free("g") == Amount(30_000, 10 * GIB)
-    assert allocator.quotas.used["n"].limits == Amount(80_000, 6 * GIB)
+    assert found.deltas == (DeviceAmount(20_000, 2 * GIB),)
+    assert allocator.free("g") == DeviceAmount(30_000, 10 * GIB)
+    assert allocator.quotas.used["n"].limits == DeviceAmount(80_000, 6 * GIB)
 
 
 def test_growing_beyond_the_device_or_the_quota_changes_nothing():
     allocator = with_worker()
-    too_big = resize(allocator.ledger, "u", Share(110_000, 4 * GIB), Share(110_000, 4 * GIB))
-    over_quota = resize(allocator.ledger, "u", Share(60_000, 4 * GIB), Share(95_000, 4 * GIB))
+    too_big = resize(allocator.ledger, "u", DeviceShare(110_000, 4 * GIB), DeviceShare(110_000, 4 * GIB))
+    over_quota = resize(allocator.ledger, "u", DeviceShare(60_000, 4 * GIB), DeviceShare(95_000, 4 * GIB))
 
-    assert (too_big.code, too_big.remaining) == (Code.EXCEEDS_DEVICE, Amount(50_000, 12 * GIB))
+    assert (too_big.code, too_big.remaining) == (DeviceReason.EXCEEDS_DEVICE, DeviceAmount(50_000, 12 * GIB))
     assert over_quota.stable == "quota_exceeded:total.max.tflops.limit"
-    assert allocator.free("g") == Amount(50_000, 12 * GIB)
+    assert allocator.free("g") == DeviceAmount(50_000, 12 * GIB)
 
 
 def test_shrinking_works_where_the_quota_is_full():
     allocator = with_worker()
 
-    assert not isinstance(resize(allocator.ledger, "u", Share(10_000, GIB), Share(10_000, GIB)), Refusal)
+    assert not isinstance(
+        resize(allocator.ledger, "u", DeviceShare(10_000, GIB), DeviceShare(10_000, GIB)), Refusal
+    )
     assert allocator.quotas.used["n"].workers == 1
 
 
 def test_a_percentage_can_be_resized():
     allocator = with_worker()
-    resize(allocator.ledger, "u", Share(percent_milli=60_000), Share(percent_milli=60_000))
+    resize(allocator.ledger, "u", DeviceShare(percent_milli=60_000), DeviceShare(percent_milli=60_000))
 
-    assert allocator.free("g") == Amount(40_000, 16 * GIB)
+    assert allocator.free("g") == DeviceAmount(40_000, 16 * GIB)
 
 
 def test_nothing_to_resize():
-    assert resize(with_worker().ledger, "other", Share(), Share()).code is Code.NOT_ASSUMED
+    assert (
+        resize(with_worker().ledger, "other", DeviceShare(), DeviceShare()).code is DeviceReason.NOT_ASSUMED
+    )
 
 
 # Waking
 
 
 def test_what_wakes_a_waiting_pod():
-    used, idle = replace(gpu(), available=Amount()), replace(gpu(), available=Amount(100_000, 16 * GIB))
+    used, idle = (
+        replace(gpu(), available=DeviceAmount()),
+        replace(gpu(), available=DeviceAmount(100_000, 16 * GIB)),
+    )
 
     assert should_wake(ask(), used, idle)
     assert not should_wake(ask(), idle, used)
@@ -187,10 +196,10 @@ def test_two_pods_never_both_leave_room_unless_they_are_equals_of_one_gang(low, 
 
 
 def test_without_rules_virtual_is_physical():
-    total = Amount(100_000, GIB)
+    total = DeviceAmount(100_000, GIB)
 
     assert virtual_capacity(total, GIB, GIB, None) == total
-    assert virtual_capacity(total, 2 * GIB, 10 * GIB, Oversubscription()) == Amount(500_000, 9 * GIB)
+    assert virtual_capacity(total, 2 * GIB, 10 * GIB, Oversubscription()) == DeviceAmount(500_000, 9 * GIB)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
@@ -210,9 +219,9 @@ def test_quota_figures_people_see():
 
 
 def test_quotas_that_cannot_be_meant():
-    assert problem_of(Quota("n", total=Total(max_workers=-1))) == "max_workers_negative"
+    assert problem_of(GpuQuota("n", total=NamespaceQuota(max_workers=-1))) == "max_workers_negative"
     assert (
-        problem_of(Quota("n", total=Total(Amount(2000, 0), Amount(1000, 0))))
+        problem_of(GpuQuota("n", total=NamespaceQuota(DeviceAmount(2000, 0), DeviceAmount(1000, 0))))
         == "limits_tflops_below_requests"
     )
-    assert problem_of(Quota("n")) is None
+    assert problem_of(GpuQuota("n")) is None

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.gpu.amounts import Amount, Share
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.fragmentation import FragmentationAware
-from karpool.gpu.mix import Learning, Mix, mix_of, part_of_device, shape_of
-from karpool.gpu.refusals import Refusal
-from karpool.gpu.worth import Worth
+from karpool.gpu.strategies.fragmentation import FragmentationStrategy
+from karpool.gpu.strategies.fragmentation_score import FragmentationScore
+from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, mix_of, part_of_device, shape_of
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device_reasons import Refusal
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
-HALF = Share(percent_milli=50_000, vram_percent_milli=50_000)
-FIFTH = Share(percent_milli=20_000, vram_percent_milli=20_000)
-MOST = Share(percent_milli=80_000, vram_percent_milli=80_000)
+HALF = DeviceShare(percent_milli=50_000, vram_percent_milli=50_000)
+FIFTH = DeviceShare(percent_milli=20_000, vram_percent_milli=20_000)
+MOST = DeviceShare(percent_milli=80_000, vram_percent_milli=80_000)
 
 
 def wanting(share, uid="u", **more):
@@ -26,17 +26,17 @@ def wanting(share, uid="u", **more):
 
 
 def whole(uid="u", count=1, **more):
-    return replace(ask(uid), request=Share(), isolation="shared", count=count, **more)
+    return replace(ask(uid), request=DeviceShare(), isolation="shared", count=count, **more)
 
 
 def aware(*requests):
-    return FragmentationAware(mix_of(requests) if requests else None)
+    return FragmentationStrategy(mix_of(requests) if requests else None)
 
 
 def naive_lost(mix, devices, cpu_room, allowed):
     """By the definition: per usual request, the idle of what it cannot use."""
     total = 0.0
-    idle = [part_of_device(Share(free.tflops_milli, free.vram_bytes), cap) for cap, free in devices]
+    idle = [part_of_device(DeviceShare(free.tflops_milli, free.vram_bytes), cap) for cap, free in devices]
     for shape, weight in mix.weights.items():
         fits = [free == cap if shape.whole else free.covers(shape.share.on(cap)) for cap, free in devices]
         runs = shape.count and sum(fits) >= shape.count and cpu_room >= shape.cpu_milli and allowed(shape)
@@ -48,13 +48,13 @@ usual = st.lists(
     st.builds(
         lambda share, count, cpu, model: replace(
             ask("u"),
-            request=share or Share(),
+            request=share or DeviceShare(),
             isolation="soft" if share else "shared",
             count=count,
             cpu_milli=cpu,
             model=model,
         ),
-        st.sampled_from([None, HALF, FIFTH, MOST, Share(30_000, 4 * GIB)]),
+        st.sampled_from([None, HALF, FIFTH, MOST, DeviceShare(30_000, 4 * GIB)]),
         st.integers(0, 3),
         st.sampled_from([0, 1000, 4000]),
         st.sampled_from(["", "", "A100", "L4"]),
@@ -72,7 +72,7 @@ def test_what_is_lost_agrees_with_the_definition(requests, left, cpu_room):
     for row, part in enumerate(left):
         table.free_tflops[row] = int(100_000 * part)
         table.free_vram[row] = int(16 * GIB * part)
-    worth = Worth(table, mix)
+    worth = FragmentationScore(table, mix)
     worth.refresh(table)
 
     devices = [(table.capacity(row), table.free(row)) for row in range(len(left))]
@@ -99,7 +99,7 @@ steps = st.lists(
 def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, history):
     mix = mix_of(requests)
     devices = [*node("node-0", 2), *node("node-1", 4), *node("node-2", 1, model="L4")]
-    allocator = opened(devices, strategy=FragmentationAware(mix))
+    allocator = opened(devices, strategy=FragmentationStrategy(mix))
     for name in ("node-0", "node-1", "node-2"):
         allocator.put_node(name, {}, cpu_milli=9000, memory_bytes=64 * GIB)
     for number, (what, place, share, count, model) in enumerate(history):
@@ -115,7 +115,7 @@ def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, hi
         else:
             only = [each.name for each in devices[place:]] if what == "narrowed" else None
             found = allocator.find(request, only)
-            afresh = FragmentationAware(mix)
+            afresh = FragmentationStrategy(mix)
             allocator.settings, kept = replace(allocator.settings, strategy=afresh), allocator.settings
             assert allocator.find(request, only) == found
             allocator.settings = kept
@@ -198,10 +198,10 @@ def test_a_report_that_tells_nothing_new_costs_nothing():
     allocator = opened(node("node-0", 2))
     before = allocator.table.membership, allocator.table.version.tolist()
 
-    allocator.put_device(replace(node("node-0", 2)[0], available=Amount(1, 1)))
+    allocator.put_device(replace(node("node-0", 2)[0], available=DeviceAmount(1, 1)))
 
     assert (allocator.table.membership, allocator.table.version.tolist()) == before
-    assert allocator.free("node-0-0") == Amount(100_000, 16 * GIB)
+    assert allocator.free("node-0-0") == DeviceAmount(100_000, 16 * GIB)
 
 
 def test_without_a_mix_it_learns_one():
@@ -215,7 +215,7 @@ def test_without_a_mix_it_learns_one():
 
 
 def test_learning_follows_what_is_asked_now():
-    learning = Learning()
+    learning = LearnedMix()
     for number in range(20_000):
         learning.observe(wanting(FIFTH, f"old-{number}"))
     for number in range(20_000):
@@ -232,7 +232,7 @@ def test_rare_shapes_are_left_out_of_a_mix():
 
 
 def test_an_empty_mix_ranks_by_idle_alone():
-    allocator = opened([*node("a", 2), *node("b", 1)], strategy=FragmentationAware(Mix()))
+    allocator = opened([*node("a", 2), *node("b", 1)], strategy=FragmentationStrategy(RequestMix()))
 
     assert allocator.try_allocate(whole()).node == "b"
     assert allocator.devices_of(POOL)

@@ -3,23 +3,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu.amounts import Share
-from karpool.gpu.demand import GIB, Item, Yield, size
-from karpool.gpu.filling import best_order
-from karpool.gpu.quantity import Packing, fresh_bin, groups
-from karpool.gpu.request import GpuRequest
+from karpool.gpu.scale_up.demand import GIB, NodeYield, WaitingWorker, size
+from karpool.gpu.scale_up.fill_order import best_order
+from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, groups
+from karpool.model.devices.amounts import DeviceShare
+from karpool.model.devices.request import GpuRequest
 
-BRINGS = Yield(2, 100_000, 24 * GIB, 16_000, 64 * GIB)
+BRINGS = NodeYield(2, 100_000, 24 * GIB, 16_000, 64 * GIB)
 _SIZES = st.lists(st.tuples(st.integers(1, 24), st.integers(1, 100), st.integers(1, 2)), max_size=25)
 
 
-def items(sizes: list[tuple[int, int, int]]) -> list[Item]:
+def items(sizes: list[tuple[int, int, int]]) -> list[WaitingWorker]:
     found = [
-        Item(
+        WaitingWorker(
             GpuRequest(
                 uid=f"w{number}",
                 pool="p",
-                request=Share(tflops * 1000, gib * GIB),
+                request=DeviceShare(tflops * 1000, gib * GIB),
                 count=count,
                 cpu_milli=100,
                 memory_bytes=GIB,
@@ -31,8 +31,8 @@ def items(sizes: list[tuple[int, int, int]]) -> list[Item]:
     return sorted(found, key=lambda item: tuple(-part for part in size(item)))
 
 
-def packed(order: list[Item]) -> Packing:
-    packing = Packing()
+def packed(order: list[WaitingWorker]) -> BinPacking:
+    packing = BinPacking()
     for item in order:
         assert packing.put_all(
             [item], lambda _: fresh_bin(str(len(packing.bins)), BRINGS, lambda item, room: True)
@@ -71,8 +71,8 @@ def test_nothing_is_packed_twice_or_over_the_edge(sizes: list[tuple[int, int, in
 
 @given(_SIZES, st.integers(0, 3))
 def test_what_is_undone_was_never_there(sizes: list[tuple[int, int, int]], nodes: int) -> None:
-    def fixed() -> Packing:
-        return Packing(fresh_bin(str(number), BRINGS, lambda item, room: True) for number in range(nodes))
+    def fixed() -> BinPacking:
+        return BinPacking(fresh_bin(str(number), BRINGS, lambda item, room: True) for number in range(nodes))
 
     waiting = items(sizes)
     packing = fixed()
@@ -86,12 +86,12 @@ def test_what_is_undone_was_never_there(sizes: list[tuple[int, int, int]], nodes
 
 
 def test_sizes_that_do_not_divide_a_device_are_combined() -> None:
-    one = Yield(1, 100_000, 22 * GIB, 16_000, 64 * GIB)
+    one = NodeYield(1, 100_000, 22 * GIB, 16_000, 64 * GIB)
     mixed = [(gib, 1, 1) for gib in (14, 10, 7, 4) for _ in range(10)]
 
     order = best_order(items(mixed), one)
 
-    packing = Packing()
+    packing = BinPacking()
     for item in order:
         packing.put_all([item], lambda _: fresh_bin(str(len(packing.bins)), one, lambda item, room: True))
     assert len(packing.bins) == 17  # biggest first takes 17 or more; the total volume alone needs 16

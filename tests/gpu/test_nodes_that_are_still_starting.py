@@ -2,7 +2,7 @@
 
 import asyncio
 
-from karpool.kube.resource import NODES
+from karpool.model.kubernetes.api_resources import NODES
 from tests.fleet.living import claims, nodes, until
 from tests.gpu.whole import Story, gpu_pool, tell, worker
 

@@ -2,20 +2,20 @@
 
 import pytest
 
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.gpu.announcing import Announcer
-from karpool.gpu.ladders import Ladders
+from karpool.gpu.controller.reporting import WaitReporter
+from karpool.gpu.scale_up.candidates import CandidateFinder
+from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.gpu.seeing import Sight
-from karpool.gpu.world import Explanation, Tell
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.events import EventRecorder
-from karpool.kube.resource import NODES, PODS, Key
-from karpool.model.pod import Pod
+from karpool.kube.event_recorder import EventRecorder
+from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
+from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market import Market
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 
-KEY = Key("default", "infer")
+KEY = ObjectKey("default", "infer")
 
 
 def manifest(**annotations):
@@ -32,21 +32,21 @@ def manifest(**annotations):
 
 @pytest.fixture
 async def client():
-    client = Client(InProcess(ApiServer(RealClock())), RealClock(), qps=None)
+    client = Client(InProcessTransport(ApiServer(RealClock())), RealClock(), qps=None)
     await client.create(NODES, {"metadata": {"name": "n1"}})
     return client
 
 
 async def told(client, sight, uid):
-    announcer = Announcer(client, sight, EventRecorder(client, "test"))
-    await announcer._write(uid, KEY, Explanation(uid, Tell.HANDING_OFF, "devices are reserved"))
+    announcer = WaitReporter(client, sight, EventRecorder(client, "test"))
+    await announcer._write(uid, KEY, WaitExplanation(uid, WaitReason.HANDING_OFF, "devices are reserved"))
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
     said = [each for each in pod.status.conditions or () if each.type == "PodScheduled"]
     return said[0].reason if said else None
 
 
 async def seen(client):
-    sight = Sight(Ladders(Market()), namespace="smart")
+    sight = Sight(CandidateFinder(Market()), namespace="smart")
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
     sight.put_pod(KEY, pod)
     return sight, pod.metadata.uid

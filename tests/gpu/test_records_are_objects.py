@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu import scale_up_object
-from karpool.gpu.demand import DemandKey
-from karpool.gpu.record import STAGES, SURPLUS, Record, State, Unit
+from karpool.gpu.records import scale_up_object
+from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.errors import Invalid
-from karpool.provisioning.attempts import Setback, Tried
+from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
 
 _NAMES = st.text("abcdefghij-0123456789", min_size=1, max_size=12)
 _TIMES = st.integers(1_600_000_000, 2_000_000_000).map(float) | st.just(1_767_225_600.25)
@@ -25,7 +25,7 @@ _KEYS = st.builds(
     constraints=_NAMES,
 )
 _UNITS = st.builds(
-    Unit,
+    ScaleUpUnit,
     index=_COUNTS,
     gpus=st.integers(0, 128),
     cpu_milli=_COUNTS,
@@ -39,9 +39,9 @@ _UNITS = st.builds(
     ended=st.sampled_from((*Setback, SURPLUS, "")),
 )
 _RECORDS = st.builds(
-    Record,
+    ScaleUpRecord,
     key=_KEYS,
-    state=st.sampled_from(State),
+    state=st.sampled_from(ScaleUpState),
     first_seen=_TIMES,
     state_since=_TIMES,
     uid=_NAMES,
@@ -52,14 +52,17 @@ _RECORDS = st.builds(
     next_attempt=_TIMES,
     units=st.lists(_UNITS, max_size=3).map(tuple),
     memory=st.dictionaries(
-        _NAMES, st.builds(Tried, _COUNTS, _TIMES, st.sampled_from(Setback), st.integers(-1, 9), st.booleans())
+        _NAMES,
+        st.builds(
+            CandidateHistory, _COUNTS, _TIMES, st.sampled_from(Setback), st.integers(-1, 9), st.booleans()
+        ),
     ),
     retried=st.dictionaries(_NAMES, _COUNTS),
     waiting=_COUNTS,
 )
 
 
-def stored(record: Record) -> dict[str, object]:
+def stored(record: ScaleUpRecord) -> dict[str, object]:
     found = scale_up_object.to_object(record, "smart")
     found["metadata"] |= {
         "uid": record.uid,
@@ -70,18 +73,18 @@ def stored(record: Record) -> dict[str, object]:
 
 
 @given(_RECORDS)
-def test_what_is_written_is_what_is_read(record: Record) -> None:
+def test_what_is_written_is_what_is_read(record: ScaleUpRecord) -> None:
     assert scale_up_object.from_object(stored(record)) == record
 
 
 def test_without_a_status_it_has_just_begun() -> None:
     key = DemandKey("shared", "L4", 1, 8, 30)
-    found = stored(Record(key, State.READY, 5.0, 5.0, "u", "1", epoch=7))
+    found = stored(ScaleUpRecord(key, ScaleUpState.READY, 5.0, 5.0, "u", "1", epoch=7))
     del found["status"]
 
     record = scale_up_object.from_object(found)
 
-    assert (record.state, record.epoch, record.uid) == (State.BUFFERED, 0, "u")
+    assert (record.state, record.epoch, record.uid) == (ScaleUpState.BUFFERED, 0, "u")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_without_a_status_it_has_just_begun() -> None:
 )
 def test_a_bad_field_is_named(path: tuple[str, str], value: object, field: str) -> None:
     found = copy.deepcopy(
-        stored(Record(DemandKey("shared", "L4", 1, 8, 30), State.READY, 5.0, 5.0, "u", "1"))
+        stored(ScaleUpRecord(DemandKey("shared", "L4", 1, 8, 30), ScaleUpState.READY, 5.0, 5.0, "u", "1"))
     )
     found[path[0]][path[1]] = value  # type: ignore[index]
 

@@ -2,21 +2,21 @@ from dataclasses import replace
 
 import pytest
 
-from karpool.gpu.allocator import fits_template
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.devices import Partition
-from karpool.gpu.partitions import PartitionCatalogue, Template
+from karpool.gpu.allocation.allocator import fits_template
 from karpool.gpu.preemption import Victim, without
-from karpool.gpu.quota import Quota, Single, Total
-from karpool.gpu.refusals import Code, Refusal
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.partitions import PartitionCatalogue, PartitionTemplate
+from karpool.model.devices.quota import GpuQuota, NamespaceQuota, WorkloadQuota
 from karpool.model.requirements import NodeTerm, ValueSet
 from tests.gpu.devices import GIB, ask, gpu, node, opened
 
 MIG = PartitionCatalogue(
     {
         "A100": {
-            "19": Template("19", "1g.10gb", 10, 14.28, 7, (0, 1, 2, 3, 4, 5, 6), 1),
-            "5": Template("5", "4g.40gb", 40, 57.14, 1, (0,), 4),
+            "19": PartitionTemplate("19", "1g.10gb", 10, 14.28, 7, (0, 1, 2, 3, 4, 5, 6), 1),
+            "5": PartitionTemplate("5", "4g.40gb", 40, 57.14, 1, (0,), 4),
         }
     },
     {"A100": 7},
@@ -26,17 +26,19 @@ MIG = PartitionCatalogue(
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [
-        pytest.param(ask(pool=""), Code.POOL_NAME_EMPTY, "names no GPU pool", id="no pool"),
-        pytest.param(ask(pool="none"), Code.POOL_EMPTY, "none has no GPU", id="empty pool"),
-        pytest.param(ask(tflops=500), Code.NO_GPU_AFTER_FILTER, "resources dropped 3 of 3", id="too big"),
-        pytest.param(ask(model="H100"), Code.NO_GPU_AFTER_FILTER, "model dropped", id="model"),
-        pytest.param(ask(count=3), Code.SAME_NODE_UNSATISFIED, "3 GPUs", id="too many on one node"),
-        pytest.param(ask(count=0), Code.GPU_COUNT_OUT_OF_RANGE, "1 to 128", id="none at all"),
-        pytest.param(ask(indices=(7,)), Code.NO_GPU_AFTER_FILTER, "index dropped", id="index"),
-        pytest.param(ask(cpu_milli=9999), Code.NO_GPU_AFTER_FILTER, "node room dropped", id="no CPU"),
+        pytest.param(ask(pool=""), DeviceReason.POOL_NAME_EMPTY, "names no GPU pool", id="no pool"),
+        pytest.param(ask(pool="none"), DeviceReason.POOL_EMPTY, "none has no GPU", id="empty pool"),
+        pytest.param(
+            ask(tflops=500), DeviceReason.NO_GPU_AFTER_FILTER, "resources dropped 3 of 3", id="too big"
+        ),
+        pytest.param(ask(model="H100"), DeviceReason.NO_GPU_AFTER_FILTER, "model dropped", id="model"),
+        pytest.param(ask(count=3), DeviceReason.SAME_NODE_UNSATISFIED, "3 GPUs", id="too many on one node"),
+        pytest.param(ask(count=0), DeviceReason.GPU_COUNT_OUT_OF_RANGE, "1 to 128", id="none at all"),
+        pytest.param(ask(indices=(7,)), DeviceReason.NO_GPU_AFTER_FILTER, "index dropped", id="index"),
+        pytest.param(ask(cpu_milli=9999), DeviceReason.NO_GPU_AFTER_FILTER, "node room dropped", id="no CPU"),
         pytest.param(
             ask(node_terms=(NodeTerm((("zone", ValueSet(frozenset(("b",)))),)),)),
-            Code.NO_GPU_AFTER_FILTER,
+            DeviceReason.NO_GPU_AFTER_FILTER,
             "node affinity dropped",
             id="affinity",
         ),
@@ -56,7 +58,9 @@ def test_a_refusal_has_a_code_and_says_what_was_dropped(request_, code, words):
 
 def test_quota_refusals_name_the_resource_and_whether_waiting_helps():
     allocator = opened(node("node-0", 2))
-    allocator.put_quota(Quota("n", Single(max_gpu_count=1), Total(Amount(15_000, GIB))))
+    allocator.put_quota(
+        GpuQuota("n", WorkloadQuota(max_gpu_count=1), NamespaceQuota(DeviceAmount(15_000, GIB)))
+    )
 
     too_many = allocator.try_allocate(ask(namespace="n", count=2))
     too_much = allocator.try_allocate(ask(namespace="n", tflops=20))
@@ -73,7 +77,7 @@ def test_a_full_node_of_workers_takes_no_more():
 
     refused = allocator.try_allocate(ask("u2"))
 
-    assert refused.code is Code.NO_GPU_AFTER_FILTER
+    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
     assert "worker cap dropped 4 of 4" in str(refused)
 
 
@@ -82,7 +86,7 @@ def test_devices_can_be_named_and_nodes_left_out():
 
     assert allocator.find(ask(), only=["node-1-0"]) == ("node-1-0",)
     assert allocator.find(ask(), avoid_nodes=["node-0"]) == ("node-1-0",)
-    assert allocator.find(ask(), only=["gone"]).code is Code.POOL_EMPTY
+    assert allocator.find(ask(), only=["gone"]).code is DeviceReason.POOL_EMPTY
 
 
 def test_a_hold_does_not_ask_who_uses_the_device_at_the_moment():
@@ -95,7 +99,7 @@ def test_a_hold_does_not_ask_who_uses_the_device_at_the_moment():
 
 def test_device_plugins_and_ours_do_not_mix():
     allocator = opened([gpu("ours"), gpu("slice", resource="nvidia.com/mig-1g.5gb")])
-    plain = replace(ask("b"), isolation="shared", request=Share(), resource="nvidia.com/mig-1g.5gb")
+    plain = replace(ask("b"), isolation="shared", request=DeviceShare(), resource="nvidia.com/mig-1g.5gb")
 
     assert allocator.find(ask("a")) == ("ours",)
     assert allocator.find(plain) == ("slice",)
@@ -104,8 +108,8 @@ def test_device_plugins_and_ours_do_not_mix():
 def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
     allocator = opened([gpu("g", compute_known=False)])
 
-    assert allocator.try_allocate(ask()).code is Code.NO_GPU_AFTER_FILTER
-    assert allocator.find(replace(ask(), request=Share(vram_bytes=GIB, percent_milli=50_000))) == ("g",)
+    assert allocator.try_allocate(ask()).code is DeviceReason.NO_GPU_AFTER_FILTER
+    assert allocator.find(replace(ask(), request=DeviceShare(vram_bytes=GIB, percent_milli=50_000))) == ("g",)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +117,13 @@ def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
     [
         pytest.param(ask(tflops=80), node("t", 1), None, id="fits"),
         pytest.param(ask(tflops=80, count=2), node("t", 2), None, id="fits twice"),
-        pytest.param(ask(tflops=80, count=3), node("t", 2), Code.SAME_NODE_UNSATISFIED, id="node too small"),
-        pytest.param(ask(vram=17), node("t", 1), Code.NO_GPU_AFTER_FILTER, id="device too small"),
+        pytest.param(
+            ask(tflops=80, count=3), node("t", 2), DeviceReason.SAME_NODE_UNSATISFIED, id="node too small"
+        ),
+        pytest.param(ask(vram=17), node("t", 1), DeviceReason.NO_GPU_AFTER_FILTER, id="device too small"),
         pytest.param(ask(pool=""), node("t", 1), None, id="pool does not matter"),
         pytest.param(
-            ask(), [gpu("g", phase="Pending", used_by="x", available=Amount())], None, id="as if new"
+            ask(), [gpu("g", phase="Pending", used_by="x", available=DeviceAmount())], None, id="as if new"
         ),
     ],
 )
@@ -155,36 +161,38 @@ def test_a_device_without_a_free_run_of_slots_is_passed_over():
 
 
 def test_a_slice_that_others_made_counts():
-    big = gpu("g", tflops=312, vram=80, partitions={f"p{number}": Partition("19") for number in range(7)})
+    big = gpu(
+        "g", tflops=312, vram=80, partitions={f"p{number}": DevicePartition("19") for number in range(7)}
+    )
     allocator = opened([big], catalogue=MIG)
 
     refused = allocator.try_allocate(replace(ask(), isolation="partitioned"))
 
-    assert refused.code is Code.NO_GPU_AFTER_FILTER
+    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
 
 
 def test_what_victims_would_give_back():
-    full = replace(gpu("g"), available=Amount())
-    victims = [Victim(("g",), Share(40_000, 6 * GIB)), Victim(("g",), Share(50_000, 8 * GIB))]
+    full = replace(gpu("g"), available=DeviceAmount())
+    victims = [Victim(("g",), DeviceShare(40_000, 6 * GIB)), Victim(("g",), DeviceShare(50_000, 8 * GIB))]
 
     enough = without([full], victims, ask(tflops=90, vram=14))
     one_only = without([full], victims[:1], ask(tflops=90, vram=14))
 
     assert enough.devices == ("g",)
     assert one_only.devices == ()
-    assert without([], [], ask()).code is Code.NO_AFFECTED_NODES
+    assert without([], [], ask()).code is DeviceReason.NO_AFFECTED_NODES
 
 
 def test_every_code_has_an_answer_about_scale_up():
-    unsure = {code for code in Code if Refusal(code, "").helped_by_scale_up is None}
+    unsure = {code for code in DeviceReason if Refusal(code, "").helped_by_scale_up is None}
 
-    assert Refusal(Code.POOL_EMPTY, "").helped_by_scale_up is True
-    assert Refusal(Code.QUOTA_EXCEEDED, "").helped_by_scale_up is False
+    assert Refusal(DeviceReason.POOL_EMPTY, "").helped_by_scale_up is True
+    assert Refusal(DeviceReason.QUOTA_EXCEEDED, "").helped_by_scale_up is False
     assert unsure == {
-        Code.NO_GPU_AFTER_FILTER,
-        Code.SAME_NODE_UNSATISFIED,
-        Code.NOT_ENOUGH_GPUS,
-        Code.NO_CANDIDATES,
-        Code.ISOLATION_LOCKED,
-        Code.ISOLATION_INCOMPATIBLE,
+        DeviceReason.NO_GPU_AFTER_FILTER,
+        DeviceReason.SAME_NODE_UNSATISFIED,
+        DeviceReason.NOT_ENOUGH_GPUS,
+        DeviceReason.NO_CANDIDATES,
+        DeviceReason.ISOLATION_LOCKED,
+        DeviceReason.ISOLATION_INCOMPATIBLE,
     }

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu.amounts import Amount, Share
-from karpool.gpu.annotations import BadRequest, assigned, compose
-from karpool.gpu.devices import Gpu, from_object
-from karpool.gpu.dialects import from_pod
-from karpool.gpu.request import GpuRequest
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device import GpuObject, from_object
+from karpool.model.devices.pod_requests import gpu_request_of
+from karpool.model.devices.request import GpuRequest
+from karpool.model.devices.tensor_fusion import BadGpuRequest, assigned, read_request
 from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
 
 GIB = 2**30
 T = "tensor-fusion.ai/"
@@ -20,7 +20,7 @@ T = "tensor-fusion.ai/"
 def pod(annotations=None, limits=None, **spec):
     container = {"name": "main", "resources": {"requests": limits or {}, "limits": limits or {}}}
     meta = {"name": "web", "namespace": "team", "uid": "u", "annotations": annotations or {}}
-    return convert({"metadata": meta, "spec": {"containers": [container], **spec}}, Pod)
+    return decode({"metadata": meta, "spec": {"containers": [container], **spec}}, Pod)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ def pod(annotations=None, limits=None, **spec):
     [
         pytest.param(
             pod({T + "gpupool": "p", T + "tflops-request": "10", T + "vram-request": "2Gi"}),
-            {"pool": "p", "request": Share(10_000, 2 * GIB), "isolation": "soft", "resource": ""},
+            {"pool": "p", "request": DeviceShare(10_000, 2 * GIB), "isolation": "soft", "resource": ""},
             id="TensorFusion",
         ),
         pytest.param(
             pod({T + "compute-percent-request": "25", T + "gpu-count": "2"}, {"nvidia.com/gpu": "1"}),
-            {"request": Share(percent_milli=25_000), "count": 2, "resource": ""},
+            {"request": DeviceShare(percent_milli=25_000), "count": 2, "resource": ""},
             id="TensorFusion wins over plain resources",
         ),
         pytest.param(
@@ -53,21 +53,27 @@ def pod(annotations=None, limits=None, **spec):
         ),
         pytest.param(
             pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}),
-            {"request": Share(0, 3000 * 2**20, 30_000), "isolation": "soft", "resource": "nvidia.com/gpu"},
+            {
+                "request": DeviceShare(0, 3000 * 2**20, 30_000),
+                "isolation": "soft",
+                "resource": "nvidia.com/gpu",
+            },
             id="HAMi, memory in MiB",
         ),
         pytest.param(
             pod(limits={"nvidia.com/gpu": "2", "nvidia.com/gpumem-percentage": "50"}),
-            {"request": Share(vram_percent_milli=50_000), "count": 2, "isolation": "soft"},
+            {"request": DeviceShare(vram_percent_milli=50_000), "count": 2, "isolation": "soft"},
             id="HAMi, memory in percent",
         ),
         pytest.param(
             pod({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
-            {"request": Share(percent_milli=50_000, vram_percent_milli=50_000), "count": 2},
+            {"request": DeviceShare(percent_milli=50_000, vram_percent_milli=50_000), "count": 2},
             id="KAI, fraction",
         ),
         pytest.param(
-            pod({"gpu-memory": "2000"}), {"request": Share(0, 2000 * 2**20), "count": 1}, id="KAI, memory"
+            pod({"gpu-memory": "2000"}),
+            {"request": DeviceShare(0, 2000 * 2**20), "count": 1},
+            id="KAI, memory",
         ),
         pytest.param(
             pod(limits={"amd.com/gpu": "1"}), {"resource": "amd.com/gpu", "vendor": "AMD"}, id="AMD"
@@ -75,13 +81,13 @@ def pod(annotations=None, limits=None, **spec):
     ],
 )
 def test_every_dialect_becomes_one_kind_of_request(given_pod, expected):
-    found = from_pod(given_pod)
+    found = gpu_request_of(given_pod)
 
     assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_a_pod_without_gpu_asks_for_none():
-    assert from_pod(pod(limits={"cpu": "1"})) is None
+    assert gpu_request_of(pod(limits={"cpu": "1"})) is None
 
 
 def test_a_pod_brings_its_placement_and_its_own_needs():
@@ -92,7 +98,7 @@ def test_a_pod_brings_its_placement_and_its_own_needs():
             "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}],
         }
     }
-    found = from_pod(
+    found = gpu_request_of(
         pod(
             limits={"nvidia.com/gpu": "1", "cpu": "2", "memory": "4Gi"},
             nodeSelector={"disk": "ssd"},
@@ -143,8 +149,8 @@ def test_a_pod_brings_its_placement_and_its_own_needs():
     ],
 )
 def test_a_bad_request_names_the_pod_the_field_and_the_value(given_pod, code, words):
-    with pytest.raises(BadRequest) as error:
-        from_pod(given_pod)
+    with pytest.raises(BadGpuRequest) as error:
+        gpu_request_of(given_pod)
 
     assert error.value.code == code
     assert "team/web" in str(error.value)
@@ -182,21 +188,21 @@ TEXTS = st.one_of(
 ))  # fmt: skip
 def test_whatever_is_written_is_a_request_or_a_bad_request(annotations, limits):
     try:
-        found = from_pod(pod(annotations, limits))
-    except BadRequest as error:
+        found = gpu_request_of(pod(annotations, limits))
+    except BadGpuRequest as error:
         assert error.problems
         assert len(str(error)) < 5000
         return
     assert found is None or isinstance(found, GpuRequest)
     if found is not None:
         assert 1 <= found.count <= 128
-        need = found.request.on(Amount(100_000, 16 * GIB))
+        need = found.request.on(DeviceAmount(100_000, 16 * GIB))
         assert 0 <= need.tflops_milli < 2**63
         assert 0 <= need.vram_bytes < 2**63
 
 
 def test_one_bad_annotation_does_not_hide_the_others():
-    _, problems = compose({T + "gpu-count": "x", T + "gpu-indices": "y", T + "qos": "z"})
+    _, problems = read_request({T + "gpu-count": "x", T + "gpu-indices": "y", T + "qos": "z"})
 
     assert [str(each.code) for each in problems] == [
         "gpu_count_out_of_range",
@@ -215,7 +221,7 @@ def gpu_object(**status):
         "labels": {T + "gpupool": "p", T + "managed-by": "node-1"},
         "annotations": status.pop("annotations", {}),
     }
-    return convert({"metadata": meta, "status": status}, Gpu)
+    return decode({"metadata": meta, "status": status}, GpuObject)
 
 
 def test_a_device_is_read_from_its_object():
@@ -232,7 +238,7 @@ def test_a_device_is_read_from_its_object():
     )
 
     assert (found.node, found.owner, found.pool, found.model) == ("host-1", "node-1", "p", "A100")
-    assert found.capacity == Amount(312_000, 80 * GIB)
+    assert found.capacity == DeviceAmount(312_000, 80 * GIB)
     assert found.numa_node is None
     assert found.capabilities == {"SupportsHardIsolation": True}
 

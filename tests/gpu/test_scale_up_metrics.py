@@ -9,13 +9,13 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from karpool.gpu.demand import Demand, DemandKey
-from karpool.gpu.metrics import FAILURE, STAGES, SUCCESS, ScaleUpMetrics
-from karpool.gpu.record import Record, State
-from karpool.kube.resource import PODS, Key
-from karpool.provisioning.ask import Purpose
-from karpool.provisioning.attempts import Setback
-from karpool.provisioning.placeholders import Placeholder
+from karpool.gpu.controller.metrics import FAILURE, STAGES, SUCCESS, ScaleUpMetrics
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
+from karpool.gpu.scale_up.demand import DemandKey, GpuDemand
+from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.provisioning.candidates.attempts import Setback
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.placeholder import Placeholder
 
 ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts" / "gpu.yaml"
 STORIES = Path(__file__).parent / "alerts_test.yaml"
@@ -24,7 +24,7 @@ NOW = 10_000.0
 
 
 def pod(name: str, request: str, created: float = NOW) -> Placeholder:
-    return Placeholder(PODS, Key("ns", name), name, request, 1, 0, Purpose.SCALE_UP, created)
+    return Placeholder(PODS, ObjectKey("ns", name), name, request, 1, 0, RequestPurpose.SCALE_UP, created)
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -34,9 +34,9 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 def test_states_and_reasons_are_there_at_zero() -> None:
     registry = CollectorRegistry()
     metrics = ScaleUpMetrics(registry)
-    metrics.observe([Record(KEY, State.BUFFERED, NOW, NOW)], [], {}, {}, NOW)
+    metrics.observe([ScaleUpRecord(KEY, ScaleUpState.BUFFERED, NOW, NOW)], [], {}, {}, NOW)
     metrics.observe([], [], {}, {}, NOW)
-    for state in State:
+    for state in ScaleUpState:
         assert value(registry, "karpool_gpu_scaling_requests", state=state.value) == 0
     for setback in Setback:
         labels = {
@@ -54,10 +54,10 @@ def test_states_and_reasons_are_there_at_zero() -> None:
 def test_gauges_follow_what_is_and_return_to_zero() -> None:
     registry = CollectorRegistry()
     metrics = ScaleUpMetrics(registry)
-    record = Record(KEY, State.PENDING, NOW - 50, NOW - 30)
+    record = ScaleUpRecord(KEY, ScaleUpState.PENDING, NOW - 50, NOW - 30)
     pods = [pod("a", record.name), pod("b", record.name, NOW - 2400), pod("c", "gone")]
     metrics.observe(
-        [record], pods, {record.name: Demand(KEY, (), ())}, {"shared": 3}, NOW, delete_tries={"a": 4}
+        [record], pods, {record.name: GpuDemand(KEY, (), ())}, {"shared": 3}, NOW, delete_tries={"a": 4}
     )
     shared = {"pool": "shared", "model": "A100"}
     assert value(registry, "karpool_gpu_smart_pods_active", **shared) == 2
@@ -120,7 +120,7 @@ def test_alerts_ask_only_for_series_that_exist() -> None:
     reasons = {each for rule in rules for each in re.findall(r'reason!?="([A-Za-z]+)"', rule["expr"])}
     assert reasons <= {setback.value for setback in Setback}
     states = {each for rule in rules for each in re.findall(r'state=~"([A-Za-z|]+)"', rule["expr"])}
-    assert {state for each in states for state in each.split("|")} <= {state.value for state in State}
+    assert {state for each in states for state in each.split("|")} <= {state.value for state in ScaleUpState}
     alerts = [rule for rule in rules if "alert" in rule]
     assert len(alerts) >= 6 and all({"summary", "description"} <= set(rule["annotations"]) for rule in alerts)
 

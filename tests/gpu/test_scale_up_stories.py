@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from karpool.gpu.record import State
-from karpool.gpu.world import Settings, Tell
-from karpool.provisioning.attempts import Setback
+from karpool.gpu.records.scale_up_record import ScaleUpState
+from karpool.gpu.scale_up.input import ScaleUpSettings, WaitReason
+from karpool.provisioning.candidates.attempts import Setback
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
 SMALL, LARGE, H100 = (each.key for each in RUNGS)
@@ -125,7 +125,7 @@ def test_when_all_candidates_failed_it_starts_over_with_the_first() -> None:
     for _ in range(240):
         run(cluster, 5)
         told |= {each.reason for each in cluster.last_plan.explanations.values()}
-    assert Tell.EXHAUSTED in told
+    assert WaitReason.EXHAUSTED in told
     assert {claim.rung.key for claim in cluster.claims.values()} == {SMALL, LARGE, H100}
     cluster.out_of_stock.clear()
 
@@ -146,7 +146,7 @@ def test_a_nominated_pod_is_left_to_preemption() -> None:
 
 
 def test_seven_of_eight_devices_are_waited_for_and_then_used() -> None:
-    cluster = Cluster(Settings(device_limit=120.0))
+    cluster = Cluster(ScaleUpSettings(device_limit=120.0))
     cluster.out_of_stock.update((SMALL, H100))
     cluster.next_node = {"fewer": 1}
     uid = cluster.add_worker("pair")
@@ -160,7 +160,7 @@ def test_seven_of_eight_devices_are_waited_for_and_then_used() -> None:
 
 
 def test_a_node_without_devices_is_reported_and_not_counted_on() -> None:
-    cluster = Cluster(Settings(device_limit=120.0))
+    cluster = Cluster(ScaleUpSettings(device_limit=120.0))
     cluster.next_node = {"slow": 100_000.0}
     uid = cluster.add_worker("small")
     seen: set[str] = set()
@@ -203,7 +203,7 @@ def test_one_pod_name_in_two_namespaces_is_two_requests() -> None:
 
 
 def test_a_gang_is_handed_over_whole() -> None:
-    cluster = Cluster(Settings(max_in_flight=1))
+    cluster = Cluster(ScaleUpSettings(max_in_flight=1))
     members = cluster.add_gang(3, "h100")
 
     run(cluster, 1200)
@@ -240,7 +240,7 @@ def test_a_pod_that_may_not_be_created_backs_off_and_recovers() -> None:
     for _ in range(12):
         run(cluster, 5)
         seen |= {(record.state, record.reason) for record in cluster.records.values()}
-    assert (State.BACKOFF, Setback.CREATE_REFUSED) in seen
+    assert (ScaleUpState.BACKOFF, Setback.CREATE_REFUSED) in seen
     cluster.reject_pods = False
 
     run(cluster, 900)
@@ -249,7 +249,7 @@ def test_a_pod_that_may_not_be_created_backs_off_and_recovers() -> None:
 
 
 def test_equal_requests_fill_nodes_before_new_ones_are_asked_for() -> None:
-    cluster = Cluster(Settings(max_in_flight=100))
+    cluster = Cluster(ScaleUpSettings(max_in_flight=100))
     uids = [cluster.add_worker("small") for _ in range(20)]
 
     run(cluster, 900)

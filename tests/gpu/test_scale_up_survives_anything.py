@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from karpool.gpu.world import Settings
+from karpool.gpu.scale_up.input import ScaleUpSettings
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
 HISTORIES = int(os.environ.get("KARPOOL_HISTORIES", "200"))
@@ -21,7 +21,7 @@ _RUNG = st.sampled_from([each.key for each in RUNGS])
 class Histories(RuleBasedStateMachine):
     @initialize(cap=st.sampled_from((1, 2, 4, 15)))
     def begin(self, cap: int) -> None:
-        self.cluster = Cluster(Settings(max_in_flight=cap))
+        self.cluster = Cluster(ScaleUpSettings(max_in_flight=cap))
 
     def pick(self, names: "list[str]", number: int) -> str:
         return sorted(names)[number % len(names)]

@@ -7,22 +7,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from karpool.gpu.allocator import Allocator, Settings
-from karpool.gpu.amounts import NOTHING, Amount, Share
-from karpool.gpu.quota import Quota, Total, Usage, used_by
-from karpool.gpu.recovery import Found, recover
-from karpool.gpu.refusals import Code, Refusal
-from karpool.gpu.resizing import resize
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.resizing import resize
+from karpool.gpu.recovery import Found, restore_allocations
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
 UIDS = st.sampled_from([f"pod-{number}" for number in range(6)])
 DEVICES = [f"node-{number // 2}-{number % 2}" for number in range(4)]
 SHARES = st.builds(
-    Share,
+    DeviceShare,
     st.sampled_from([0, 30_000, 60_000, 100_000]),
     st.sampled_from([0, 4 * GIB, 10 * GIB, 16 * GIB]),
 )
-QUOTA = Quota("n", total=Total(Amount(250_000, 40 * GIB), None, 4))
+QUOTA = GpuQuota("n", total=NamespaceQuota(DeviceAmount(250_000, 40 * GIB), None, 4))
 
 
 class LedgerLife(RuleBasedStateMachine):
@@ -35,7 +35,9 @@ class LedgerLife(RuleBasedStateMachine):
             for each in node(name, 2)
         }
         self.now = 0.0
-        self.allocator = Allocator(Settings(policy=policy, workers_per_node=3), self.devices.values())
+        self.allocator = Allocator(
+            AllocatorSettings(policy=policy, workers_per_node=3), self.devices.values()
+        )
         for name in ("node-0", "node-1"):
             self.allocator.put_node(name, {}, cpu_milli=8000, memory_bytes=64 * GIB)
         if with_quota:
@@ -80,7 +82,7 @@ class LedgerLife(RuleBasedStateMachine):
         assert uid not in self.ledger.assumed
         assert (uid in self.ledger.committed) == (not isinstance(found, Refusal))
         if not had:
-            assert found.code is Code.NOT_ASSUMED
+            assert found.code is DeviceReason.NOT_ASSUMED
         again = self.books()
         self.allocator.commit(uid)
         assert self.books() == again
@@ -130,7 +132,7 @@ class LedgerLife(RuleBasedStateMachine):
         for quota in self.allocator.quotas.quotas.values():
             fresh.put_quota(quota)
         entries = self.ledger.committed.values()
-        recover(
+        restore_allocations(
             fresh,
             [Found(each.request, each.allocation.devices, each.node or "node-0") for each in entries],
         )
@@ -146,7 +148,7 @@ class LedgerLife(RuleBasedStateMachine):
             dict(self.ledger.committed),
             {name: (self.allocator.available(name), self.allocator.free(name)) for name in self.devices},
             dict(self.allocator.quotas.used),
-            {name: use for name, use in self.allocator.quotas.assumed.items() if use != Usage()},
+            {name: use for name, use in self.allocator.quotas.assumed.items() if use != QuotaUsage()},
             self.table.lock.tolist(),
         )
 
@@ -172,10 +174,10 @@ class LedgerLife(RuleBasedStateMachine):
             (self.ledger.committed, self.allocator.quotas.used),
             (self.ledger.assumed, self.allocator.quotas.assumed),
         ):
-            total = Usage()
+            total = QuotaUsage()
             for entry in book.values():
                 total = total + used_by(entry.charge)
-            assert counted.get("n", Usage()) == total
+            assert counted.get("n", QuotaUsage()) == total
 
     @invariant()
     def quota_is_kept(self):
@@ -232,7 +234,7 @@ def test_a_released_pod_is_not_allocated_again():
     allocator.try_allocate(ask("u"))
     allocator.release("u")
 
-    assert allocator.try_allocate(ask("u")).code is Code.ALREADY_ALLOCATED
+    assert allocator.try_allocate(ask("u")).code is DeviceReason.ALREADY_ALLOCATED
 
 
 def test_a_dropped_pod_may_ask_again():
@@ -251,8 +253,8 @@ def test_a_commit_on_a_device_that_shrank_is_refused_and_leaves_nothing():
 
     refused = allocator.commit("u")
 
-    assert refused.code is Code.INSUFFICIENT_TFLOPS
-    assert allocator.free("g") == Amount(50_000, 16 * GIB)
+    assert refused.code is DeviceReason.INSUFFICIENT_TFLOPS
+    assert allocator.free("g") == DeviceAmount(50_000, 16 * GIB)
     assert not allocator.ledger.assumed
 
 
@@ -263,13 +265,13 @@ def test_a_device_that_is_reset_and_comes_back_keeps_what_was_taken():
     allocator.put_device(gpu("g", tflops=0, vram=0))
     allocator.put_device(gpu("g"))
 
-    assert allocator.available("g") == Amount(20_000, 15 * GIB)
+    assert allocator.available("g") == DeviceAmount(20_000, 15 * GIB)
 
 
 def test_a_percentage_is_charged_as_what_it_is_on_the_device():
     allocator = opened([gpu("g", tflops=71)])
-    allocator.put_quota(Quota("n", total=Total(Amount(22_000, 16 * GIB))))
-    request = replace(ask(), namespace="n", request=Share(percent_milli=33_000))
+    allocator.put_quota(GpuQuota("n", total=NamespaceQuota(DeviceAmount(22_000, 16 * GIB))))
+    request = replace(ask(), namespace="n", request=DeviceShare(percent_milli=33_000))
 
     assert allocator.try_allocate(request).stable == "quota_exceeded:total.max.tflops.request"
 
@@ -285,12 +287,12 @@ def test_released_uids_are_not_kept_for_ever():
 
 @pytest.mark.parametrize("mode", ["soft", "hard"])
 def test_two_modes_on_one_device_make_it_unusable_until_it_is_drained(mode):
-    allocator = Allocator(Settings(policy="Dynamic"), [gpu("g", isolation_policy="Dynamic")])
+    allocator = Allocator(AllocatorSettings(policy="Dynamic"), [gpu("g", isolation_policy="Dynamic")])
     found = [
         Found(replace(ask(uid), isolation=each), ("g",), "node-0")
         for uid, each in (("a", "soft"), ("b", "hard"))
     ]
-    conflicts = recover(allocator, found)
+    conflicts = restore_allocations(allocator, found)
 
     assert conflicts == ("g",)
     assert isinstance(allocator.try_allocate(replace(ask("c"), isolation=mode)), Refusal)
@@ -302,7 +304,7 @@ def test_two_modes_on_one_device_make_it_unusable_until_it_is_drained(mode):
 
 def test_pods_that_do_not_count_are_not_restored():
     allocator = Allocator(devices=[gpu("g")])
-    recover(
+    restore_allocations(
         allocator,
         [
             Found(ask("unbound"), ("g",), ""),
@@ -312,22 +314,22 @@ def test_pods_that_do_not_count_are_not_restored():
         ],
     )
 
-    assert allocator.available("g") == Amount(70_000, 15 * GIB)
+    assert allocator.available("g") == DeviceAmount(70_000, 15 * GIB)
     assert list(allocator.ledger.committed) == ["running"]
 
 
 def test_nothing_is_given_out_before_recovery():
     allocator = Allocator(devices=[gpu("g")])
 
-    assert allocator.try_allocate(ask()).code is Code.NOT_RECOVERED
-    assert allocator.hold(ask(), ["g"], 0.0).code is Code.NOT_RECOVERED
+    assert allocator.try_allocate(ask()).code is DeviceReason.NOT_RECOVERED
+    assert allocator.hold(ask(), ["g"], 0.0).code is DeviceReason.NOT_RECOVERED
 
 
 def test_a_device_of_a_running_pod_may_come_later():
     allocator = Allocator(devices=[])
-    recover(allocator, [Found(ask("u", tflops=40), ("g",), "node-0")])
+    restore_allocations(allocator, [Found(ask("u", tflops=40), ("g",), "node-0")])
     allocator.put_device(gpu("g"))
 
-    assert allocator.available("g") == Amount(60_000, 15 * GIB)
+    assert allocator.available("g") == DeviceAmount(60_000, 15 * GIB)
     assert allocator.table.workers[allocator.table.node_code("node-0")] == 1
     assert allocator.devices_of(POOL)[0].name == "g"

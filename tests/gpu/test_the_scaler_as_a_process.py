@@ -7,18 +7,18 @@ from pathlib import Path
 
 import aiohttp
 
-from karpool.cli.gpu_scaler import gpu_scaler
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.apiserver.server import ApiServer
+from karpool.cli.run.gpu_scaler import gpu_scaler
 from karpool.gpu.process import COMPONENT, ProcessOptions, run
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import CRDS, LEASES, PODS
-from karpool.model.meta import condition
-from karpool.model.pod import Pod
-from karpool.wire.addresses import Listener
+from karpool.model.kubernetes.api_resources import CRDS, LEASES, PODS
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.pod import Pod
+from karpool.wire.addresses import ListenAddress
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.gpu.whole import worker
 
 NAMESPACE = "karpool-smart-pods"
@@ -47,7 +47,7 @@ async def holder(client: Client) -> str:
 
 async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     server = ApiServer(RealClock())
-    client = Client(InProcess(server), qps=None)
+    client = Client(InProcessTransport(server), qps=None)
     for crd in bundled_crds(KARPENTER):
         await client.create(CRDS, crd)
     listening = await serve(server)
@@ -62,7 +62,7 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     stops = [asyncio.Event(), asyncio.Event()]
     started: asyncio.Queue[int] = asyncio.Queue()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        listen = (Listener("127.0.0.1", port),)
+        listen = (ListenAddress("127.0.0.1", port),)
         options = ProcessOptions(kubeconfig=path, listen=listen, region="us-east-1", qps=None)
         first = group.create_task(run(options, stops[0], ready=lambda: started.put_nowait(1)))
         assert await started.get() == 1
@@ -97,7 +97,7 @@ def test_flags_become_options(monkeypatch) -> None:
     async def fake(options: ProcessOptions, stop: asyncio.Event, **_: object) -> None:
         seen.append(options)
 
-    monkeypatch.setattr("karpool.cli.gpu_scaler.run", fake)
+    monkeypatch.setattr("karpool.cli.run.gpu_scaler.run", fake)
     gpu_scaler.main(
         [
             "--device-limit",

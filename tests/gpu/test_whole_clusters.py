@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karpool.gpu.metrics import ScaleUpMetrics
-from karpool.gpu.quota_object import QUOTAS
-from karpool.kube.resource import CRDS, EVENTS, NODES, PODS, Selection
-from karpool.model.meta import condition
-from karpool.model.node import INSTANCE_TYPE
+from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.model.devices.gpu_quota import QUOTAS
+from karpool.model.kubernetes.api_resources import CRDS, EVENTS, NODES, PODS, ListOptions
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import INSTANCE_TYPE
 from tests.fleet.living import claims, nodes, until
 from tests.gpu.whole import Object, Story, gpu_pool, tell, worker
 
@@ -35,7 +35,7 @@ def test_a_fraction_brings_a_node_and_is_served() -> None:
         assert node.labels[INSTANCE_TYPE] == "g6.xlarge"
         assert len(await claims(told.cluster)) == 1
         await asyncio.sleep(60)
-        said = (await told.client.list(EVENTS, Selection(namespace="default"))).items
+        said = (await told.client.list(EVENTS, ListOptions(namespace="default"))).items
         about = [each["reason"] for each in said if each["involvedObject"]["name"] == "infer"]
         assert {"NodeRequested", "NodeComing"} & set(about)
 

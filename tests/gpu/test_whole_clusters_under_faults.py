@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from karpool.fleet.faults import Fault
-from karpool.kube.resource import EVENTS, PODS
-from karpool.model.node import INSTANCE_TYPE
+from karpool.model.kubernetes.api_resources import EVENTS, PODS
+from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool_fleet.faults.faults import Fault
 from tests.fleet.living import claims, nodes, until
 from tests.gpu.whole import COMPONENT, Story, gpu_pool, tell, worker
 

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from karpool.fleet.live import LiveCluster
-from karpool.fleet.runtime import Context
-from karpool.gpu.controller import GpuScaler, ScalerOptions
-from karpool.gpu.metrics import ScaleUpMetrics
-from karpool.gpu.scale_up_object import SCALEUPS
+from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.gpu.seeing import SCHEDULER_NAME
-from karpool.kube.resource import PODS, Selection
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import PODS, ListOptions
+from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market import Market
-from karpool.provisioning.smart_pod import SELECTOR
+from karpool.provisioning.placeholders.smart_pod import SELECTOR
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.clusters.runtime import Context
 from tests.fleet.living import play
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Story:
         self.client = cluster.embedded.client("people")
         self.scaler: GpuScaler | None = None
 
-    def start(self, options: ScalerOptions | None = None, metrics: ScaleUpMetrics | None = None) -> None:
+    def start(self, options: GpuScalerOptions | None = None, metrics: ScaleUpMetrics | None = None) -> None:
         def build(context: Context) -> GpuScaler:
             market = Market(self.cluster.catalogue)
             self.scaler = GpuScaler(context.client, options, market=market, metrics=metrics)
@@ -100,7 +100,7 @@ class Story:
         return all([(await self.pod(name)).spec.node_name for name in names])
 
     async def smart_pods(self) -> list[Pod]:
-        return (await self.client.list(PODS, Selection(label_selector=SELECTOR), into=Pod)).items
+        return (await self.client.list(PODS, ListOptions(label_selector=SELECTOR), into=Pod)).items
 
     async def records(self) -> list[Object]:
         return (await self.client.list(SCALEUPS)).items
@@ -112,7 +112,7 @@ class Story:
 def tell(
     story: Callable[[Story], Awaitable[T]],
     *objects: Object,
-    options: ScalerOptions | None = None,
+    options: GpuScalerOptions | None = None,
     metrics: ScaleUpMetrics | None = None,
     **spec: Any,
 ) -> T:

@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import asynccontextmanager, suppress
 
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import ClusterConfig, Source, User
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
+from karpool.kube.transport.http import HttpTransport
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from tests.kube.loopback import AUTHORITY, server_context
 
 TOKEN = "integration-token"
@@ -16,7 +16,9 @@ TOKEN = "integration-token"
 async def over_https(server):
     tls = server_context(AUTHORITY.issue("server", hosts=["127.0.0.1"]))
     listening = await serve(server, tls=tls, token=TOKEN)
-    config = ClusterConfig("test", listening.url, ca=Source(data=AUTHORITY.pem), user=User(token=TOKEN))
+    config = ClusterConfig(
+        "test", listening.url, ca=DataOrFile(data=AUTHORITY.pem), user=KubeUser(token=TOKEN)
+    )
     transport = HttpTransport(config, env={})
     try:
         yield transport
@@ -28,7 +30,7 @@ async def over_https(server):
 @asynccontextmanager
 async def in_process(server):
     try:
-        yield InProcess(server)
+        yield InProcessTransport(server)
     finally:
         await server.close()
 

@@ -5,17 +5,19 @@ from contextlib import aclosing
 
 import pytest
 
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.client import Client
+from karpool.cluster.cluster import Cluster
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.kube.config.kubeconfig import ClusterConfig, KubeUser
 from karpool.kube.errors import AlreadyExists, Conflict, Denied, Gone, NotFound, Rejected, Throttled
-from karpool.kube.events import EventRecorder, ref
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Informer
-from karpool.kube.kubeconfig import ClusterConfig, User
-from karpool.kube.lease import LeaseElector
-from karpool.kube.resource import (
+from karpool.kube.event_recorder import EventRecorder, ref
+from karpool.kube.leases import LeaseElector
+from karpool.kube.snapshots.reader import read_objects
+from karpool.kube.snapshots.writer import take_snapshot
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.transport.rest import NEVER
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
     EVENTS,
@@ -24,14 +26,13 @@ from karpool.kube.resource import (
     NODES,
     PDBS,
     PODS,
-    Key,
-    Selection,
+    ListOptions,
+    ObjectKey,
 )
-from karpool.kube.rest import NEVER
-from karpool.kube.snapshot import read_objects, take_snapshot
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.state.cluster import ClusterState
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.kube.both_transports import BOTH, TOKEN, in_process, running
 
 
@@ -160,8 +161,8 @@ async def test_lists_come_in_pages_and_follow_selectors(client):
     for number in range(7):
         await client.create(CONFIGMAPS, config_map(f"m{number}"))
 
-    pages = [page async for page in client.pages(CONFIGMAPS, Selection("default"), page_size=3)]
-    chosen = await client.list(CONFIGMAPS, Selection(field_selector="metadata.name=m3"))
+    pages = [page async for page in client.pages(CONFIGMAPS, ListOptions("default"), page_size=3)]
+    chosen = await client.list(CONFIGMAPS, ListOptions(field_selector="metadata.name=m3"))
 
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({page.resource_version for page in pages}) == 1
@@ -182,7 +183,7 @@ async def test_a_watch_sees_what_happens_after_the_list(client):
             if event.type == "DELETED":
                 break
 
-    key = Key("default", "a")
+    key = ObjectKey("default", "a")
     assert seen == [("ADDED", key), ("MODIFIED", key), ("DELETED", key)]
 
 
@@ -199,7 +200,7 @@ async def test_a_version_from_another_life_is_gone():
 
 
 async def test_an_informer_feeds_the_cluster_state(client):
-    state = ClusterState()
+    state = Cluster()
     informers = [
         Informer(client, NODES, into=Node, keep=False),
         Informer(client, PODS, into=Pod, keep=False),
@@ -243,7 +244,7 @@ async def test_events_are_counted_on_the_server(client):
         recorder.record(ref(PODS, web), "Normal", "Nominated", "to node n1")
         await recorder.flush()
 
-    chosen = Selection("default", field_selector="reason=Nominated")
+    chosen = ListOptions("default", field_selector="reason=Nominated")
     (event,) = (await client.list(EVENTS, chosen)).items
     assert (event["count"], event["involvedObject"]["uid"]) == (2, web["metadata"]["uid"])
 
@@ -263,7 +264,7 @@ async def test_a_snapshot_of_the_server_is_read_back(client, tmp_path):
 
 async def test_the_wrong_token_is_denied():
     listening = await serve(ApiServer(RealClock()), token=TOKEN)
-    transport = HttpTransport(ClusterConfig("test", listening.url, user=User(token="wrong")), env={})
+    transport = HttpTransport(ClusterConfig("test", listening.url, user=KubeUser(token="wrong")), env={})
     async with Client(transport, qps=None) as client:
         with pytest.raises(Denied):
             await client.list(NAMESPACES)

@@ -3,11 +3,11 @@ from contextlib import suppress
 
 import pytest
 
-from karpool.fleet.clock import LoopClock
-from karpool.kube.errors import Conflict, NotFound, ServerFault, Throttled, Unreachable
-from karpool.kube.resource import NODES, PODS
-from karpool.kube.rest import Retry
-from karpool.kube.transport import Response
+from karpool.kube.errors import ApiUnreachable, Conflict, NotFound, ServerFault, Throttled
+from karpool.kube.transport.rest import RetryPolicy
+from karpool.kube.transport.transport import HttpResponse
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.tiny_server import Fault, TinyServer, status
 from tests.kube.virtual import client_of, virtually
 
@@ -21,7 +21,7 @@ def failing(times, fault):
 
 
 BUSY = Fault(response=status(503, "ServiceUnavailable"))
-THROTTLED = Fault(response=Response(429, {"retry-after": "5"}, b""))
+THROTTLED = Fault(response=HttpResponse(429, {"retry-after": "5"}, b""))
 LOST = Fault(lose_answer=True)
 UNSENT = Fault(lose_request=True)
 
@@ -42,7 +42,7 @@ def test_a_read_is_repeated_until_it_succeeds(fault):
     ("fault", "error", "attempts"),
     [
         pytest.param(BUSY, ServerFault, 1, id="503 may have been carried out"),
-        pytest.param(LOST, Unreachable, 1, id="a lost answer may have been carried out"),
+        pytest.param(LOST, ApiUnreachable, 1, id="a lost answer may have been carried out"),
         pytest.param(THROTTLED, None, 2, id="429 was not carried out"),
         pytest.param(UNSENT, None, 2, id="nothing was sent"),
     ],
@@ -79,7 +79,7 @@ def test_attempts_are_bounded():
         server = TinyServer()
         server.fault = lambda request: BUSY
         with pytest.raises(ServerFault):
-            await client_of(server, retry=Retry(attempts=3)).get(PODS, "web", namespace="default")
+            await client_of(server, retry=RetryPolicy(attempts=3)).get(PODS, "web", namespace="default")
         return len(server.requests)
 
     assert virtually(scenario()) == 3
@@ -88,7 +88,7 @@ def test_attempts_are_bounded():
 def test_a_wait_beyond_the_deadline_is_left_to_the_caller():
     async def scenario():
         server = TinyServer()
-        server.fault = lambda request: Fault(response=Response(429, {"retry-after": "3600"}, b""))
+        server.fault = lambda request: Fault(response=HttpResponse(429, {"retry-after": "3600"}, b""))
         clock = LoopClock()
         with pytest.raises(Throttled) as caught:
             await client_of(server, clock=clock).get(PODS, "web", namespace="default")
@@ -114,8 +114,8 @@ def test_a_hanging_server_costs_one_timeout_per_attempt():
         server = TinyServer()
         server.fault = lambda request: Fault(wait_before=1000.0)
         clock = LoopClock()
-        client = client_of(server, clock=clock, timeout=2.0, retry=Retry(attempts=2))
-        with pytest.raises(Unreachable):
+        client = client_of(server, clock=clock, timeout=2.0, retry=RetryPolicy(attempts=2))
+        with pytest.raises(ApiUnreachable):
             await client.get(NODES, "n")
         return clock.monotonic()
 
@@ -127,7 +127,7 @@ def test_json_patches_are_not_repeated_but_merge_patches_are():
         server = TinyServer()
         server.put(POD)
         server.fault = failing(1, LOST)
-        with suppress(Unreachable):
+        with suppress(ApiUnreachable):
             await client_of(server).patch(PODS, "web", patch, namespace="default", how=how)
         return len(server.requests)
 
@@ -184,8 +184,8 @@ def test_the_deadline_also_cuts_the_attempt_under_way():
         server = TinyServer()
         server.fault = lambda request: Fault(wait_before=1000.0)
         clock = LoopClock()
-        client = client_of(server, clock=clock, timeout=30.0, retry=Retry(deadline=40.0))
-        with pytest.raises(Unreachable):
+        client = client_of(server, clock=clock, timeout=30.0, retry=RetryPolicy(deadline=40.0))
+        with pytest.raises(ApiUnreachable):
             await client.get(NODES, "n")
         return clock.monotonic()
 
@@ -195,7 +195,7 @@ def test_the_deadline_also_cuts_the_attempt_under_way():
 def test_what_a_server_warns_of_is_said_once(capsys):
     async def scenario():
         server = TinyServer()
-        answer = Response(200, {"warning": '299 - "unknown field \\"spec.typo\\""'}, b"{}")
+        answer = HttpResponse(200, {"warning": '299 - "unknown field \\"spec.typo\\""'}, b"{}")
         server.fault = lambda request: Fault(response=answer)
         client = client_of(server)
         for _ in range(3):

@@ -14,14 +14,14 @@ from karpool.kube.errors import (
     ServerFault,
     Throttled,
 )
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
 
-REQUEST = Request("PATCH", "/api/v1/namespaces/default/pods/web")
+REQUEST = HttpRequest("PATCH", "/api/v1/namespaces/default/pods/web")
 
 
 def error_for(code, reason="", message="", headers=None, **details):
     body = msgspec.json.encode({"kind": "Status", "reason": reason, "message": message, "details": details})
-    return errors.from_response(REQUEST, Response(code, headers or {}, body), now=1000.0)
+    return errors.from_response(REQUEST, HttpResponse(code, headers or {}, body), now=1000.0)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_retry_after_is_read_from_header_or_status(headers, details, seconds):
 
 def test_a_body_that_is_no_status_is_quoted_short_and_on_one_line():
     error = errors.from_response(
-        REQUEST, Response(502, {}, b"<html>\n<b>bad gateway</b>" + b"x" * 10_000), now=0.0
+        REQUEST, HttpResponse(502, {}, b"<html>\n<b>bad gateway</b>" + b"x" * 10_000), now=0.0
     )
 
     assert "bad gateway" in str(error)
@@ -90,7 +90,7 @@ def test_a_body_that_is_no_status_is_quoted_short_and_on_one_line():
 
 @given(st.binary(max_size=300), st.integers(300, 599))
 def test_any_body_gives_a_printable_error(body, code):
-    error = errors.from_response(REQUEST, Response(code, {}, body), now=0.0)
+    error = errors.from_response(REQUEST, HttpResponse(code, {}, body), now=0.0)
 
     assert error.code == code
     assert str(error).isprintable()

@@ -2,15 +2,15 @@ import asyncio
 
 import pytest
 
-from karpool.kube.events import OBJECT_BURST, EventRecorder, ObjectRef, ref
-from karpool.kube.resource import NODES, PODS
-from karpool.kube.rest import NEVER
-from karpool.model.meta import ObjectMeta, WireObject
+from karpool.kube.event_recorder import OBJECT_BURST, EventRecorder, ObjectReference, ref
+from karpool.kube.transport.rest import NEVER
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.meta import ObjectMeta, WireObject
 from tests.kube.tiny_server import Fault, TinyServer, status
 from tests.kube.virtual import client_of, virtually
 
-POD = ObjectRef("v1", "Pod", "default", "web", "uid-1")
-NODE = ObjectRef("v1", "Node", "", "n1")
+POD = ObjectReference("v1", "Pod", "default", "web", "uid-1")
+NODE = ObjectReference("v1", "Node", "", "n1")
 
 
 def recorder_of(server, **settings):

@@ -2,15 +2,15 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from karpool.kube.health import Health, HealthServer
+from karpool.kube.health import HealthChecks, ProbeServer
 
 
 @pytest.fixture
 async def served():
     registry = CollectorRegistry()
     Counter("decisions", "Decisions made", registry=registry).inc(3)
-    health = Health()
-    async with HealthServer(health, registry=registry) as server, aiohttp.ClientSession() as session:
+    health = HealthChecks()
+    async with ProbeServer(health, registry=registry) as server, aiohttp.ClientSession() as session:
 
         async def get(path):
             async with session.get(f"http://127.0.0.1:{server.port}{path}") as answer:
@@ -68,8 +68,8 @@ async def test_other_paths_and_methods_are_not_there(served):
 
 async def test_a_port_that_is_taken_is_named_with_the_flags_that_choose_another():
     registry = CollectorRegistry()
-    async with HealthServer(Health(), registry=registry) as server:
+    async with ProbeServer(HealthChecks(), registry=registry) as server:
         with pytest.raises(
             OSError, match=rf"127\.0\.0\.1:{server.port}: .*in use; choose another with --metrics"
         ):
-            await HealthServer(Health(), port=server.port, registry=registry).__aenter__()
+            await ProbeServer(HealthChecks(), port=server.port, registry=registry).__aenter__()

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from karpool.fleet.clock import EPOCH
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.errors import ConfigError, Denied, Rejected, ServerFault, Unreachable
-from karpool.kube.exec_plugin import run_plugin
-from karpool.kube.http import HttpTransport, _proxy_of_environment
-from karpool.kube.kubeconfig import ClusterConfig, Source, User
-from karpool.kube.kubeconfig_file import ExecEnv, ExecSpec
-from karpool.kube.resource import PODS
-from karpool.kube.rest import NEVER
-from karpool.kube.transport import Request
+from karpool.kube.config.exec_plugin import run_plugin
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
+from karpool.kube.config.kubeconfig_file import ExecEnv, ExecSpec
+from karpool.kube.errors import ApiUnreachable, ConfigError, Denied, Rejected, ServerFault
+from karpool.kube.transport.http import HttpTransport, _proxy_of_environment
+from karpool.kube.transport.rest import NEVER
+from karpool.kube.transport.transport import HttpRequest
+from karpool.model.kubernetes.api_resources import PODS
+from karpool_fleet.clusters.clock import EPOCH
 from tests.kube.loopback import AUTHORITY, serving
 from tests.kube.pki import Authority
 from tests.kube.tiny_server import line
@@ -45,9 +45,9 @@ class SettableClock:
 
 
 def config_of(server, user=None, **fields):
-    settings = {"ca": Source(data=AUTHORITY.pem)} if server.url.startswith("https") else {}
+    settings = {"ca": DataOrFile(data=AUTHORITY.pem)} if server.url.startswith("https") else {}
     return ClusterConfig(
-        "test", server.url, user=user or User(token="secret-token"), **{**settings, **fields}
+        "test", server.url, user=user or KubeUser(token="secret-token"), **{**settings, **fields}
     )
 
 
@@ -58,7 +58,7 @@ def client_of(server, user=None, clock=None, **fields):
 
 def pair_of(name, authority=AUTHORITY):
     pair = authority.issue(name)
-    return {"certificate": Source(data=pair.certificate), "key": Source(data=pair.key)}
+    return {"certificate": DataOrFile(data=pair.certificate), "key": DataOrFile(data=pair.key)}
 
 
 # Tokens
@@ -74,7 +74,7 @@ async def test_a_token_is_sent_and_one_connection_serves_many_requests():
 
 
 async def test_a_password_is_sent_as_basic_authentication():
-    user = User(username="me", password="secret")
+    user = KubeUser(username="me", password="secret")
     async with serving(AUTHORITY) as server, client_of(server, user) as client:
         await client.server_version()
 
@@ -84,7 +84,7 @@ async def test_a_password_is_sent_as_basic_authentication():
 async def test_a_rotated_token_file_is_noticed(tmp_path):
     path = tmp_path / "token"
     path.write_text("first\n")
-    async with serving(AUTHORITY) as server, client_of(server, User(token_file=path)) as client:
+    async with serving(AUTHORITY) as server, client_of(server, KubeUser(token_file=path)) as client:
         await client.server_version()
         fresh = tmp_path / "fresh"
         fresh.write_text("second\n")
@@ -101,7 +101,7 @@ async def test_a_token_file_with_an_unchanged_time_stamp_is_read_again_after_a_m
     path.write_text("first")
     before = path.stat()
     clock = SettableClock()
-    async with serving(AUTHORITY) as server, client_of(server, User(token_file=path), clock) as client:
+    async with serving(AUTHORITY) as server, client_of(server, KubeUser(token_file=path), clock) as client:
         await client.server_version()
         path.write_text("other")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -117,13 +117,13 @@ async def test_a_token_file_with_an_unchanged_time_stamp_is_read_again_after_a_m
 async def test_a_file_without_a_token_is_named(tmp_path, content):
     path = tmp_path / "token"
     path.write_text(content)
-    async with serving(AUTHORITY) as server, client_of(server, User(token_file=path)) as client:
+    async with serving(AUTHORITY) as server, client_of(server, KubeUser(token_file=path)) as client:
         with pytest.raises(ConfigError, match=r"token does not hold a token"):
             await client.server_version()
 
 
 async def test_impersonation_headers_repeat():
-    user = User(token="t", impersonate=(("impersonate-group", "a"), ("impersonate-group", "b")))
+    user = KubeUser(token="t", impersonate=(("impersonate-group", "a"), ("impersonate-group", "b")))
     async with serving(AUTHORITY) as server, client_of(server, user) as client:
         await client.server_version()
 
@@ -135,10 +135,10 @@ async def test_impersonation_headers_repeat():
 
 async def test_a_client_certificate_is_shown_and_one_is_required():
     async with serving(AUTHORITY, client_ca=AUTHORITY.pem, require_client=True) as server:
-        async with client_of(server, User(**pair_of("jane"))) as client:
+        async with client_of(server, KubeUser(**pair_of("jane"))) as client:
             await client.server_version()
         async with client_of(server) as nobody:
-            with pytest.raises(Unreachable):
+            with pytest.raises(ApiUnreachable):
                 await nobody.server_version()
 
         assert server.names == ["jane"]
@@ -147,9 +147,9 @@ async def test_a_client_certificate_is_shown_and_one_is_required():
 async def test_a_client_certificate_of_a_stranger_is_refused():
     async with (
         serving(AUTHORITY, client_ca=AUTHORITY.pem, require_client=True) as server,
-        client_of(server, User(**pair_of("jane", Authority("stranger")))) as client,
+        client_of(server, KubeUser(**pair_of("jane", Authority("stranger")))) as client,
     ):
-        with pytest.raises(Unreachable):
+        with pytest.raises(ApiUnreachable):
             await client.server_version()
 
 
@@ -160,7 +160,9 @@ async def test_replaced_certificate_files_are_used_for_new_connections(tmp_path)
         (tmp_path / "tls.key").write_bytes(pair.key)
 
     write("old")
-    user = User(certificate=Source(path=tmp_path / "tls.crt"), key=Source(path=tmp_path / "tls.key"))
+    user = KubeUser(
+        certificate=DataOrFile(path=tmp_path / "tls.crt"), key=DataOrFile(path=tmp_path / "tls.key")
+    )
     async with (
         serving(AUTHORITY, client_ca=AUTHORITY.pem, require_client=True) as server,
         client_of(server, user) as client,
@@ -187,7 +189,7 @@ YESTERDAY = datetime.datetime(2021, 1, 1, tzinfo=datetime.UTC)
 )
 async def test_a_server_that_cannot_prove_itself_gets_no_token(pair, words):
     async with serving(pair=pair) as server, client_of(server) as client:
-        with pytest.raises(Unreachable, match=words) as caught:
+        with pytest.raises(ApiUnreachable, match=words) as caught:
             await client.server_version()
 
         assert "certificate not accepted" in str(caught.value)
@@ -203,16 +205,19 @@ async def test_tls_server_name_stands_in_for_the_address():
 
 async def test_verification_can_be_switched_off_by_the_kubeconfig():
     pair = Authority("other").issue("s", hosts=["elsewhere"])
-    async with serving(pair=pair) as server, client_of(server, ca=Source(), insecure=True) as client:
+    async with serving(pair=pair) as server, client_of(server, ca=DataOrFile(), insecure=True) as client:
         assert await client.server_version() == "v1.34.0"
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"ca": Source(data=b"nonsense")}, "certificate authority is not a PEM"),
-        ({"user": User(certificate=Source(data=b"x"), key=Source(data=b"y"))}, "not a matching, unencrypted"),
-        ({"ca": Source(path=Path("/nonexistent/ca.crt"))}, "/nonexistent/ca.crt: No such"),
+        ({"ca": DataOrFile(data=b"nonsense")}, "certificate authority is not a PEM"),
+        (
+            {"user": KubeUser(certificate=DataOrFile(data=b"x"), key=DataOrFile(data=b"y"))},
+            "not a matching, unencrypted",
+        ),
+        ({"ca": DataOrFile(path=Path("/nonexistent/ca.crt"))}, "/nonexistent/ca.crt: No such"),
     ],
 )
 async def test_unusable_certificates_are_a_matter_of_configuration(fields, words):
@@ -220,13 +225,13 @@ async def test_unusable_certificates_are_a_matter_of_configuration(fields, words
         config = replace(config_of(server), **fields)
         transport = HttpTransport(config, SettableClock(), env={})
         with pytest.raises(ConfigError, match=words):
-            await transport.request(Request("GET", "/version"))
+            await transport.request(HttpRequest("GET", "/version"))
         await transport.close()
 
 
 async def test_no_certificate_is_left_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    async with serving(AUTHORITY) as server, client_of(server, User(**pair_of("jane"))) as client:
+    async with serving(AUTHORITY) as server, client_of(server, KubeUser(**pair_of("jane"))) as client:
         await client.server_version()
 
         assert list(tmp_path.iterdir()) == []
@@ -251,7 +256,7 @@ def plugin_of(tmp_path, body, **fields):
     script.write_text(PLUGIN.format(python=sys.executable, log=str(log), body=body))
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     settings = {"api_version": "client.authentication.k8s.io/v1", "interactive_mode": "Never", **fields}
-    return User(plugin=ExecSpec(command="./plugin", **settings), plugin_directory=tmp_path), log
+    return KubeUser(plugin=ExecSpec(command="./plugin", **settings), plugin_directory=tmp_path), log
 
 
 def answer(version="v1", **status):
@@ -373,7 +378,7 @@ async def test_a_missing_plugin_comes_with_its_hint(tmp_path):
         api_version="client.authentication.k8s.io/v1",
         install_hint="install it with: get plugin",
     )
-    async with serving(AUTHORITY) as server, client_of(server, User(plugin=plugin)) as client:
+    async with serving(AUTHORITY) as server, client_of(server, KubeUser(plugin=plugin)) as client:
         with pytest.raises(ConfigError, match=r"cannot be started: .*; install it with: get plugin"):
             await client.server_version()
 
@@ -400,7 +405,7 @@ async def test_answers_are_asked_for_unpacked_and_cut_connections_are_unreachabl
             return web.Response()
 
         server.handler = cut
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(ApiUnreachable) as caught:
             await client.server_version()
         assert caught.value.sent
 
@@ -409,7 +414,7 @@ async def test_nobody_listening_means_nothing_was_sent():
     async with serving() as server:
         url = server.url
     client = Client(HttpTransport(ClusterConfig("test", url), env={}), retry=NEVER)
-    with pytest.raises(Unreachable, match="no connection") as caught:
+    with pytest.raises(ApiUnreachable, match="no connection") as caught:
         await client.server_version()
     await client.close()
 
@@ -467,7 +472,7 @@ async def test_a_closed_transport_says_so():
         await client.server_version()
         await client.close()
 
-        with pytest.raises(Unreachable, match="has been closed"):
+        with pytest.raises(ApiUnreachable, match="has been closed"):
             await client.server_version()
 
 
@@ -494,7 +499,7 @@ CANARY = "canary-7f3a"
 async def test_no_secret_shows_in_any_error_or_log_line(caplog, capsys):
     caplog.set_level(0)
     said = []
-    user = User(token=CANARY, password=CANARY)
+    user = KubeUser(token=CANARY, password=CANARY)
     proxied = f"http://user:{CANARY}@127.0.0.1:1"
     async with serving(AUTHORITY) as server:
         server.accepts = lambda authorization: False
@@ -511,7 +516,7 @@ async def test_no_secret_shows_in_any_error_or_log_line(caplog, capsys):
                 await client.server_version()
             said.append(fault.value)
         async with client_of(server, user, proxy_url=proxied) as client:
-            with pytest.raises(Unreachable) as unreachable:
+            with pytest.raises(ApiUnreachable) as unreachable:
                 await client.server_version()
             said += [unreachable.value, config_of(server, user, proxy_url=proxied), user]
 

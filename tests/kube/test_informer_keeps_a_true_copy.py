@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from karpool.kube.informer import Informer
-from karpool.kube.resource import PODS, Key, Selection
-from karpool.kube.transport import Response
-from karpool.model.meta import WireObject
+from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import PODS, ListOptions, ObjectKey
+from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, line, status
 from tests.kube.virtual import client_of, virtually
 
@@ -201,7 +201,7 @@ def test_a_list_older_than_what_was_seen_is_not_believed_at_first():
             nonlocal lies
             if lies and "watch" not in dict(request.query):
                 lies -= 1
-                return Fault(response=Response(200, {}, msgspec.json.encode(old)))
+                return Fault(response=HttpResponse(200, {}, msgspec.json.encode(old)))
             return None
 
         async def life():
@@ -300,7 +300,7 @@ def test_a_late_listener_is_told_of_what_is_there():
         informer, _ = await followed(server, lambda: asyncio.sleep(0))
         late = Journal()
         informer.add_sink(late)
-        return late.types, informer.get(Key("default", "web")).name, len(informer)
+        return late.types, informer.get(ObjectKey("default", "web")).name, len(informer)
 
     assert virtually(scenario()) == ([("ADDED", "web")], "web", 1)
 
@@ -315,7 +315,7 @@ def test_an_unreadable_deletion_still_deletes():
                 "metadata": {"name": "web", "namespace": "default", "resourceVersion": "900", "labels": 1}
             }
             body = line("DELETED", gone)
-            left = [Fault(response=Response(200, {}, body))]
+            left = [Fault(response=HttpResponse(200, {}, body))]
             server.fault = lambda request: left.pop() if left else None
             server.cut()
 
@@ -391,7 +391,7 @@ def test_the_same_trouble_is_said_once_however_long_it_lasts(optional, troubles,
 def test_the_selection_is_used_for_list_and_watch():
     async def scenario():
         server = TinyServer()
-        await followed(server, lambda: asyncio.sleep(0), selection=Selection("default", "app=web"))
+        await followed(server, lambda: asyncio.sleep(0), selection=ListOptions("default", "app=web"))
         return [(request.path, dict(request.query)["labelSelector"]) for request in server.requests]
 
     asked = virtually(scenario())

@@ -5,17 +5,17 @@ import random
 
 import pytest
 
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.client import Client
+from karpool.cluster.cluster import Cluster, Namespace
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.errors import StatusError
-from karpool.kube.informer import Informer
-from karpool.kube.resource import NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES
-from karpool.kube.rest import NEVER
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from karpool.state.cluster import ClusterState, Namespace
+from karpool.kube.transport.rest import NEVER
+from karpool.kube.watch.informer import Informer
+from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.kube.both_transports import BOTH, running
 from tests.state.views import described, pending
 
@@ -179,7 +179,7 @@ def last_seen(informer):
 
 
 async def freshly_listed(client):
-    state = ClusterState()
+    state = Cluster()
     for resource, into in KINDS.items():
         state.replace(resource.kind, (await client.list(resource, into=into)).items)
     return state.snapshot()
@@ -188,7 +188,7 @@ async def freshly_listed(client):
 @pytest.mark.parametrize("seed", range(3))
 async def test_after_any_writes_informers_and_a_fresh_list_agree(client, seed):
     writer = Writer(client, seed)
-    state = ClusterState()
+    state = Cluster()
     await writer.write(40)
     informers = informers_into(state, client)
     async with running(*(informer.run() for informer in informers)):

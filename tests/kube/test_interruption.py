@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.kube.interruption import Interrupted, Interruption, Silence
+from karpool.kube.watch.silence import Interrupted, Interruption, SilenceTimeout
+from karpool_fleet.clusters.clock import run_manual
 
 
 def forever() -> Awaitable[bool]:
@@ -95,7 +95,7 @@ def listening(pauses: list[float], busy: float = 0.0) -> Callable[[], Awaitable[
     async def story() -> tuple[int, float]:
         loop, count = asyncio.get_running_loop(), 0
         start, pieces = loop.time(), heard(pauses)
-        with closing(Silence(10)) as silence:
+        with closing(SilenceTimeout(10)) as silence:
             try:
                 while await silence.wait(lambda: anext(pieces, None)) is not None:
                     count += 1

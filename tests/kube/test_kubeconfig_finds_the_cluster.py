@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube import kubeconfig
+from karpool.kube.config import kubeconfig
 from karpool.kube.errors import ConfigError
 from karpool.model import safe_yaml
 
@@ -261,7 +261,7 @@ def test_scalars_are_read_as_kubernetes_reads_them(text, value):
     ],
 )
 def test_hostile_yaml_is_refused(text):
-    with pytest.raises(safe_yaml.Unusable):
+    with pytest.raises(safe_yaml.UnusableYaml):
         list(safe_yaml.load_documents(text.encode()))
 
 
@@ -269,7 +269,7 @@ def test_hostile_yaml_is_refused(text):
 def test_any_bytes_are_yaml_or_unusable(data):
     try:
         documents = list(safe_yaml.load_documents(data))
-    except safe_yaml.Unusable:
+    except safe_yaml.UnusableYaml:
         return
     assert None not in documents
 

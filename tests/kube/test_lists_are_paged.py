@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube.decoding import Undecodable, decode_page
+from karpool.kube.api.decoding import Undecodable, decode_page
 from karpool.kube.errors import Gone, ServerFault
-from karpool.kube.resource import NODES, PODS, Selection
-from karpool.kube.transport import Response
-from karpool.model.meta import WireObject
+from karpool.kube.transport.transport import HttpResponse
+from karpool.model.kubernetes.api_resources import NODES, PODS, ListOptions
+from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, answer
 from tests.kube.virtual import client_of, virtually
 
@@ -55,7 +55,7 @@ def test_the_limit_of_a_request_holds_for_lists_too(asked, given):
 def test_selectors_and_namespace_are_sent_with_every_page():
     async def scenario():
         server = crowded(600)
-        chosen = Selection("default", "app=web", "spec.nodeName=n1")
+        chosen = ListOptions("default", "app=web", "spec.nodeName=n1")
         await client_of(server).list(PODS, chosen)
         return [(request.path, dict(request.query)) for request in server.requests]
 
@@ -117,7 +117,7 @@ def test_one_bad_object_is_reported_and_the_others_are_there():
 def test_a_page_that_is_no_list_is_a_server_fault(body):
     async def scenario():
         server = TinyServer()
-        server.fault = lambda request: Fault(response=Response(200, {}, body))
+        server.fault = lambda request: Fault(response=HttpResponse(200, {}, body))
         await client_of(server).list(NODES)
 
     with pytest.raises(ServerFault, match="unusable"):

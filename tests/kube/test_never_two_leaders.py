@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock, ManualLoop
-from karpool.kube.errors import LeadershipLost, Unreachable
-from karpool.kube.lease import LeaseElector, LeaseTiming
+from karpool.kube.errors import ApiUnreachable, LeadershipLost
+from karpool.kube.leases import LeaseElector, LeaseTiming
+from karpool_fleet.clusters.clock import LoopClock, ManualLoop
 from tests.kube.tiny_server import Fault, TinyServer, status
 from tests.kube.virtual import client_of, virtually
 
@@ -51,7 +51,7 @@ class DelayedTransport:
         outcome = asyncio.create_task(self._carry(request, before, after), context=Context())
         done, _ = await asyncio.wait([outcome], timeout=timeout)
         if not done or lost:
-            raise Unreachable("no answer in time")
+            raise ApiUnreachable("no answer in time")
         return outcome.result()
 
     def _trouble(self):
@@ -399,7 +399,7 @@ class Link(DelayedTransport):
 
     def _trouble(self):
         if self.trouble is REFUSED:
-            raise Unreachable("no route", sent=False)
+            raise ApiUnreachable("no route", sent=False)
         return self.trouble
 
 

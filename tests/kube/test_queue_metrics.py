@@ -1,8 +1,8 @@
 from prometheus_client import CollectorRegistry
 
-from karpool.fleet.clock import LoopClock
 from karpool.kube.queue_metrics import QueueMetrics
-from karpool.kube.workqueue import WorkQueue
+from karpool.kube.work_queue import WorkQueue
+from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.virtual import virtually
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock
-from karpool.kube.backoff import Backoff
-from karpool.kube.ratelimit import TokenBucket
+from karpool.kube.transport.backoff import Backoff
+from karpool.kube.transport.rate_limit import TokenBucket
+from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.virtual import virtually
 
 

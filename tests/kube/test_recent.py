@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube.recent import Recent, Until
+from karpool.kube.expiring import ExpiringMap, ExpiringSet
 
 SECONDS, MOST = 10.0, 4
 
@@ -37,7 +37,7 @@ steps = st.lists(
 @given(steps)
 def test_it_holds_the_latest_few_that_are_young_enough(steps: list[tuple[str, int]]) -> None:
     clock = Now()
-    recent = Recent[int, int](clock, SECONDS, MOST)
+    recent = ExpiringMap[int, int](clock, SECONDS, MOST)
     everything: dict[int, tuple[float, int]] = {}  # the oldest put first
     for number, (what, key) in enumerate(steps):
         if what == "put":
@@ -62,7 +62,7 @@ def test_it_holds_the_latest_few_that_are_young_enough(steps: list[tuple[str, in
 
 def test_what_is_too_old_takes_no_memory_after_the_next_put() -> None:
     clock = Now()
-    recent = Recent[str, int](clock, SECONDS, 100)
+    recent = ExpiringMap[str, int](clock, SECONDS, 100)
     for number in range(50):
         recent.put(f"early-{number}", number)
     clock.at += SECONDS
@@ -72,13 +72,13 @@ def test_what_is_too_old_takes_no_memory_after_the_next_put() -> None:
 
 def test_what_is_not_held_cannot_be_amended() -> None:
     with pytest.raises(KeyError):
-        Recent[str, int](Now(), SECONDS, MOST).amend("a", 1)
+        ExpiringMap[str, int](Now(), SECONDS, MOST).amend("a", 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 30), st.integers(0, 3)), max_size=300))
 def test_until_holds_what_has_not_ended_and_forgets_the_rest(puts: list[tuple[int, int, int]]) -> None:
     clock = Now()
-    until, ends = Until[int](clock), dict[int, float]()
+    until, ends = ExpiringSet[int](clock), dict[int, float]()
     for key, seconds, pause in puts:
         until.put(key, seconds)
         ends[key] = clock.at + seconds
@@ -95,7 +95,7 @@ def test_until_holds_what_has_not_ended_and_forgets_the_rest(puts: list[tuple[in
 
 def test_what_has_ended_does_not_pile_up() -> None:
     clock = Now()
-    until = Until[int](clock)
+    until = ExpiringSet[int](clock)
     for number in range(10_000):
         until.put(number, 10)
         clock.at += 1

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.kube.errors import Denied, SnapshotError, Unreachable
-from karpool.kube.redact import REDACTED, redact
-from karpool.kube.resource import NODES, PODS
-from karpool.kube.rest import Retry
-from karpool.kube.snapshot import WANTED, take_snapshot
-from karpool.kube.snapshot_file import ObjectFile, read_objects
-from karpool.model.meta import WireObject
+from karpool.kube.errors import ApiUnreachable, Denied, SnapshotError
+from karpool.kube.snapshots.reader import ObjectFile, read_objects
+from karpool.kube.snapshots.redaction import REDACTED, redact
+from karpool.kube.snapshots.writer import WANTED, take_snapshot
+from karpool.kube.transport.rest import RetryPolicy
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, answer, status
 from tests.kube.virtual import client_of, virtually
 
@@ -38,7 +38,7 @@ def small_cluster():
 
 def take(server, path, **settings):
     async def scenario():
-        client = client_of(server, name="member-1", retry=Retry(attempts=1))
+        client = client_of(server, name="member-1", retry=RetryPolicy(attempts=1))
         return await take_snapshot(client, path, context="prod", **settings)
 
     return virtually(scenario())
@@ -88,7 +88,7 @@ def test_a_failure_leaves_the_old_file_and_no_part(tmp_path):
         Fault(lose_request=True) if request.path.endswith("/pods") else server_version(request)
     )
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         take(server, tmp_path / "s.gz")
 
     assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock
 from karpool.kube.errors import Denied, Gone
-from karpool.kube.resource import PODS
-from karpool.kube.transport import Response
-from karpool.kube.watch import BrokenStream, EventReader, LineSplitter
-from karpool.model.meta import WireObject
+from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.watch.watch import BrokenStream, LineSplitter, WatchEventReader
+from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.meta import WireObject
+from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.tiny_server import Fault, TinyServer, line, status
 from tests.kube.virtual import client_of, virtually
 
@@ -27,7 +27,7 @@ def pod(name, version, **fields):
 
 def read(chunks, into=WireObject):
     bad = []
-    reader = EventReader(PODS, into, bad.extend)
+    reader = WatchEventReader(PODS, into, bad.extend)
     events = [event for chunk in chunks for event in reader.feed(chunk)]
     return events, bad, reader.failure
 
@@ -166,7 +166,7 @@ def test_a_silent_connection_is_replaced():
     [
         pytest.param(status(410, "Expired"), id="HTTP status"),
         pytest.param(
-            Response(200, {}, line("ERROR", {"kind": "Status", "code": 410, "reason": "Gone"})),
+            HttpResponse(200, {}, line("ERROR", {"kind": "Status", "code": 410, "reason": "Gone"})),
             id="event in a healthy stream",
         ),
         pytest.param(
@@ -200,7 +200,7 @@ def test_a_refused_watch_is_not_repeated():
     [
         pytest.param(Fault(lose_request=True), id="unreachable"),
         pytest.param(Fault(response=status(503, "ServiceUnavailable")), id="503"),
-        pytest.param(Fault(response=Response(200, {}, b"")), id="ends at once"),
+        pytest.param(Fault(response=HttpResponse(200, {}, b"")), id="ends at once"),
     ],
 )
 def test_a_failing_server_is_not_asked_in_a_tight_loop(fault):
@@ -218,7 +218,7 @@ def test_a_failing_server_is_not_asked_in_a_tight_loop(fault):
 def test_a_stream_that_stays_unreadable_asks_for_a_new_list():
     async def scenario():
         server = TinyServer()
-        server.fault = lambda request: Fault(response=Response(200, {}, b'{"type": garbage\n'))
+        server.fault = lambda request: Fault(response=HttpResponse(200, {}, b'{"type": garbage\n'))
         with pytest.raises(Gone):
             await collect(client_of(server), "7", 1)
         return len(server.requests)

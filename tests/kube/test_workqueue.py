@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock
-from karpool.kube.backoff import Backoff
-from karpool.kube.workqueue import Requeue, ShutDown, WorkQueue
+from karpool.kube.transport.backoff import Backoff
+from karpool.kube.work_queue import QueueShutDown, Requeue, WorkQueue
+from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.virtual import virtually
 
 
@@ -125,7 +125,7 @@ def test_shutting_down_finishes_what_waits_and_takes_nothing_more():
         queue.shut_down()
         queue.add("b")
         first = await queue.get()
-        with pytest.raises(ShutDown):
+        with pytest.raises(QueueShutDown):
             await queue.get()
         return first
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from karpool.kube.errors import Unreachable
-from karpool.kube.transport import Request, Response
+from karpool.kube.errors import ApiUnreachable
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
 
 JSON = {"content-type": "application/json"}
 
@@ -23,17 +23,17 @@ class Fault:
     """Before: wait, then answer `response` or lose the request. After: wait, or lose the answer."""
 
     wait_before: float = 0.0
-    response: Response | None = None
+    response: HttpResponse | None = None
     lose_request: bool = False
     wait_after: float = 0.0
     lose_answer: bool = False
 
 
-def answer(code: int, body: Any) -> Response:
-    return Response(code, JSON, msgspec.json.encode(body))
+def answer(code: int, body: Any) -> HttpResponse:
+    return HttpResponse(code, JSON, msgspec.json.encode(body))
 
 
-def status(code: int, reason: str, message: str = "", **details: Any) -> Response:
+def status(code: int, reason: str, message: str = "", **details: Any) -> HttpResponse:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
     return answer(code, body)
 
@@ -43,7 +43,7 @@ def line(type_: str, obj: Any) -> bytes:
 
 
 class _Stream:
-    def __init__(self, response: Response, chunks: AsyncIterator[bytes]) -> None:
+    def __init__(self, response: HttpResponse, chunks: AsyncIterator[bytes]) -> None:
         self.status = response.status
         self.headers = response.headers
         self._chunks = chunks
@@ -58,8 +58,8 @@ class TinyServer:
         self.version = 100
         self.oldest = 0  # versions before this are forgotten
         self.history: list[tuple[int, str, str, dict[str, Any]]] = []  # version, type, item path, object
-        self.requests: list[Request] = []
-        self.fault: Callable[[Request], Fault | None] = lambda request: None
+        self.requests: list[HttpRequest] = []
+        self.fault: Callable[[HttpRequest], Fault | None] = lambda request: None
         self.cut_watches = asyncio.Event()
         self.chunking: Callable[[bytes], list[bytes]] = lambda data: [data]
         self._changed = asyncio.Event()
@@ -91,29 +91,29 @@ class TinyServer:
 
     # The transport
 
-    async def request(self, request: Request, *, timeout: float | None = None) -> Response:
+    async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
         self.requests.append(request)
         fault = self.fault(request) or Fault()
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.sleep(fault.wait_before)
                 if fault.lose_request:
-                    raise Unreachable("no route", sent=False)
+                    raise ApiUnreachable("no route", sent=False)
                 response = fault.response or self._handle(request)
                 await asyncio.sleep(fault.wait_after)
         except TimeoutError:
-            raise Unreachable("no answer in time") from None
+            raise ApiUnreachable("no answer in time") from None
         if fault.lose_answer:
-            raise Unreachable("connection reset")
+            raise ApiUnreachable("connection reset")
         return response
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, timeout: float | None = None) -> AsyncIterator[_Stream]:
+    async def stream(self, request: HttpRequest, *, timeout: float | None = None) -> AsyncIterator[_Stream]:
         self.requests.append(request)
         fault = self.fault(request) or Fault()
         await asyncio.sleep(fault.wait_before)
         if fault.lose_request:
-            raise Unreachable("no route", sent=False)
+            raise ApiUnreachable("no route", sent=False)
         query = dict(request.query)
         since = int(query["resourceVersion"])
         response = fault.response
@@ -122,7 +122,7 @@ class TinyServer:
         if response is not None:
             yield _Stream(response, _chunks_of(response.body))
             return
-        yield _Stream(Response(200, JSON), self._follow(request.path, since))
+        yield _Stream(HttpResponse(200, JSON), self._follow(request.path, since))
 
     async def close(self) -> None:
         self.closed = True
@@ -148,7 +148,7 @@ class TinyServer:
 
     # The API
 
-    def _handle(self, request: Request) -> Response:
+    def _handle(self, request: HttpRequest) -> HttpResponse:
         match request.method:
             case "GET":
                 return self._get(request)
@@ -162,7 +162,7 @@ class TinyServer:
                 return self._delete(request)
         return status(405, "MethodNotAllowed")
 
-    def _get(self, request: Request) -> Response:
+    def _get(self, request: HttpRequest) -> HttpResponse:
         if request.path in self.objects:
             return answer(200, self.objects[request.path])
         if "/" in request.path and _is_item(request.path):
@@ -180,14 +180,14 @@ class TinyServer:
             meta["continue"] = f"{start + limit}@{as_of}"
         return answer(200, {"kind": "List", "metadata": meta, "items": items[start : start + limit]})
 
-    def _create(self, request: Request) -> Response:
+    def _create(self, request: HttpRequest) -> HttpResponse:
         obj = msgspec.json.decode(request.body)
         path = f"{request.path}/{obj['metadata']['name']}"
         if path in self.objects:
             return status(409, "AlreadyExists", f"{path} already exists")
         return answer(201, self.put(path, obj))
 
-    def _replace(self, request: Request) -> Response:
+    def _replace(self, request: HttpRequest) -> HttpResponse:
         obj = msgspec.json.decode(request.body)
         known = self.objects.get(request.path)
         if known is None:
@@ -197,14 +197,14 @@ class TinyServer:
             return status(409, "Conflict", "the object has been modified")
         return answer(200, self.put(request.path, obj))
 
-    def _merge(self, request: Request) -> Response:
+    def _merge(self, request: HttpRequest) -> HttpResponse:
         known = self.objects.get(request.path)
         if known is None:
             return status(404, "NotFound")
         patch = msgspec.json.decode(request.body)
         return answer(200, self.put(request.path, {**known, **patch} if isinstance(patch, dict) else known))
 
-    def _delete(self, request: Request) -> Response:
+    def _delete(self, request: HttpRequest) -> HttpResponse:
         if request.path not in self.objects:
             return status(404, "NotFound")
         self.remove(request.path)

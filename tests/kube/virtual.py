@@ -3,9 +3,9 @@
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.kube.client import Client
-from karpool.kube.transport import Transport
+from karpool.kube.api.client import Client
+from karpool.kube.transport.transport import Transport
+from karpool_fleet.clusters.clock import LoopClock, run_manual
 
 T = TypeVar("T")
 

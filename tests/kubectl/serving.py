@@ -8,12 +8,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from karpool.fleet.apiserver.http import Listening, serve
-from karpool.fleet.apiserver.kubeconfig_file import ClusterEntry, write_kubeconfig
-from karpool.fleet.apiserver.server import Answer, ApiServer, Handler
-from karpool.fleet.apiserver.tls import in_directory, server_context
 from karpool.kube.clock import RealClock
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool_fleet.apiserver.serve.http import Listening, serve
+from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, write_kubeconfig
+from karpool_fleet.apiserver.serve.server import Answer, ApiServer, Handler
+from karpool_fleet.apiserver.serve.tls import in_directory, server_context
 
 TOKEN = "kubectl-tests"
 
@@ -31,7 +31,7 @@ class RunningServer:
         self._thread.start()
         self._listening: Listening = self._call(self._start(server_context(certificate)))
         self.kubeconfig = folder / "kubeconfig"
-        entry = ClusterEntry("embedded", self._listening.url, token=TOKEN, ca_pem=certificate.ca_pem)
+        entry = EmbeddedClusterEntry("embedded", self._listening.url, token=TOKEN, ca_pem=certificate.ca_pem)
         write_kubeconfig(self.kubeconfig, [entry])
 
     async def _start(self, context: ssl.SSLContext) -> Listening:
@@ -39,9 +39,9 @@ class RunningServer:
         server.around = self._note_watches
         return await serve(server, tls=context, token=TOKEN)
 
-    async def _note_watches(self, request: Request, handle: Handler) -> Answer:
+    async def _note_watches(self, request: HttpRequest, handle: Handler) -> Answer:
         answer = await handle(request)
-        if not isinstance(answer, Response):
+        if not isinstance(answer, HttpResponse):
             with self._watching:
                 self._watched.append(request.path)
                 self._watching.notify_all()

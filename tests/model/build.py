@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from karpool.model.karpenter import NodeClaim, NodePool
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
 
 Raw = dict[str, Any]
 
@@ -22,7 +22,7 @@ def container(name: str = "main", *, limits: Raw | None = None, restart: str = "
 def pod(
     name: str = "web", *containers: Raw, status: Raw | None = None, meta: Raw | None = None, **spec: Any
 ) -> Pod:
-    return convert(
+    return decode(
         {
             "metadata": {"name": name, "namespace": "default", **(meta or {})},
             "spec": {"containers": list(containers), **spec},
@@ -35,7 +35,7 @@ def pod(
 def node(
     name: str = "node-1", labels: Raw | None = None, *, capacity: Raw | None = None, **allocatable: Any
 ) -> Node:
-    return convert(
+    return decode(
         {
             "metadata": {"name": name, "labels": labels or {}},
             "status": {"allocatable": allocatable, "capacity": capacity},
@@ -53,7 +53,7 @@ def pool(
     template: Raw | None = None,
     **spec: Any,
 ) -> NodePool:
-    return convert(
+    return decode(
         {
             "metadata": {"name": name, **(meta or {})},
             "spec": {
@@ -92,7 +92,7 @@ def claim(
 ) -> NodeClaim:
     """`claim(conditions={"Launched": "True"})`."""
     listed = [{"type": kind, "status": value} for kind, value in (conditions or {}).items()]
-    return convert(
+    return decode(
         {
             "metadata": {"name": "general-abcde", "labels": labels or {}, **(meta or {})},
             "spec": spec,

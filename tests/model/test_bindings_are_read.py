@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
 from karpool.model.karmada.affinity import ClusterAffinity, matcher
-from karpool.model.karmada.binding import BindingKey, Target, head_of, read_binding
-from karpool.model.karmada.cluster import MemberCluster, read_cluster
-from karpool.model.karmada.placement import Strategy, read_placement
-from karpool.model.meta import convert
+from karpool.model.karmada.binding import BindingKey, TargetCluster, head_of, read_binding
+from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+from karpool.model.karmada.placement import ReplicaStrategy, read_placement
+from karpool.model.kubernetes.meta import decode
 
 WEIGHTS = {
     "replicaScheduling": {
@@ -140,14 +140,14 @@ def test_a_binding_is_read():
     assert found.key == BindingKey("ResourceBinding", "ns", "b")
     assert found.requirements.shape.requests == (("cpu", 500),)
     assert found.requirements.shape.node_selector == (("a", "b"),)
-    assert found.targets == (Target("m1", 2), Target("m2", 0, (("x", 1),)))
+    assert found.targets == (TargetCluster("m1", 2), TargetCluster("m2", 0, (("x", 1),)))
     assert [each.to_json() for each in found.targets] == [
         {"name": "m1", "replicas": 2},
         {"name": "m2", "components": [{"name": "x", "replicas": 1}]},
     ]
     assert found.evicting == {"m3"}
     assert found.is_suspended
-    assert found.placement.strategy is Strategy.STATIC
+    assert found.placement.strategy is ReplicaStrategy.STATIC
     assert found.raw_placement == WEIGHTS
 
 
@@ -167,19 +167,21 @@ def test_equal_placements_are_compiled_once():
 @pytest.mark.parametrize(
     ("scheduling", "strategy"),
     [
-        pytest.param(None, Strategy.DUPLICATED, id="none"),
-        pytest.param({"replicaSchedulingType": "Duplicated"}, Strategy.DUPLICATED, id="duplicated"),
-        pytest.param({}, Strategy.STATIC, id="divided is the default"),
-        pytest.param({"replicaDivisionPreference": "Aggregated"}, Strategy.AGGREGATED, id="aggregated"),
+        pytest.param(None, ReplicaStrategy.DUPLICATED, id="none"),
+        pytest.param({"replicaSchedulingType": "Duplicated"}, ReplicaStrategy.DUPLICATED, id="duplicated"),
+        pytest.param({}, ReplicaStrategy.STATIC, id="divided is the default"),
+        pytest.param(
+            {"replicaDivisionPreference": "Aggregated"}, ReplicaStrategy.AGGREGATED, id="aggregated"
+        ),
         pytest.param(
             {
                 "replicaDivisionPreference": "Weighted",
                 "weightPreference": {"dynamicWeight": "AvailableReplicas"},
             },
-            Strategy.DYNAMIC,
+            ReplicaStrategy.DYNAMIC,
             id="dynamic",
         ),
-        pytest.param({"replicaDivisionPreference": "Random"}, Strategy.UNSUPPORTED, id="unknown"),
+        pytest.param({"replicaDivisionPreference": "Random"}, ReplicaStrategy.UNSUPPORTED, id="unknown"),
     ],
 )
 def test_strategies(scheduling, strategy):
@@ -218,7 +220,7 @@ def label(key: str, operator: str) -> dict[str, Any]:
 def test_affinity(affinity, expected):
     member = MemberCluster("m1", {"tier": "gold"}, region="eu", zones=("a", "b"))
 
-    assert matcher(convert(affinity, ClusterAffinity))(member) is expected
+    assert matcher(decode(affinity, ClusterAffinity))(member) is expected
 
 
 # Clusters

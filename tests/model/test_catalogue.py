@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from karpool.model.catalogue import Catalogue, InstanceType, Offering, PriceList, capacity_type_of
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, PriceList, capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.requirements import value_set
 from tests.model.build import claim, node

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from karpool.model import catalogue_files
-from karpool.model.catalogue import Catalogue
-from karpool.model.catalogue_files import PACKED, load_shipped, read_catalogue, shipped_regions
+from karpool.model.catalogue import files
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.catalogue.files import PACKED, load_shipped, read_catalogue, shipped_regions
 from karpool.model.errors import Invalid
 from karpool.model.requirements import conflict, value_set
 
@@ -211,7 +211,7 @@ def test_what_is_no_catalogue_is_refused(data: bytes) -> None:
 
 
 def test_a_file_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_files, "_FILE_MAX", 1000)
+    monkeypatch.setattr(files, "_FILE_MAX", 1000)
 
     with pytest.raises(Invalid, match="larger than 64 MiB when unpacked"):
         read_catalogue(gzip.compress(b" " * 1001))

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.model.disruption import (
-    DisruptionBudget,
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import (
+    CompiledPdb,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     allowance,
@@ -15,16 +18,13 @@ from karpool.model.disruption import (
     budget_of,
     scaled,
 )
-from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
 from tests.model.build import Raw, pod
 
 
-def budget(name: str = "web", allowed: int = 0, selector: Raw | None = None, **spec: Any) -> DisruptionBudget:
+def budget(name: str = "web", allowed: int = 0, selector: Raw | None = None, **spec: Any) -> CompiledPdb:
     chosen = {"matchLabels": {"app": "web"}} if selector is None else selector
     return budget_of(
-        convert(
+        decode(
             {
                 "metadata": {"name": name, "namespace": "default"},
                 "spec": {"selector": chosen, **spec},
@@ -60,7 +60,7 @@ def budget(name: str = "web", allowed: int = 0, selector: Raw | None = None, **s
 def test_allowances(
     spec: Raw, pods: int, replicas: int, healthy: int, expected: tuple[int, int, int]
 ) -> None:
-    found = allowance(convert(spec, PodDisruptionBudgetSpec), pods=pods, replicas=replicas, healthy=healthy)
+    found = allowance(decode(spec, PodDisruptionBudgetSpec), pods=pods, replicas=replicas, healthy=healthy)
 
     assert found == expected
 
@@ -123,14 +123,14 @@ def web(**more: Any) -> Pod:
         ),
     ],
 )
-def test_what_keeps_a_pod_where_it_is(budgets: list[DisruptionBudget], reason: str | None) -> None:
+def test_what_keeps_a_pod_where_it_is(budgets: list[CompiledPdb], reason: str | None) -> None:
     found = blocking_budget(web(), budgets)
 
     assert (found is None) if reason is None else (found is not None and found.startswith(reason))
 
 
 def test_a_missing_selector_selects_nothing() -> None:
-    made = convert({"metadata": {"name": "x", "namespace": "default"}, "spec": {}}, PodDisruptionBudget)
+    made = decode({"metadata": {"name": "x", "namespace": "default"}, "spec": {}}, PodDisruptionBudget)
 
     assert not budget_of(made).selects(web())
 

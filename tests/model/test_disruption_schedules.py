@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.budgets import UNBOUNDED, allowed, budgets_of, granted, is_active
 from karpool.model.cron import parse_schedule
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import Budget, Disruption
+from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of, is_active
+from karpool.model.karpenter.objects import Budget, Disruption
 
 
 def at(text: str) -> float:
@@ -76,7 +76,7 @@ def test_no_minute_is_missed(parts: tuple[str, ...], start: int) -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 100), st.integers(0, 1000))
 def test_a_percentage_rounds_up(percent: int, nodes: int) -> None:
-    grant = granted(Budget(nodes=f"{percent}%"), nodes, 0.0)
+    grant = allowed_by(Budget(nodes=f"{percent}%"), nodes, 0.0)
     assert grant * 100 >= percent * nodes > (grant - 1) * 100
 
 
@@ -90,19 +90,19 @@ def test_a_budget_with_a_schedule_counts_from_each_hit_for_its_duration() -> Non
 
 def test_the_smallest_budget_that_speaks_of_the_reason_decides() -> None:
     budgets = [Budget(nodes="50%"), Budget(nodes="2", reasons=["Empty"]), Budget(nodes="0", reasons=[])]
-    assert allowed(budgets, 10, "Empty", 0.0) == 2
-    assert allowed(budgets, 10, "Drifted", 0.0) == 5
-    assert allowed(budgets[1:], 10, "Drifted", 0.0) == UNBOUNDED
+    assert allowed_disruptions(budgets, 10, "Empty", 0.0) == 2
+    assert allowed_disruptions(budgets, 10, "Drifted", 0.0) == 5
+    assert allowed_disruptions(budgets[1:], 10, "Drifted", 0.0) == UNBOUNDED
 
 
 def test_one_broken_budget_closes_the_pool_for_every_reason() -> None:
     broken = Budget(nodes="5", schedule="nonsense", duration="1h", reasons=["Empty"])
-    assert allowed([Budget(nodes="100%"), broken], 10, "Drifted", 0.0) == 0
+    assert allowed_disruptions([Budget(nodes="100%"), broken], 10, "Drifted", 0.0) == 0
 
 
 def test_no_budgets_at_all_is_not_the_default() -> None:
     assert [budget.nodes for budget in budgets_of(Disruption())] == ["10%"]
-    assert allowed(budgets_of(Disruption(budgets=[])), 10, "Empty", 0.0) == UNBOUNDED
+    assert allowed_disruptions(budgets_of(Disruption(budgets=[])), 10, "Empty", 0.0) == UNBOUNDED
 
 
 def test_a_window_over_midnight_is_one_window() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
-from karpool.model.pod import effective_requests
+from karpool.model.kubernetes.pod import effective_requests
 from tests.model.build import Raw, container, pod
 
 GI = 2**30

@@ -11,17 +11,27 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.catalogue import Catalogue
-from karpool.model.catalogue_files import read_catalogue
-from karpool.model.disruption import PodDisruptionBudget, budget_of, eviction_cost, is_protected
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.catalogue.files import read_catalogue
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
-from karpool.model.meta import convert
-from karpool.model.node import Node, allocatable
-from karpool.model.pod import Pod
-from karpool.model.shape import shape_of
-from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass, volume_terms
-from karpool.model.workload import pod_template
+from karpool.model.karpenter.objects import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node, allocatable
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import (
+    PodDisruptionBudget,
+    budget_of,
+    eviction_cost,
+    is_protected,
+)
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.volumes import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    volume_terms,
+)
+from karpool.model.kubernetes.workload import pod_template
 from tests.model.build import Raw
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -32,12 +42,12 @@ CUSTOM: Raw = yaml.safe_load((FIXTURES / "catalogue.yaml").read_text())
 
 
 def read_pod(raw: Any) -> object:
-    pod = convert(raw, Pod)
+    pod = decode(raw, Pod)
     return shape_of(pod), eviction_cost(pod), is_protected(pod, 5.0), read_volumes(pod=raw)
 
 
 def read_claim(raw: Any) -> object:
-    claim = convert(raw, NodeClaim)
+    claim = decode(raw, NodeClaim)
     Catalogue("p", "r").learn(claim)
     return (
         capacity(claim),
@@ -47,7 +57,7 @@ def read_claim(raw: Any) -> object:
 
 
 def read_node(raw: Any) -> object:
-    node = convert(raw, Node)
+    node = decode(raw, Node)
     return allocatable(node), Catalogue("p", "r").learn(node)
 
 
@@ -59,11 +69,11 @@ def read_volumes(**spoilt: Any) -> object:
         "storage": RICH["StorageClass"],
         **spoilt,
     }
-    claim = convert(given_raw["claim"], PersistentVolumeClaim)
-    volume = convert(given_raw["volume"], PersistentVolume)
-    storage = convert(given_raw["storage"], StorageClass)
+    claim = decode(given_raw["claim"], PersistentVolumeClaim)
+    volume = decode(given_raw["volume"], PersistentVolume)
+    storage = decode(given_raw["storage"], StorageClass)
     return volume_terms(
-        convert(given_raw["pod"], Pod),
+        decode(given_raw["pod"], Pod),
         {"shop/data": claim},
         {"pv-1": volume},
         {"local": storage, "fast": storage},
@@ -72,10 +82,10 @@ def read_volumes(**spoilt: Any) -> object:
 
 READERS: dict[str, Callable[[Any], object]] = {
     "Pod": read_pod,
-    "NodePool": lambda raw: pool_of(convert(raw, NodePool)),
+    "NodePool": lambda raw: pool_of(decode(raw, NodePool)),
     "NodeClaim": read_claim,
     "Node": read_node,
-    "PodDisruptionBudget": lambda raw: budget_of(convert(raw, PodDisruptionBudget)),
+    "PodDisruptionBudget": lambda raw: budget_of(decode(raw, PodDisruptionBudget)),
     "StatefulSet": pod_template,
     "CronJob": pod_template,
     "PersistentVolumeClaim": lambda raw: read_volumes(claim=raw),
@@ -199,7 +209,7 @@ def test_deep_nesting_is_refused_or_ignored(kind: str, field: str) -> None:
 )
 def test_the_wrong_type_is_named_with_its_place(raw: Any, path: str) -> None:
     with pytest.raises(Invalid) as caught:
-        convert(raw, Pod)
+        decode(raw, Pod)
 
     assert caught.value.path == path
     assert len(str(caught.value)) < 300

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import LabelSelector, SelectorRequirement
 from karpool.model.labels import (
-    Requirement,
-    Selector,
+    LabelMatcher,
+    LabelRequirement,
     check_key,
     check_labels,
     check_value,
     integer,
     parse_selector,
 )
-from karpool.model.meta import LabelSelector, SelectorRequirement
 
 keys = st.sampled_from(["a", "b", "example.com/c"])
 values = st.sampled_from(["", "x", "y", "1", "2", "10", "9999999999999999999999", "01"])
@@ -82,21 +82,27 @@ def test_comparisons_read_integers_and_nothing_else(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("", Selector(), id="empty selects everything"),
-        pytest.param("  ", Selector(), id="blank selects everything"),
-        pytest.param("a=b", Selector((Requirement("a", "In", frozenset("b")),)), id="equals"),
-        pytest.param("a==b", Selector((Requirement("a", "In", frozenset("b")),)), id="double equals"),
-        pytest.param("a!=b", Selector((Requirement("a", "NotIn", frozenset("b")),)), id="differs"),
-        pytest.param("a=", Selector((Requirement("a", "In", frozenset([""])),)), id="empty value"),
-        pytest.param("a in ()", Selector((Requirement("a", "In", frozenset([""])),)), id="empty set"),
+        pytest.param("", LabelMatcher(), id="empty selects everything"),
+        pytest.param("  ", LabelMatcher(), id="blank selects everything"),
+        pytest.param("a=b", LabelMatcher((LabelRequirement("a", "In", frozenset("b")),)), id="equals"),
+        pytest.param(
+            "a==b", LabelMatcher((LabelRequirement("a", "In", frozenset("b")),)), id="double equals"
+        ),
+        pytest.param("a!=b", LabelMatcher((LabelRequirement("a", "NotIn", frozenset("b")),)), id="differs"),
+        pytest.param("a=", LabelMatcher((LabelRequirement("a", "In", frozenset([""])),)), id="empty value"),
+        pytest.param(
+            "a in ()", LabelMatcher((LabelRequirement("a", "In", frozenset([""])),)), id="empty set"
+        ),
         pytest.param(
             "x/a in (b,c),!d",
-            Selector((Requirement("x/a", "In", frozenset("bc")), Requirement("d", "DoesNotExist"))),
+            LabelMatcher(
+                (LabelRequirement("x/a", "In", frozenset("bc")), LabelRequirement("d", "DoesNotExist"))
+            ),
             id="two terms",
         ),
     ],
 )
-def test_query_forms(text: str, expected: Selector) -> None:
+def test_query_forms(text: str, expected: LabelMatcher) -> None:
     assert parse_selector(text) == expected
 
 

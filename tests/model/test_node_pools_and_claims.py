@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
-from karpool.model.meta import convert
+from karpool.model.karpenter.objects import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
+from karpool.model.kubernetes.meta import decode
 from karpool.model.requirements import value_set
 from karpool.model.taints import Taint
 from tests.model.build import Raw, claim, pool, requires
@@ -268,7 +268,7 @@ def test_what_karpenter_accepts_is_accepted(entry: Raw, expected: object) -> Non
 
 def test_real_world_features_in_one_file() -> None:
     documents = yaml.safe_load_all((FIXTURES / "pools.yaml").read_text())
-    pools = [pool_of(convert(each, NodePool)) for each in documents]
+    pools = [pool_of(decode(each, NodePool)) for each in documents]
 
     assert [each.name for each in pools] == ["general", "gpu-spot", "fixed"]
     assert pools[1].weight == 60

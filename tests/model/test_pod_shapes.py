@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from karpool.model.errors import Invalid
-from karpool.model.labels import Requirement
+from karpool.model.kubernetes.pod_shape import AffinityTerm, shape_of
+from karpool.model.labels import LabelRequirement
 from karpool.model.requirements import NodeTerm, value_set
-from karpool.model.shape import AffinityTerm, shape_of
 from tests.model.build import Raw, container, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -80,8 +80,8 @@ def test_label_keys_bring_the_pods_own_values_into_a_selector() -> None:
     term = {"labelSelector": {}, "matchLabelKeys": ["rev", "absent"], "mismatchLabelKeys": ["app"]}
 
     assert apart(term, meta=labels).selector.requirements == (
-        Requirement("rev", "In", frozenset("2")),
-        Requirement("app", "NotIn", frozenset(["web"])),
+        LabelRequirement("rev", "In", frozenset("2")),
+        LabelRequirement("app", "NotIn", frozenset(["web"])),
     )
     assert spread(labelSelector={}, matchLabelKeys=["rev"]).selector.matches({"rev": "2"})
     assert not spread(labelSelector={}, matchLabelKeys=["rev"]).selector.matches({"rev": "1"})

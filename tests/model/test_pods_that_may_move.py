@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from karpool.model.disruption import (
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import (
     eviction_cost,
     is_active,
     is_evictable,
@@ -13,8 +15,6 @@ from karpool.model.disruption import (
     is_reschedulable,
     protected_seconds,
 )
-from karpool.model.errors import Invalid
-from karpool.model.pod import Pod
 from tests.model.build import Raw, pod
 
 GONE = "2026-01-01T00:00:00Z"

@@ -1,13 +1,13 @@
 import pytest
 
 from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.priority import PriorityClass, is_critical, priority_of
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.priority import PriorityClass, is_critical, priority_of
 from tests.model.build import Raw, pod
 
 
 def ranked(name: str, value: int, *, default: bool = False) -> PriorityClass:
-    return convert({"metadata": {"name": name}, "value": value, "globalDefault": default}, PriorityClass)
+    return decode({"metadata": {"name": name}, "value": value, "globalDefault": default}, PriorityClass)
 
 
 CLASSES = {each.name: each for each in (ranked("high", 1000), ranked("low", -10))}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
-from karpool.model.meta import SelectorRequirement
+from karpool.model.kubernetes.meta import SelectorRequirement
 from karpool.model.requirements import (
     ANY,
     WELL_KNOWN,
@@ -13,9 +13,9 @@ from karpool.model.requirements import (
     NodeSelectorTerm,
     ValueSet,
     combined,
-    compile_terms,
     conflict,
     from_labels,
+    node_terms_of,
     value_set,
 )
 
@@ -233,14 +233,14 @@ def term(*entries: tuple[str, str, list[str] | None], fields: bool = False) -> N
 
 
 def compiled(*terms: NodeSelectorTerm) -> int:
-    found = compile_terms(NodeSelector(node_selector_terms=list(terms)))
+    found = node_terms_of(NodeSelector(node_selector_terms=list(terms)))
     assert found is not None
     return len(found)
 
 
 def test_no_affinity_is_not_the_same_as_an_empty_one() -> None:
-    assert compile_terms(None) is None
-    assert compile_terms(NodeSelector()) == ()
+    assert node_terms_of(None) is None
+    assert node_terms_of(NodeSelector()) == ()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_term_that_cannot_be_used_matches_nothing_and_spoils_no_other(unusable
 
 
 def test_a_field_term_selects_by_node_name() -> None:
-    found = compile_terms(
+    found = node_terms_of(
         NodeSelector(node_selector_terms=[term(("metadata.name", "In", ["node-1"]), fields=True)])
     )
 

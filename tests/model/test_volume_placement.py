@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from karpool.model.meta import convert
-from karpool.model.node import ZONE
-from karpool.model.pod import Pod
-from karpool.model.requirements import NodeTerm, value_set
-from karpool.model.volumes import (
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.volumes import (
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -17,6 +16,7 @@ from karpool.model.volumes import (
     volume_needs,
     volume_terms,
 )
+from karpool.model.requirements import NodeTerm, value_set
 from tests.model.build import Raw, pod
 
 HOST = "kubernetes.io/hostname"
@@ -34,7 +34,7 @@ EPHEMERAL = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {"stor
 def claim(
     name: str = "data", *, meta: Raw | None = None, phase: str = "", **spec: Any
 ) -> PersistentVolumeClaim:
-    return convert(
+    return decode(
         {
             "metadata": {"name": name, "namespace": "default", **(meta or {})},
             "spec": spec,
@@ -50,7 +50,7 @@ def bound(name: str = "data", **more: Any) -> PersistentVolumeClaim:
 
 def volume(*terms: Raw, name: str = "pv-1", labels: Raw | None = None, **spec: Any) -> PersistentVolume:
     affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}}} if terms else {}
-    return convert(
+    return decode(
         {"metadata": {"name": name, "labels": labels}, "spec": {**affinity, **spec}}, PersistentVolume
     )
 
@@ -69,7 +69,7 @@ def storage(
     meta: Raw = {"name": name}
     if default:
         meta["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
-    return convert(
+    return decode(
         {"metadata": meta, "volumeBindingMode": mode, "provisioner": "csi.example.com", **more}, StorageClass
     )
 
@@ -305,7 +305,7 @@ def test_a_foreign_claim_under_the_name_of_an_ephemeral_one_blocks() -> None:
 
 
 def test_attach_limits_of_a_node() -> None:
-    found = convert(
+    found = decode(
         {
             "spec": {
                 "drivers": [

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from karpool.model.errors import Invalid
-from karpool.model.pod import effective_requests
-from karpool.model.shape import shape_of
+from karpool.model.kubernetes.pod import effective_requests
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.volumes import volume_needs
+from karpool.model.kubernetes.workload import pod_template
 from karpool.model.taints import Taint, untolerated
-from karpool.model.volumes import volume_needs
-from karpool.model.workload import pod_template
 from tests.model.build import Raw, container
 
 

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from karpool.consolidation.consolidator import Consolidator
-from karpool.consolidation.record import Phase
-from karpool.fleet.apiserver.storage.history import Event
-from karpool.fleet.runtime import Context
-from karpool.kube.client import Client
-from karpool.kube.lease import Leadership, LeaseElector, lead
-from karpool.kube.resource import LEASES, NAMESPACES
+from karpool.consolidation.execution.controller import Consolidator
+from karpool.consolidation.execution.record import MovePhase
+from karpool.kube.api.client import Client
+from karpool.kube.leases import Leadership, LeaseElector, lead
+from karpool.model.kubernetes.api_resources import LEASES, NAMESPACES
 from karpool.provisioning.market import Market
-from karpool.scheduler.running import Scheduler
+from karpool.scheduler.controller.running import Scheduler
+from karpool_fleet.apiserver.storage.history import StoredEvent
+from karpool_fleet.clusters.runtime import Context
 from tests.consolidation import executing
 from tests.fleet.karpenter.acting import catalogue
 from tests.scheduler import acting
@@ -44,7 +44,7 @@ class Results:
         self.of: Counter[str] = Counter()
         stage.control.server.cluster.store.listeners.append(self._on_change)
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: StoredEvent) -> None:
         if not event.record.collection.group_resource.startswith("resourcebindings."):
             return
         before = event.previous.object()["spec"].get("clusters") if event.previous is not None else None
@@ -106,8 +106,8 @@ def test_bindings_are_placed_once_each_whatever_becomes_of_the_leader(end: str) 
     acting.play(story)
 
 
-@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.DELETING], ids=str)
-def test_a_move_is_made_once_when_its_leader_stands_still(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [MovePhase.WAITING, MovePhase.DELETING], ids=str)
+def test_a_move_is_made_once_when_its_leader_stands_still(phase: MovePhase) -> None:
     async def story(p: executing.Play) -> None:
         def start(name: str) -> None:
             def build(context: Context) -> Replica:
@@ -136,7 +136,7 @@ def test_a_move_is_made_once_when_its_leader_stands_still(phase: Phase) -> None:
         p.stage.cluster.faults.resume("one")
 
         assert await p.steady(120)
-        assert [record.phase for record in records] == [Phase.DONE]
+        assert [record.phase for record in records] == [MovePhase.DONE]
         assert p.budgets.deletions == 1
         assert await p.types() == ["small"] and await p.leaks() == []
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 import structlog
 
-from karpool.cli import logs
-from karpool.kube.correlation import HEADER, current, deciding
+from karpool.cli import logging
+from karpool.kube.decision_id import HEADER, current, decision_scope
 from karpool.wire.service import ESTIMATOR
 from tests.estimator.serving import World, serving
 from tests.scheduler.acting import Stage, binding, play
@@ -20,7 +20,7 @@ log = structlog.get_logger("karpool.somewhere")
 @pytest.fixture(autouse=True)
 def everything_as_json() -> Iterator[None]:
     before = structlog.get_config()
-    logs.configure(4, as_json=True)
+    logging.configure(4, as_json=True)
     yield
     structlog.configure(**before)
 
@@ -58,9 +58,9 @@ async def test_tasks_of_a_decision_carry_its_id_and_others_do_not(capsys: pytest
         await asyncio.sleep(0)
         log.info(what)
 
-    with deciding() as first:
+    with decision_scope() as first:
         inside = asyncio.create_task(said("inside"))
-        with deciding("move-7"):
+        with decision_scope("move-7"):
             await said("another")
         await inside
     await said("outside")
@@ -85,7 +85,9 @@ def test_every_line_of_a_placement_carries_one_id_and_every_placement_its_own(
 
     play(story)
 
-    said = [line for line in lines(capsys) if str(line["logger"]) == "karpool.scheduler.placing"]
+    said = [
+        line for line in lines(capsys) if str(line["logger"]) == "karpool.scheduler.controller.reconciler"
+    ]
     ids: dict[object, set[object]] = {}
     for line in said:
         ids.setdefault(line["binding"], set()).add(line["decision"])

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import aiohttp
 
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import bundled_crds
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import CRDS, LEASES, NAMESPACES
+from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
+from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 
 LEADERS = ("scheduler", "descheduler", "consolidator", "gpu-scaler")
 
@@ -71,7 +71,7 @@ async def one(command: str, kubeconfig: Path, session: aiohttp.ClientSession, le
 
 async def test_probes_answer_and_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
     server = ApiServer(RealClock())
-    client = Client(InProcess(server), qps=None)
+    client = Client(InProcessTransport(server), qps=None)
     for crd in bundled_crds():
         await client.create(CRDS, crd)
     await client.create(NAMESPACES, {"metadata": {"name": "karmada-system"}})

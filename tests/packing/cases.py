@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from karpool.model.node import REGION, ZONE
+from karpool.cluster.cluster import Cluster
+from karpool.model.kubernetes.node import REGION, ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import PodShape
 from karpool.model.taints import UNSCHEDULABLE, Taint, Toleration
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Snapshot
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room
 
 GPU = "nvidia.com/gpu"
 ANYWHERE = "0.0.0.0"
@@ -104,23 +104,23 @@ def node_lists(draw, least: int = 0, most: int = 5):
 
 
 @dataclass
-class Cluster:
+class BuiltCluster:
     rows: list[NodeRow]
     pods: list[tuple[str, PodShape]]  # node, shape
-    snapshot: Snapshot
+    snapshot: Room
 
     def in_order(self) -> list[NodeRow]:
         by_name = {row.name: row for row in self.rows}
         return [by_name[self.snapshot.names[row]] for row in self.snapshot.order]
 
 
-def built(rows: list[NodeRow], pods: list[tuple[str, PodShape]] = ()) -> Cluster:
-    state = ClusterState()
+def built(rows: list[NodeRow], pods: list[tuple[str, PodShape]] = ()) -> BuiltCluster:
+    state = Cluster()
     for row in rows:
         state.put_node(row)
     for number, (node, shape) in enumerate(pods):
         state.put_pod(f"default/p{number}", shape, node)
-    return Cluster(rows, list(pods), state.snapshot())
+    return BuiltCluster(rows, list(pods), state.snapshot())
 
 
 @st.composite

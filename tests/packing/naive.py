@@ -6,9 +6,9 @@ Nothing here shares code with the kernel but the model's values. Topology is in
 
 from dataclasses import dataclass, field
 
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm
-from karpool.model.shape import PodShape
-from karpool.state.nodes import NodeRow
+from karpool.packing.tables.node_table import NodeRow
 
 
 @dataclass

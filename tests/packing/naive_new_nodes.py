@@ -7,8 +7,8 @@ with the packer but the model's value sets, taints and selectors.
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
-from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.requirements import WELL_KNOWN, ValueSet, canonical_key
 from karpool.model.taints import untolerated
 from tests.packing.naive_topology import NaiveCluster, node_matches

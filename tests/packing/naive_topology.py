@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from karpool.model.shape import AffinityTerm, PodShape, Spread
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
 from karpool.model.taints import untolerated
-from karpool.state.nodes import NodeRow
+from karpool.packing.tables.node_table import NodeRow
 
 
 @dataclass
@@ -21,7 +21,7 @@ class NaiveCluster:
             and self.others_allow(shape, row)
         )
 
-    def spread_allows(self, shape: PodShape, spread: Spread, row: int) -> bool:
+    def spread_allows(self, shape: PodShape, spread: TopologySpread, row: int) -> bool:
         key = spread.topology_key
         if key not in self.nodes[row].labels:
             return False
@@ -32,7 +32,7 @@ class NaiveCluster:
         itself = 1 if spread.selector.matches(dict(shape.labels)) else 0
         return counts.get(self.nodes[row].labels[key], 0) + itself - least <= spread.max_skew
 
-    def spread_counts(self, shape: PodShape, spread: Spread) -> dict[str, int]:
+    def spread_counts(self, shape: PodShape, spread: TopologySpread) -> dict[str, int]:
         counts: dict[str, int] = {}
         for row, node in enumerate(self.nodes):
             if not self.is_eligible(shape, spread, node):
@@ -44,7 +44,7 @@ class NaiveCluster:
                     counts[value] += spread.selector.matches(dict(other.labels))
         return counts
 
-    def is_eligible(self, shape: PodShape, spread: Spread, node: NodeRow) -> bool:
+    def is_eligible(self, shape: PodShape, spread: TopologySpread, node: NodeRow) -> bool:
         if any(each.topology_key not in node.labels for each in shape.spreads if each.required):
             return False
         if spread.honour_node_affinity and not node_matches(shape, node):

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT, Pool
-from karpool.model.node import ARCH, ZONE
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.node import ARCH, ZONE
+from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm, WeightedTerm
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import PodShape, WeightedNodeTerm, WeightedTerm
 from karpool.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
-from karpool.packing.new_nodes import DEFAULTS, Options, pack_new_nodes
-from karpool.packing.offerings import StockOut
-from karpool.packing.planned import Packing, PendingPod
+from karpool.packing.new_nodes.offerings import StockOut
+from karpool.packing.new_nodes.pack import DEFAULTS, PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
 from tests.packing.naive_new_nodes import NaivePacker
 from tests.packing.naive_topology import NaiveCluster
 from tests.packing.topology_cases import (
@@ -113,7 +113,7 @@ limits = st.fixed_dictionaries(
 @st.composite
 def pools(draw):
     return [
-        Pool(
+        CompiledPool(
             f"pool-{number}",
             weight=draw(st.sampled_from([0, 0, 10])),
             requirements=draw(pool_requirements),
@@ -189,7 +189,7 @@ stock_outs = st.builds(
     st.sampled_from([SPOT, ON_DEMAND]),
 )
 options = st.builds(
-    Options,
+    PackOptions,
     existing=st.sampled_from([True, True, False]),
     preferences=st.sampled_from(["respect", "ignore"]),
     limits=st.sampled_from(["pessimistic", "exact"]),
@@ -207,9 +207,9 @@ class PackCase:
     daemons: tuple = ()
     usage: dict = field(default_factory=dict)
     unavailable: tuple = ()
-    options: Options = DEFAULTS
+    options: PackOptions = DEFAULTS
 
-    def pack(self) -> Packing:
+    def pack(self) -> PackResult:
         return pack_new_nodes(
             snapshot_of(self.nodes, self.bound),
             self.pods,
@@ -279,7 +279,7 @@ def roomy_cases(draw):
         nodes,
         bound,
         [PendingPod(f"p{number}", shape, uid=f"{number}") for number, shape in enumerate(copies)],
-        [Pool("pool-0", requirements=racks)],
+        [CompiledPool("pool-0", requirements=racks)],
         plain_types,
     )
 

@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.labels import Requirement, Selector
-from karpool.model.node import HOSTNAME, ZONE
-from karpool.model.shape import AffinityTerm, PodShape, Spread
-from karpool.packing.replicas import spread_replicas
-from karpool.packing.topology import Topology
-from karpool.state.nodes import NodeRow
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher, LabelRequirement
+from karpool.packing.counting.spread_replicas import spread_replicas
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.topology.topology import Topology
 from tests.packing.naive_topology import NaiveCluster, one_by_one
 from tests.packing.topology_cases import NAMESPACES, RACK, snapshot_of
 
-WEB = Selector((Requirement("app", "In", frozenset(("web",))),))
+WEB = LabelMatcher((LabelRequirement("app", "In", frozenset(("web",))),))
 PLAIN = PodShape(namespace="default", labels=(("app", "web"),))
 
 
@@ -29,7 +29,9 @@ def spread_cases(draw):
             labels[RACK] = draw(st.sampled_from(["r1", "r2", "r3"]))
         nodes.append(NodeRow(f"n{number}", labels, (), {"cpu": 1000, "pods": 100}))
     keys = draw(st.lists(st.sampled_from([ZONE, HOSTNAME, RACK]), min_size=2, max_size=3, unique=True))
-    spreads = tuple(Spread(draw(st.integers(1, 3)), key, True, WEB, draw(st.integers(1, 3))) for key in keys)
+    spreads = tuple(
+        TopologySpread(draw(st.integers(1, 3)), key, True, WEB, draw(st.integers(1, 3))) for key in keys
+    )
     apart = draw(st.sampled_from([(), (), (), (AffinityTerm(WEB, RACK, frozenset(("default",))),)]))
     together = draw(st.sampled_from([(), (), (AffinityTerm(WEB, ZONE, frozenset(("default",))),)]))
     shape = PodShape(
@@ -65,7 +67,7 @@ def test_hosts_of_a_small_zone_hold_back_those_of_a_large_one():
     shape = PodShape(
         namespace="default",
         labels=(("app", "web"),),
-        spreads=(Spread(1, ZONE, True, WEB), Spread(1, HOSTNAME, True, WEB)),
+        spreads=(TopologySpread(1, ZONE, True, WEB), TopologySpread(1, HOSTNAME, True, WEB)),
     )
 
     taken = spread_replicas(Topology(snapshot_of(nodes)), shape, np.array([9] * 5))

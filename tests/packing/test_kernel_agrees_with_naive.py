@@ -5,13 +5,13 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from karpool.model.shape import PodShape
-from karpool.packing.count import count
-from karpool.packing.feasible import feasible
-from karpool.packing.first_fit import Component, Filling, deduct, first_fit
-from karpool.packing.reasons import explain
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import NodeFilling, PodGroup, deduct, first_fit
+from karpool.packing.feasibility import feasible
+from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement
 from tests.packing.cases import allocatables, built, clusters, node_lists, plain_shapes, requests, shapes
 from tests.packing.naive import admits, best_sets, has_room, naive_count, naive_nodes, naive_sets
 
@@ -66,7 +66,7 @@ def test_a_limit_caps_the_count_and_says_where(cluster, shape, limit):
     assert answer.total == min(whole.total, limit)
     naive_count(nodes, shape, limit)
     after = cluster.snapshot.minus(
-        Placement(row, shape, pods) for row, pods in enumerate(answer.per_node.tolist()) if pods
+        PodPlacement(row, shape, pods) for row, pods in enumerate(answer.per_node.tolist()) if pods
     )
     assert same_room(nodes, after)
 
@@ -76,7 +76,7 @@ def test_a_limit_caps_the_count_and_says_where(cluster, shape, limit):
 def test_what_was_counted_can_be_placed(cluster, shape):
     answer = count(cluster.snapshot, shape)
 
-    result = first_fit(cluster.snapshot, [Component(shape, 1)])
+    result = first_fit(cluster.snapshot, [PodGroup(shape, 1)])
 
     assert result.sets == answer.total
     assert count(result.after, shape).total == 0
@@ -87,7 +87,7 @@ def test_what_was_counted_can_be_placed(cluster, shape):
 def test_first_fit_places_sets_as_pod_by_pod_would(cluster, components, bound):
     nodes = naive_nodes(cluster.in_order(), cluster.pods)
 
-    result = first_fit(cluster.snapshot, [Component(*each) for each in components], bound=bound)
+    result = first_fit(cluster.snapshot, [PodGroup(*each) for each in components], bound=bound)
 
     assert result.sets == naive_sets(nodes, components, bound)
     assert same_room(nodes, result.after)
@@ -100,7 +100,7 @@ def test_first_fit_places_sets_as_pod_by_pod_would(cluster, components, bound):
 def test_large_nodes_hold_as_many_sets_as_arithmetic_says(cores, parts):
     assume(any(replicas for _, replicas in parts))
     snapshot = built([NodeRow("n0", allocatable={"cpu": cores, "pods": 10**12})]).snapshot
-    components = [Component(PodShape((("cpu", units),)), replicas) for units, replicas in parts]
+    components = [PodGroup(PodShape((("cpu", units),)), replicas) for units, replicas in parts]
 
     result = first_fit(snapshot, components)
 
@@ -113,7 +113,7 @@ def test_large_nodes_hold_as_many_sets_as_arithmetic_says(cores, parts):
 def test_workloads_are_deducted_one_after_the_other(cluster, workloads):
     nodes = naive_nodes(cluster.in_order(), cluster.pods)
 
-    after = deduct(cluster.snapshot, [[Component(*each) for each in components] for components in workloads])
+    after = deduct(cluster.snapshot, [[PodGroup(*each) for each in components] for components in workloads])
 
     for components in workloads:
         naive_sets(nodes, components, 1)
@@ -126,7 +126,7 @@ def test_never_above_the_best_possible(rows, components):
     assume(any(replicas for _, replicas in components))
     cluster = built(rows)
 
-    found = first_fit(cluster.snapshot, [Component(*each) for each in components], bound=3).sets
+    found = first_fit(cluster.snapshot, [PodGroup(*each) for each in components], bound=3).sets
 
     assert found <= best_sets(naive_nodes(rows), components, 3)
 
@@ -159,7 +159,7 @@ def test_smaller_requests_never_lower_the_count(cluster, shape, less):
 
 def test_first_fit_of_several_components_is_not_monotone():
     """Why the two properties above are claimed for `count` only: upstream's first fit is greedy."""
-    components = [Component(PodShape((("cpu", 2), ("memory", 1))), 1), Component(PodShape((("cpu", 4),)), 1)]
+    components = [PodGroup(PodShape((("cpu", 2), ("memory", 1))), 1), PodGroup(PodShape((("cpu", 4),)), 1)]
 
     def sets(memory_of_first):
         rows = [
@@ -178,18 +178,18 @@ def test_refusals_count_each_node_that_does_not_fit_once(cluster, shape):
     nodes = naive_nodes(cluster.rows, cluster.pods)
     refused = [node for node in nodes if not (admits(node, shape) and has_room(node, shape))]
 
-    refusals = explain(cluster.snapshot, shape)
+    refusals = explain_nodes(cluster.snapshot, shape)
 
     assert sum(refusal.nodes for refusal in refusals) == len(refused)
-    every = explain(cluster.snapshot, shape, all_causes=True)
+    every = explain_nodes(cluster.snapshot, shape, all_causes=True)
     assert {refusal.plugin for refusal in refusals} <= {refusal.plugin for refusal in every}
     assert all(refusal.nodes <= len(refused) for refusal in every if refusal.nodes)
 
 
 def test_a_filling_keeps_going_where_it_stopped():
     snapshot = built([NodeRow("n0", allocatable={"cpu": 10, "pods": 9})]).snapshot
-    filling = Filling(snapshot)
-    one = [Component(PodShape((("cpu", 3),)), 1)]
+    filling = NodeFilling(snapshot)
+    one = [PodGroup(PodShape((("cpu", 3),)), 1)]
 
     assert [filling.place_sets(one, bound=2), filling.place_sets(one, bound=2)] == [2, 1]
     assert free_amounts(filling.snapshot())["n0"] == {"cpu": 1, "pods": 6}

@@ -1,24 +1,30 @@
 import pytest
 
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT, Pool
-from karpool.model.labels import EVERYTHING, Requirement, Selector
-from karpool.model.meta import ObjectMeta
-from karpool.model.node import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE, Node, NodeStatus
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.meta import ObjectMeta
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE, Node, NodeStatus
+from karpool.model.kubernetes.pod_shape import (
+    AffinityTerm,
+    PodShape,
+    TopologySpread,
+    WeightedNodeTerm,
+    WeightedTerm,
+)
+from karpool.model.labels import EVERYTHING, LabelMatcher, LabelRequirement
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import AffinityTerm, PodShape, Spread, WeightedNodeTerm, WeightedTerm
 from karpool.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
-from karpool.packing.new_nodes import Options, in_order, pack_new_nodes
-from karpool.packing.offerings import Offerings, StockOut
-from karpool.packing.planned import Choice, PendingPod, SkippedType
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement, snapshot_of
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.new_nodes.pack import PackOptions, in_order, pack_new_nodes
+from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, SkippedType
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement, snapshot_of
 from tests.packing.pool_cases import catalogue, instance_type, one_of, pending
 
 NOTHING = snapshot_of(())
-GENERAL = Pool("general")
+GENERAL = CompiledPool("general")
 SMALL, LARGE = instance_type("small", 2, 4, price=1.0), instance_type("large", 8, 16, price=3.0)
 BOTH = catalogue(SMALL, LARGE)
-WEB = Selector((Requirement("app", "In", frozenset(("web",))),))
+WEB = LabelMatcher((LabelRequirement("app", "In", frozenset(("web",))),))
 OWN = frozenset(("default",))
 LABELS = (("app", "web"),)
 
@@ -36,7 +42,7 @@ def test_a_planned_node_keeps_every_type_that_holds_it_and_the_cheapest_is_chose
 
     (node,) = packing.nodes
     assert [each.instance_type for each in node.options] == ["small", "large"]
-    assert node.chosen == Choice("small", "a", ON_DEMAND, 1.0)
+    assert node.chosen == LaunchOption("small", "a", ON_DEMAND, 1.0)
     assert node.requests == {"cpu": 1000, "memory": 1 << 30, "pods": 1}
     assert packing.price_per_hour == 1.0
 
@@ -76,9 +82,9 @@ def test_the_planned_node_with_the_fewest_pods_is_tried_first():
 @pytest.mark.parametrize(
     ("pools", "expected"),
     [
-        ([Pool("a"), Pool("b")], "b"),
-        ([Pool("a", weight=1), Pool("b")], "a"),
-        ([Pool("a", weight=1), Pool("b", weight=50)], "b"),
+        ([CompiledPool("a"), CompiledPool("b")], "b"),
+        ([CompiledPool("a", weight=1), CompiledPool("b")], "a"),
+        ([CompiledPool("a", weight=1), CompiledPool("b", weight=50)], "b"),
     ],
     ids=["last name first", "weight beats name", "heaviest first"],
 )
@@ -88,8 +94,8 @@ def test_pools_go_by_weight_then_by_name_from_the_end(pools, expected):
 
 
 def test_a_tainted_pool_takes_only_pods_that_tolerate_it_and_startup_taints_do_not_count():
-    gpu = Pool("gpu", weight=10, taints=(Taint(key="gpu", effect=NO_SCHEDULE),))
-    starting = Pool("general", startup_taints=(Taint(key="cni", effect=NO_SCHEDULE),))
+    gpu = CompiledPool("gpu", weight=10, taints=(Taint(key="gpu", effect=NO_SCHEDULE),))
+    starting = CompiledPool("general", startup_taints=(Taint(key="cni", effect=NO_SCHEDULE),))
     tolerant = pending("tolerant", cpu=7000, tolerations=(Toleration(key="gpu", operator="Exists"),))
 
     packing = pack([pending("plain", cpu=7000), tolerant], [gpu, starting])
@@ -106,7 +112,7 @@ def test_a_pod_narrows_zone_architecture_and_capacity_type():
 
     (node,) = pack([pod], types=types).nodes
 
-    assert node.chosen == Choice("arm", "b", SPOT, 1.0)
+    assert node.chosen == LaunchOption("arm", "b", SPOT, 1.0)
     assert node.requirements[ZONE] == one_of("b", "c")
 
 
@@ -133,7 +139,7 @@ def test_two_volumes_in_different_zones_fit_nowhere():
 
 
 def test_pods_with_contradicting_selectors_do_not_share_a_node():
-    team = Pool("team", requirements={"team": one_of("red", "blue")})
+    team = CompiledPool("team", requirements={"team": one_of("red", "blue")})
     pods = [pending(colour, node_selector=(("team", colour),), cpu=100) for colour in ("red", "blue")]
 
     assert len(pack(pods, [team]).nodes) == 2
@@ -144,7 +150,7 @@ def test_a_stock_out_is_never_chosen():
 
     packing = pack([pod], unavailable=[StockOut("small"), StockOut("large", "a", ON_DEMAND)])
 
-    assert packing.nodes[0].options == (Choice("large", "b", ON_DEMAND, 3.0),)
+    assert packing.nodes[0].options == (LaunchOption("large", "b", ON_DEMAND, 3.0),)
 
 
 def test_daemons_take_room_only_where_they_run():
@@ -178,13 +184,13 @@ def test_limits_stop_a_pool(limits, mode, nodes):
     apart = (AffinityTerm(WEB, HOSTNAME, OWN),)
     pods = [pending(f"web-{n}", labels=LABELS, anti_affinity=apart) for n in range(3)]
 
-    packing = pack(pods, [Pool("general", limits=limits)], options=Options(limits=mode))
+    packing = pack(pods, [CompiledPool("general", limits=limits)], options=PackOptions(limits=mode))
 
     assert (len(packing.nodes), len(packing.left)) == (nodes, 3 - nodes)
 
 
 def test_what_is_in_use_or_in_flight_counts_against_the_limits():
-    limited = Pool("general", limits={"cpu": 10_000, "nodes": 5})
+    limited = CompiledPool("general", limits={"cpu": 10_000, "nodes": 5})
 
     assert not pack([pending("web")], [limited], usage={"general": {"cpu": 4_000, "nodes": 1}}).left
     assert pack([pending("web")], [limited], usage={"general": {"cpu": 9_000, "nodes": 1}}).left
@@ -192,14 +198,16 @@ def test_what_is_in_use_or_in_flight_counts_against_the_limits():
 
 
 def test_the_next_pool_is_used_when_one_has_reached_its_limit():
-    pools = [Pool("first", weight=10, limits={"nodes": 1}), Pool("second")]
+    pools = [CompiledPool("first", weight=10, limits={"nodes": 1}), CompiledPool("second")]
     pods = [pending(f"web-{n}", cpu=7000) for n in range(2)]
 
     assert [node.pool for node in pack(pods, pools).nodes] == ["first", "second"]
 
 
 def test_min_values_keeps_enough_types():
-    choosy = Pool("choosy", requirements={ARCH: ValueSet(frozenset(("amd64", "arm64")), min_values=2)})
+    choosy = CompiledPool(
+        "choosy", requirements={ARCH: ValueSet(frozenset(("amd64", "arm64")), min_values=2)}
+    )
     types = catalogue(instance_type("x86", 2), instance_type("arm", 2, arch="arm64"), instance_type("big", 8))
 
     packing = pack([pending("fits"), pending("too-large", cpu=7000)], [choosy], types)
@@ -212,7 +220,7 @@ def test_a_type_of_unknown_price_comes_last_or_is_skipped_with_a_reason():
     types = catalogue(instance_type("mystery", 2, price=None), instance_type("dear", 64, price=99.0))
 
     last = pack([pending("web")], types=types)
-    skipped = pack([pending("web")], types=types, options=Options(needs_price=True))
+    skipped = pack([pending("web")], types=types, options=PackOptions(needs_price=True))
 
     assert [each.price_per_hour for each in last.nodes[0].options] == [99.0, None]
     assert [each.instance_type for each in skipped.nodes[0].options] == ["dear"]
@@ -237,14 +245,14 @@ def test_the_cheapest_zone_is_taken_where_zones_are_equally_good():
             ]
         )
     )
-    spread = (Spread(1, ZONE, True, WEB),)
+    spread = (TopologySpread(1, ZONE, True, WEB),)
     pods = [pending(f"web-{n}", cpu=3000, labels=LABELS, spreads=spread) for n in range(3)]
 
     assert [node.chosen.zone for node in pack(pods, types=types).nodes] == ["b", "a", "c"]
 
 
 def test_a_zone_without_stock_is_no_domain_to_spread_over():
-    spread = (Spread(1, ZONE, True, WEB),)
+    spread = (TopologySpread(1, ZONE, True, WEB),)
     pods = [pending(f"web-{n}", cpu=6000, labels=LABELS, spreads=spread) for n in range(6)]
 
     packing = pack(pods, unavailable=[StockOut(zone="c")])
@@ -254,10 +262,10 @@ def test_a_zone_without_stock_is_no_domain_to_spread_over():
 
 def test_existing_pods_of_a_zone_count_for_spreading_new_nodes():
     node = NodeRow("n1", {HOSTNAME: "n1", ZONE: "a"}, (), {"cpu": 100, "pods": 10})
-    spread = (Spread(1, ZONE, True, WEB),)
+    spread = (TopologySpread(1, ZONE, True, WEB),)
     pods = [pending(f"web-{n}", labels=LABELS, spreads=spread) for n in range(2)]
     here = snapshot_of([node])
-    occupied = here.minus([Placement(0, PodShape(namespace="default", labels=LABELS))])
+    occupied = here.minus([PodPlacement(0, PodShape(namespace="default", labels=LABELS))])
 
     assert sorted(each.chosen.zone for each in pack(pods, snapshot=occupied).nodes) == ["b", "c"]
 
@@ -275,7 +283,7 @@ def test_existing_nodes_are_filled_first_by_name_and_uninitialised_ones_last():
 
     assert packing.placed == {"web-0": "b", "web-1": "c", "web-2": "a"}
     assert [node.pods for node in packing.nodes] == [("web-3",)]
-    assert len(pack(pods, snapshot=snapshot_of(nodes), options=Options(existing=False)).placed) == 0
+    assert len(pack(pods, snapshot=snapshot_of(nodes), options=PackOptions(existing=False)).placed) == 0
 
 
 def test_a_pod_waits_for_the_friend_that_is_placed_after_it():
@@ -322,7 +330,7 @@ class TestPreferences:
 
     def test_are_ignored_on_request(self):
         packing = pack(
-            [pending("web", preferred_nodes=self.PREFERS_C)], options=Options(preferences="ignore")
+            [pending("web", preferred_nodes=self.PREFERS_C)], options=PackOptions(preferences="ignore")
         )
 
         assert packing.nodes[0].chosen.zone == "a"
@@ -337,21 +345,21 @@ class TestPreferences:
     def test_soft_anti_affinity_and_soft_spread_open_new_nodes(self):
         term = AffinityTerm(WEB, HOSTNAME, OWN)
         softly = {"preferred_anti_affinity": (WeightedTerm(1, term),)}
-        spread = {"spreads": (Spread(1, HOSTNAME, False, WEB),)}
+        spread = {"spreads": (TopologySpread(1, HOSTNAME, False, WEB),)}
         for fields in (softly, spread):
             pods = [pending(f"web-{n}", cpu=100, labels=LABELS, **fields) for n in range(3)]
 
             assert len(pack(pods).nodes) == 3
-            assert len(pack(pods, options=Options(preferences="ignore")).nodes) == 1
-            assert not pack(pods, [Pool("general", limits={"nodes": 1})]).left
+            assert len(pack(pods, options=PackOptions(preferences="ignore")).nodes) == 1
+            assert not pack(pods, [CompiledPool("general", limits={"nodes": 1})]).left
 
     def test_a_softly_tainted_pool_is_the_last_resort(self):
-        soft = Pool("soft", weight=100, taints=(Taint(key="old", effect=PREFER_NO_SCHEDULE),))
+        soft = CompiledPool("soft", weight=100, taints=(Taint(key="old", effect=PREFER_NO_SCHEDULE),))
 
         assert pack([pending("web")], [soft, GENERAL]).nodes[0].pool == "general"
         assert pack([pending("web")], [soft]).nodes[0].pool == "soft"
         assert (
-            pack([pending("web")], [soft, GENERAL], options=Options(preferences="ignore")).nodes[0].pool
+            pack([pending("web")], [soft, GENERAL], options=PackOptions(preferences="ignore")).nodes[0].pool
             == "soft"
         )
 

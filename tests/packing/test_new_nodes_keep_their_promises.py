@@ -11,13 +11,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.karpenter import Pool
-from karpool.model.labels import Requirement, Selector
-from karpool.model.node import HOSTNAME, ZONE
-from karpool.model.shape import AffinityTerm, PodShape, Spread
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.taints import untolerated
-from karpool.packing.new_nodes import pack_new_nodes
-from karpool.state.snapshot import snapshot_of
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.tables.room import snapshot_of
 from tests.packing.naive_topology import NaiveCluster
 from tests.packing.pool_cases import (
     ZONES,
@@ -160,12 +160,12 @@ WORKLOADS = (
 
 
 def workload(name, kind, cpu, skew=1):
-    app = Selector((Requirement("app", "In", frozenset((name,))),))
+    app = LabelMatcher((LabelRequirement("app", "In", frozenset((name,))),))
     shape = PodShape(requests=(("cpu", cpu),), namespace="default", labels=(("app", name),))
     key = ZONE if kind.startswith("zone") else HOSTNAME
     term = AffinityTerm(app, key, frozenset(("default",)))
     if kind.endswith("spread"):
-        return replace(shape, spreads=(Spread(skew, key, True, app),))
+        return replace(shape, spreads=(TopologySpread(skew, key, True, app),))
     if kind.endswith("apart"):
         return replace(shape, anti_affinity=(term,))
     return replace(shape, affinity=(term,)) if kind.endswith("together") else shape
@@ -193,7 +193,7 @@ def test_each_workload_is_spread_and_kept_together_as_it_asks(chosen):
         for replica in range(replicas)
     ]
 
-    packing = pack_new_nodes(snapshot_of(()), pods, [Pool("general")], catalogue(*types))
+    packing = pack_new_nodes(snapshot_of(()), pods, [CompiledPool("general")], catalogue(*types))
 
     left = Counter(each.pod.partition("-")[0] for each in packing.left)
     for n, (kind, replicas, _, skew) in enumerate(chosen):
@@ -307,7 +307,7 @@ def test_never_cheaper_than_the_best_and_never_fewer_nodes_than_needed(sizes, sh
     ]
     pods = [pending(f"p{n}", cpu=cpu) for n, cpu in enumerate(sizes)]
 
-    packing = pack_new_nodes(snapshot_of(()), pods, [Pool("general")], catalogue(*types))
+    packing = pack_new_nodes(snapshot_of(()), pods, [CompiledPool("general")], catalogue(*types))
 
     kept = {pod for node in packing.nodes for pod in node.pods}
     placed = [cpu for n, cpu in enumerate(sizes) if f"p{n}" in kept]

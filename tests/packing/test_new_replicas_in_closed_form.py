@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.catalogue import Catalogue
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT, Pool
-from karpool.model.node import ZONE
-from karpool.model.shape import PodShape
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import NO_SCHEDULE, Taint
-from karpool.packing.new_nodes import Options, pack_new_nodes
-from karpool.packing.new_replicas import NewNodes
-from karpool.packing.offerings import Offerings, StockOut
-from karpool.packing.planned import PendingPod
-from karpool.state.snapshot import snapshot_of
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PendingPod
+from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
+from karpool.packing.tables.room import snapshot_of
 from tests.packing.pool_cases import (
     catalogue,
     daemon_shapes,
@@ -54,7 +54,7 @@ def packed(case, pods, pools_=None):
         daemons=daemons,
         usage=usage,
         unavailable=out,
-        options=Options(existing=False),
+        options=PackOptions(existing=False),
     )
     return pods - len(found.left), found
 
@@ -84,7 +84,7 @@ def cases(draw):
 
 def counted(case, chosen=None, wanted=None):
     shape, pools_, types, daemons, usage, out = case
-    new = NewNodes(
+    new = NewNodeCapacity(
         chosen or pools_, Offerings(Catalogue("test", "test", types)), daemons=daemons, unavailable=out
     )
     return new.potential(shape, usage, nodes_max=NODES_MAX, wanted=wanted)
@@ -150,7 +150,7 @@ def test_no_more_is_launched_than_wanted_and_it_costs_what_the_packer_pays(case,
 
 
 def small(*types, limits=None, **pool):
-    return NewNodes([Pool("one", limits=limits or {}, **pool)], Offerings(catalogue(*types)))
+    return NewNodeCapacity([CompiledPool("one", limits=limits or {}, **pool)], Offerings(catalogue(*types)))
 
 
 THREE = PodShape(requests=(("cpu", 3000),))
@@ -214,11 +214,11 @@ def test_a_large_machine_that_holds_little_never_makes_more_limit_worth_less():
 
 
 def test_daemons_taints_stock_and_zones_count():
-    new = NewNodes(
+    new = NewNodeCapacity(
         [
-            Pool("tainted", taints=(Taint(key="gpu", effect=NO_SCHEDULE),), weight=10),
-            Pool("spot", requirements={CAPACITY_TYPE: one_of(SPOT)}, limits={"cpu": 8000}),
-            Pool("plain", requirements={CAPACITY_TYPE: one_of(ON_DEMAND)}, limits={"cpu": 8000}),
+            CompiledPool("tainted", taints=(Taint(key="gpu", effect=NO_SCHEDULE),), weight=10),
+            CompiledPool("spot", requirements={CAPACITY_TYPE: one_of(SPOT)}, limits={"cpu": 8000}),
+            CompiledPool("plain", requirements={CAPACITY_TYPE: one_of(ON_DEMAND)}, limits={"cpu": 8000}),
         ],
         Offerings(catalogue(instance_type("four", 4, 16, kinds=(ON_DEMAND, SPOT)))),
         daemons=[PodShape(requests=(("cpu", 500),))],

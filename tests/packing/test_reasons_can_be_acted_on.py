@@ -1,12 +1,12 @@
 import pytest
 
-from karpool.model.node import ZONE
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import PodShape
 from karpool.model.taints import UNSCHEDULABLE, Taint, Toleration
-from karpool.packing.reasons import Refusal, explain
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement, snapshot_of
+from karpool.packing.fit_reasons import Refusal, explain_nodes
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement, snapshot_of
 
 GIB = 1024**3
 GPU = Taint(key="gpu", value="true", effect="NoSchedule")
@@ -18,7 +18,7 @@ def nodes(*rows):
 
 
 def texts(snapshot, shape, **options):
-    return [str(refusal) for refusal in explain(snapshot, shape, **options)]
+    return [str(refusal) for refusal in explain_nodes(snapshot, shape, **options)]
 
 
 def wanting(operator_set, key=ZONE):
@@ -110,18 +110,18 @@ def test_the_first_check_counts_unless_all_are_asked_for():
     snapshot = nodes(({}, (GPU,), {**ROOM, "cpu": 1}))
     shape = PodShape((("cpu", 2),))
 
-    assert [refusal.plugin for refusal in explain(snapshot, shape)] == ["TaintToleration"]
-    assert [refusal.plugin for refusal in explain(snapshot, shape, all_causes=True)] == [
+    assert [refusal.plugin for refusal in explain_nodes(snapshot, shape)] == ["TaintToleration"]
+    assert [refusal.plugin for refusal in explain_nodes(snapshot, shape, all_causes=True)] == [
         "TaintToleration",
         "NodeResourcesFit",
     ]
 
 
 def test_room_that_pods_hold_could_be_had_and_room_that_is_not_there_could_not():
-    full = nodes(({}, (), ROOM)).minus([Placement(0, PodShape((("cpu", 4000),)))])
+    full = nodes(({}, (), ROOM)).minus([PodPlacement(0, PodShape((("cpu", 4000),)))])
 
-    (held,) = explain(full, PodShape((("cpu", 1000),)))
-    (missing,) = explain(full, PodShape((("cpu", 9000),)))
+    (held,) = explain_nodes(full, PodShape((("cpu", 1000),)))
+    (missing,) = explain_nodes(full, PodShape((("cpu", 9000),)))
 
     assert held.resolvable
     assert not missing.resolvable
@@ -129,12 +129,14 @@ def test_room_that_pods_hold_could_be_had_and_room_that_is_not_there_could_not()
 
 def test_a_taken_host_port_is_named():
     web = PodShape(host_ports=frozenset((("0.0.0.0", "TCP", 80),)))
-    snapshot = nodes(({}, (), ROOM)).minus([Placement(0, web)])
+    snapshot = nodes(({}, (), ROOM)).minus([PodPlacement(0, web)])
 
-    assert explain(snapshot, web) == [Refusal("NodePorts", "host port 80/TCP is taken", 1, resolvable=True)]
+    assert explain_nodes(snapshot, web) == [
+        Refusal("NodePorts", "host port 80/TCP is taken", 1, resolvable=True)
+    ]
 
 
 def test_a_node_that_takes_the_pod_has_no_reason():
     tolerant = PodShape((("cpu", 4000),), tolerations=(Toleration(key="gpu", operator="Exists"),))
 
-    assert explain(nodes(({}, (GPU,), ROOM)), tolerant) == []
+    assert explain_nodes(nodes(({}, (GPU,), ROOM)), tolerant) == []

@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.labels import Requirement, Selector
-from karpool.model.node import HOSTNAME, ZONE
-from karpool.model.shape import AffinityTerm, PodShape, Spread
+from karpool.cluster.cluster import Cluster
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.taints import Taint, Toleration
-from karpool.packing.relocating import Relocation
-from karpool.packing.topology import Topology
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
+from karpool.packing.relocation.relocation import Relocation
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.topology.topology import Topology
 from tests.packing.naive import admits, has_room, naive_nodes, put
 from tests.packing.naive_topology import NaiveCluster
 
@@ -19,8 +19,8 @@ TAINT = Taint(key="own", effect="NoSchedule")
 APPS = ("a", "b")
 
 
-def selector(app: str) -> Selector:
-    return Selector((Requirement("app", "In", frozenset((app,))),))
+def selector(app: str) -> LabelMatcher:
+    return LabelMatcher((LabelRequirement("app", "In", frozenset((app,))),))
 
 
 def term(app: str, key: str) -> AffinityTerm:
@@ -38,7 +38,7 @@ def shapes(draw) -> PodShape:
         namespace="n",
         labels=(("app", app),),
         tolerations=draw(st.sampled_from(((), (Toleration(key="own", operator="Exists"),)))),
-        spreads=(Spread(draw(st.integers(1, 2)), key, True, selector(app)),)
+        spreads=(TopologySpread(draw(st.integers(1, 2)), key, True, selector(app)),)
         if constraint == "spread"
         else (),
         anti_affinity=(term(other, key),) if constraint == "apart" else (),
@@ -63,7 +63,7 @@ def clusters(draw):
     pods = draw(
         st.lists(st.tuples(st.integers(0, len(rows) - 1), st.integers(0, len(kinds) - 1)), max_size=14)
     )
-    state = ClusterState()
+    state = Cluster()
     for row in rows:
         state.put_node(row)
     placed, room = [], [dict(row.allocatable) for row in rows]
@@ -79,7 +79,7 @@ def clusters(draw):
     return state, rows, placed, order, targets
 
 
-def relocation_of(state: ClusterState, order, targets) -> Relocation:
+def relocation_of(state: Cluster, order, targets) -> Relocation:
     snapshot = state.snapshot()
     return Relocation(
         snapshot,
@@ -182,14 +182,14 @@ def test_failed_trials_do_not_change_what_is_found_later(cluster, data):
 
 
 def test_a_host_that_is_gone_is_no_longer_a_domain_to_keep_level_with():
-    state = ClusterState()
+    state = Cluster()
     for name in ("a", "b", "c"):
         state.put_node(NodeRow(name, {HOSTNAME: name}, (), {"cpu": 9, "pods": 9}))
     shape = PodShape(
         requests=(("cpu", 1),),
         namespace="n",
         labels=(("app", "a"),),
-        spreads=(Spread(1, HOSTNAME, True, selector("a")),),
+        spreads=(TopologySpread(1, HOSTNAME, True, selector("a")),),
     )
     for name in ("a", "b", "c"):
         state.put_pod(f"n/{name}", shape, name)

@@ -5,14 +5,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
 from karpool.model.labels import parse_selector
-from karpool.model.shape import AffinityTerm, PodShape
 from karpool.model.taints import untolerated
-from karpool.packing.count import count
-from karpool.packing.first_fit import Component, deduct, first_fit
-from karpool.packing.reasons import explain
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import PodGroup, deduct, first_fit
+from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement
 from tests.packing.naive_topology import NaiveCluster, node_matches, one_by_one
 from tests.packing.topology_cases import NAMESPACES, node_rows, shapes, snapshot_of
 
@@ -82,7 +82,7 @@ def test_count_is_what_a_scheduler_reaches_pod_by_pod(case, shape):
 def test_sets_are_placed_as_pod_by_pod_would(case, components, bound):
     cluster, snapshot = case
 
-    result = first_fit(snapshot, [Component(*each) for each in components], bound=bound)
+    result = first_fit(snapshot, [PodGroup(*each) for each in components], bound=bound)
 
     assert result.sets == naive_sets(cluster, components, snapshot.order.tolist(), bound)
     assert bound_by_node(result.after) == pods_by_node(cluster)
@@ -93,7 +93,7 @@ def test_sets_are_placed_as_pod_by_pod_would(case, components, bound):
 def test_workloads_meet_those_deducted_before(case, workloads):
     cluster, snapshot = case
 
-    after = deduct(snapshot, [[Component(*each) for each in components] for components in workloads])
+    after = deduct(snapshot, [[PodGroup(*each) for each in components] for components in workloads])
 
     for components in workloads:
         naive_sets(cluster, components, snapshot.order.tolist(), 1)
@@ -107,7 +107,7 @@ def test_every_node_that_does_not_take_the_pod_has_one_reason(case, shape):
     room = room_of(cluster, shape)
     closed = [row for row in range(len(room)) if not room[row] or not cluster.allows(shape, row)]
 
-    assert sum(refusal.nodes for refusal in explain(snapshot, shape)) == len(closed)
+    assert sum(refusal.nodes for refusal in explain_nodes(snapshot, shape)) == len(closed)
 
 
 def test_a_promised_pod_keeps_away_whom_it_cannot_stand():
@@ -118,6 +118,6 @@ def test_a_promised_pod_keeps_away_whom_it_cannot_stand():
         NodeRow(name, labels={"kubernetes.io/hostname": name}, allocatable={"cpu": 5000, "pods": 10})
         for name in ("a", "b")
     ]
-    promised = snapshot_of(rows, []).minus([Placement(0, hermit)])
+    promised = snapshot_of(rows, []).minus([PodPlacement(0, hermit)])
 
     assert count(promised, web).per_node.tolist() == [0, 5]

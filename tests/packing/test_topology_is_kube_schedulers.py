@@ -2,18 +2,24 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.labels import EVERYTHING, Requirement, Selector
-from karpool.model.node import HOSTNAME, ZONE
-from karpool.model.shape import AffinityTerm, PodShape, Spread
-from karpool.packing.constraints import AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY, SPREAD, SPREAD_LABEL
-from karpool.packing.replicas import spread_replicas
-from karpool.packing.topology import Topology
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import EVERYTHING, LabelMatcher, LabelRequirement
+from karpool.packing.counting.spread_replicas import spread_replicas
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement
+from karpool.packing.topology.constraints import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    EXISTING_ANTI_AFFINITY,
+    SPREAD,
+    SPREAD_LABEL,
+)
+from karpool.packing.topology.topology import Topology
 from tests.packing.naive_topology import one_by_one
 from tests.packing.topology_cases import clusters, shapes, snapshot_of
 
-WEB = Selector((Requirement("app", "In", frozenset(("web",))),))
+WEB = LabelMatcher((LabelRequirement("app", "In", frozenset(("web",))),))
 OWN = frozenset(("default",))
 
 
@@ -53,7 +59,7 @@ def test_placed_pods_count_like_bound_ones(case, placements, shape):
 
     expected = [case.naive.allows(shape, row) for row in range(len(case.naive.nodes))]
     assert mask(topology, shape) == expected
-    promised = [Placement(place % case.snapshot.n, placed) for placed, place in placements]
+    promised = [PodPlacement(place % case.snapshot.n, placed) for placed, place in placements]
     assert mask(Topology(case.snapshot.minus(promised)), shape) == expected
 
 
@@ -85,7 +91,7 @@ def test_many_replicas_go_where_one_after_the_other_would(case, shape, data):
 
 
 def test_zone_spread_fills_evenly_and_stops_at_the_full_zone():
-    shape = web(spreads=(Spread(1, ZONE, True, WEB),))
+    shape = web(spreads=(TopologySpread(1, ZONE, True, WEB),))
     snapshot = snapshot_of(zones("a", "a", "b", "c"))
 
     taken = spread_replicas(Topology(snapshot), shape, np.array([50, 50, 50, 3]))
@@ -129,7 +135,7 @@ def test_each_refusal_says_which_rule_closed_the_node():
     lonely = PodShape(namespace="default", anti_affinity=(AffinityTerm(WEB, HOSTNAME, OWN),))
     snapshot = snapshot_of(nodes, [(web(), 0), (lonely, 1)])
     term = AffinityTerm(WEB, ZONE, OWN)
-    shape = web(spreads=(Spread(1, ZONE, True, WEB),), affinity=(term,), anti_affinity=(term,))
+    shape = web(spreads=(TopologySpread(1, ZONE, True, WEB),), affinity=(term,), anti_affinity=(term,))
 
     found = {reason: closed.tolist() for reason, closed in Topology(snapshot).refusals(shape)}
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from karpool.model.labels import EVERYTHING, Requirement, Selector
-from karpool.model.node import HOSTNAME, ZONE
+from karpool.cluster.cluster import Cluster
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import EVERYTHING, LabelMatcher, LabelRequirement
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.shape import AffinityTerm, PodShape, Spread
 from karpool.model.taints import NO_SCHEDULE, Taint, Toleration
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Snapshot
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room
 from tests.packing.naive_topology import NaiveCluster
 
 RACK = "example.com/rack"
@@ -21,11 +21,11 @@ ROOM = 4
 selectors = st.sampled_from(
     [
         EVERYTHING,
-        Selector((Requirement("app", "In", frozenset(("web",))),)),
-        Selector((Requirement("app", "In", frozenset(("db",))),)),
-        Selector((Requirement("app", "Exists"),)),
-        Selector((Requirement("app", "NotIn", frozenset(("web",))),)),
-        Selector((Requirement("", "In", frozenset()),)),
+        LabelMatcher((LabelRequirement("app", "In", frozenset(("web",))),)),
+        LabelMatcher((LabelRequirement("app", "In", frozenset(("db",))),)),
+        LabelMatcher((LabelRequirement("app", "Exists"),)),
+        LabelMatcher((LabelRequirement("app", "NotIn", frozenset(("web",))),)),
+        LabelMatcher((LabelRequirement("", "In", frozenset()),)),
     ]
 )
 keys = st.sampled_from([HOSTNAME, ZONE, RACK])
@@ -35,10 +35,12 @@ affinity_terms = st.builds(
     selectors,
     keys,
     st.sampled_from([frozenset(), frozenset(("default",)), frozenset(("default", "other"))]),
-    st.sampled_from([None, None, EVERYTHING, Selector((Requirement("team", "In", frozenset(("b",))),))]),
+    st.sampled_from(
+        [None, None, EVERYTHING, LabelMatcher((LabelRequirement("team", "In", frozenset(("b",))),))]
+    ),
 )
 spreads = st.builds(
-    Spread,
+    TopologySpread,
     st.integers(1, 2),
     keys,
     st.sampled_from([True, True, True, False]),
@@ -92,7 +94,7 @@ def node_rows(draw):
 @dataclass
 class Case:
     naive: NaiveCluster
-    snapshot: Snapshot
+    snapshot: Room
 
 
 @st.composite
@@ -103,7 +105,7 @@ def clusters(draw):
 
 
 def snapshot_of(nodes, pods=(), namespaces=NAMESPACES):
-    state = ClusterState()
+    state = Cluster()
     for name, found in namespaces.items():
         state.upsert_namespace(name, found)
     for row in nodes:

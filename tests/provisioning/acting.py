@@ -6,26 +6,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.fleet.clock import run_manual
-from karpool.kube.client import Client
-from karpool.kube.informer import Informer
-from karpool.kube.watched import Watched
-from karpool.model.node import INSTANCE_TYPE, Node
-from karpool.provisioning.ask import Ask, Candidate, Purpose, unit
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.placeholders import Outlook, Placeholder
-from karpool.provisioning.smart_pod import SmartPodSettings
-from karpool.provisioning.smart_pod_manager import SmartPods
-from karpool.provisioning.stages import Progress
+from karpool.kube.api.client import Client
+from karpool.kube.watch.informer import Informer
+from karpool.kube.watched import WatchedKind
+from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose, unit
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
+from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.karpenter.acting import GIB, Stage, staged
 
 GPU = {"cpu": 500, "memory": GIB, "nvidia.com/gpu": 1}
-ACCELERATED = Candidate(pools=("gpu",), instance_types=("accelerated",))
+ACCELERATED = NodeCandidate(pools=("gpu",), instance_types=("accelerated",))
 SETTINGS = SmartPodSettings()
 
 
-def ask(request: str = "scaleup-1", units: int = 1, **changes: Any) -> Ask:
+def ask(request: str = "scaleup-1", units: int = 1, **changes: Any) -> NodeRequest:
     given: dict[str, Any] = {
         "request": request,
         "epoch": 1,
@@ -35,13 +35,13 @@ def ask(request: str = "scaleup-1", units: int = 1, **changes: Any) -> Ask:
         "model": "NVIDIA A100-SXM4-80GB",
         "demand": ("uid-1",),
     }
-    return Ask(**(given | changes))
+    return NodeRequest(**(given | changes))
 
 
-def replacement(type_: str, **changes: Any) -> Ask:
+def replacement(type_: str, **changes: Any) -> NodeRequest:
     """One node of a pool, for what consolidation moves."""
-    candidate = Candidate(pools=("general",), instance_types=(type_,), capacity_types=("on-demand",))
-    given: dict[str, Any] = {"purpose": Purpose.REPLACEMENT, "model": "", "pool": "general"}
+    candidate = NodeCandidate(pools=("general",), instance_types=(type_,), capacity_types=("on-demand",))
+    given: dict[str, Any] = {"purpose": RequestPurpose.REPLACEMENT, "model": "", "pool": "general"}
     given |= {"candidates": (candidate,), "resources": {"cpu": 1000, "memory": GIB}}
     return ask("move-1", **(given | changes))
 
@@ -52,15 +52,15 @@ class Desk:
 
     client: Client
     monitor: ClaimMonitor
-    pods: SmartPods
-    told: list[Progress] = field(default_factory=list)
+    pods: SmartPodBackend
+    told: list[ClaimProgress] = field(default_factory=list)
 
     def one(self) -> Placeholder:
         (found,) = self.pods.placeholders()
         return found
 
     async def reached(
-        self, stage: Stage, outlook: Outlook, *, count: int = 1, seconds: float = 600.0
+        self, stage: Stage, outlook: PlaceholderState, *, count: int = 1, seconds: float = 600.0
     ) -> None:
         """Until there are so many placeholders, and all have come so far."""
 
@@ -72,7 +72,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def followed(client: Client, watches: Iterable[Watched[Any]]) -> AsyncIterator[None]:
+async def followed(client: Client, watches: Iterable[WatchedKind[Any]]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         informers = []
         for each in watches:
@@ -92,9 +92,9 @@ async def followed(client: Client, watches: Iterable[Watched[Any]]) -> AsyncIter
 @asynccontextmanager
 async def desk(stage: Stage, settings: SmartPodSettings = SETTINGS) -> AsyncIterator[Desk]:
     client = stage.cluster.client("desk")
-    assert await prepare(client, settings) == []
+    assert await ensure_prerequisites(client, settings) == []
     monitor = ClaimMonitor(stage.cluster.clock)
-    pods = SmartPods(client, settings, monitor)
+    pods = SmartPodBackend(client, settings, monitor)
     found = Desk(client, monitor, pods)
     monitor.on_stage.append(found.told.append)
     async with followed(client, (*monitor.watches, *pods.watches)):

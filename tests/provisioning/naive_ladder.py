@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from itertools import product
 
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, Pool
-from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, CompiledPool
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.taints import HARD_EFFECTS, Toleration
-from karpool.provisioning.candidates import Wish
+from karpool.provisioning.candidates.ladder import CandidateQuery
 
 Node = dict[str, str]
 
 
-def nodes_of(pool: Pool, type_: InstanceType, offering: Offering) -> Iterator[Node]:
+def nodes_of(pool: CompiledPool, type_: InstanceType, offering: Offering) -> Iterator[Node]:
     """The labels that a node of this offering could have; keys that nothing decides are left out."""
     labels = {NODEPOOL: pool.name, INSTANCE_TYPE: type_.name}
     labels |= {ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type}
@@ -31,7 +31,9 @@ def matches(node: Node, wanted: Requirements) -> bool:
     return all(values.admits(node.get(key)) for key, values in wanted.items())
 
 
-def launchable(wish: Wish, pool: Pool, catalogue: Catalogue, wanted: Requirements) -> set[str]:
+def launchable(
+    wish: CandidateQuery, pool: CompiledPool, catalogue: Catalogue, wanted: Requirements
+) -> set[str]:
     """Names of the types that the pool may launch for one conjunction of requirements."""
     if pool.is_static or pool.deleting or not pool.ready:
         return set()

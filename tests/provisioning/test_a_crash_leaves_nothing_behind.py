@@ -7,16 +7,16 @@ from itertools import count
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.runtime import Context
 from karpool.kube.errors import KubeError
-from karpool.kube.resource import NAMESPACES, PODS
-from karpool.model.pod import Pod
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.placeholders import Outlook
-from karpool.provisioning.smart_pod_manager import SmartPods
-from karpool.provisioning.writing import DeletePace
+from karpool.model.kubernetes.api_resources import NAMESPACES, PODS
+from karpool.model.kubernetes.pod import Pod
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.placeholders.placeholder import PlaceholderState
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
+from karpool.provisioning.placeholders.writes import DeleteBackoff
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.clusters.runtime import Context
 from tests.fleet.karpenter.acting import GIB, Stage, staged
 from tests.provisioning.acting import SETTINGS, followed, replacement
 
@@ -33,19 +33,19 @@ class Asker:
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
-        self._pace = DeletePace()
+        self._pace = DeleteBackoff()
 
     async def run(self) -> None:
         monitor = ClaimMonitor(self._clock)
-        pods = SmartPods(self._client, SETTINGS, monitor)
+        pods = SmartPodBackend(self._client, SETTINGS, monitor)
         async with followed(self._client, (*monitor.watches, *pods.watches)):
             while True:
                 with suppress(KubeError):  # the next step sees what is
                     await self._step(pods)
                 await self._clock.sleep(1)
 
-    async def _step(self, pods: SmartPods) -> None:
-        await prepare(self._client, SETTINGS)
+    async def _step(self, pods: SmartPodBackend) -> None:
+        await ensure_prerequisites(self._client, SETTINGS)
         space = await self._client.get(NAMESPACES, SETTINGS.namespace)
         found = pods.placeholders()
         if DONE in (space["metadata"].get("annotations") or {}):
@@ -53,7 +53,7 @@ class Asker:
                 if self._pace.is_due(each, self._clock.now()):
                     self._pace.tried(each, self._clock.now())
                     await pods.withdraw(each)
-        elif len(found) == UNITS and all(each.outlook is Outlook.THERE for each in found):
+        elif len(found) == UNITS and all(each.outlook is PlaceholderState.THERE for each in found):
             done = {"metadata": {"annotations": {DONE: "true"}}}
             await self._client.patch(NAMESPACES, SETTINGS.namespace, done)
         elif missing := set(range(UNITS)) - {each.index for each in found}:

@@ -3,71 +3,71 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.catalogue import Catalogue
-from karpool.model.karpenter import ON_DEMAND, SPOT, Pool
-from karpool.model.node import ZONE
-from karpool.packing.offerings import Offerings
-from karpool.provisioning.ask import Candidate
-from karpool.provisioning.attempts import (
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.karpenter.objects import ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.node import ZONE
+from karpool.packing.new_nodes.offerings import Offerings
+from karpool.provisioning.candidates.attempts import (
     LONGEST_SECONDS,
     ROUND_REST_SECONDS,
     STOCK_REST_SECONDS,
-    Exhausted,
-    Hopeless,
+    CandidatesResting,
     Memory,
+    NoCandidateLeft,
+    RoundExhausted,
     Setback,
-    Try,
-    Wait,
+    TryCandidate,
+    attempt_delay_seconds,
     new_round,
     next_candidate,
     remember,
-    rests,
+    resting_until,
     setback_of,
-    spacing,
 )
-from karpool.provisioning.failures import Cause, Failures, Offer
-from karpool.provisioning.stages import Ending
+from karpool.provisioning.claims.claim_progress import Ending
+from karpool.provisioning.failures import Cause, LaunchFailures, OfferingKey
+from karpool.provisioning.node_request import NodeCandidate
 from tests.fleet.karpenter.acting import machine
 from tests.provisioning.naive_ladder import only
 
-LADDER = tuple(Candidate(instance_types=(f"type-{number}",)) for number in range(3))
+LADDER = tuple(NodeCandidate(instance_types=(f"type-{number}",)) for number in range(3))
 
 
 def test_an_out_of_stock_candidate_gives_way_to_the_next_until_the_round_is_over() -> None:
     memory: Memory = {}
     for number in range(3):
         choice = next_candidate(LADDER, memory, round_=0, now=number)
-        assert choice == Try(number, LADDER[number])
+        assert choice == TryCandidate(number, LADDER[number])
         memory = remember(memory, LADDER[number].key, Setback.STOCK_OUT, round_=0, now=number)
     over = next_candidate(LADDER, memory, round_=0, now=10)
-    assert isinstance(over, Exhausted) and over.until == 2 + ROUND_REST_SECONDS
+    assert isinstance(over, RoundExhausted) and over.until == 2 + ROUND_REST_SECONDS
     assert "type-0: InsufficientCapacity" in over.reason
-    assert next_candidate(LADDER, new_round(memory), round_=1, now=over.until) == Try(0, LADDER[0])
+    assert next_candidate(LADDER, new_round(memory), round_=1, now=over.until) == TryCandidate(0, LADDER[0])
 
 
 def test_a_claim_that_got_lost_is_forgiven_once() -> None:
     memory = remember({}, LADDER[0].key, Setback.CLAIM_LOST, round_=0, now=0)
-    assert next_candidate(LADDER, memory, round_=0, now=1) == Try(0, LADDER[0])
+    assert next_candidate(LADDER, memory, round_=0, now=1) == TryCandidate(0, LADDER[0])
     memory = remember(memory, LADDER[0].key, Setback.CLAIM_LOST, round_=0, now=1)
-    assert next_candidate(LADDER, memory, round_=0, now=2) == Try(1, LADDER[1])
+    assert next_candidate(LADDER, memory, round_=0, now=2) == TryCandidate(1, LADDER[1])
 
 
 def test_a_candidate_that_brought_the_wrong_node_is_out_for_ever() -> None:
     memory = remember({}, LADDER[0].key, Setback.MISMATCH, round_=0, now=0)
-    assert next_candidate(LADDER, new_round(memory), round_=9, now=10**6) == Try(1, LADDER[1])
+    assert next_candidate(LADDER, new_round(memory), round_=9, now=10**6) == TryCandidate(1, LADDER[1])
     for each in LADDER:
         memory = remember(memory, each.key, Setback.INFEASIBLE, round_=0, now=0)
-    assert isinstance(next_candidate(LADDER, memory, round_=9, now=10**6), Hopeless)
-    assert isinstance(next_candidate((), {}, round_=0, now=0), Hopeless)
+    assert isinstance(next_candidate(LADDER, memory, round_=9, now=10**6), NoCandidateLeft)
+    assert isinstance(next_candidate((), {}, round_=0, now=0), NoCandidateLeft)
 
 
 def test_what_others_found_out_of_stock_is_waited_for_and_not_spent() -> None:
     resting = {each.key: 100.0 + number for number, each in enumerate(LADDER)}
     waiting = next_candidate(LADDER, {}, round_=0, now=0, resting=resting)
-    assert isinstance(waiting, Wait) and waiting.until == 100.0 and "type-0" in waiting.reason
-    assert next_candidate(LADDER, {}, round_=0, now=100, resting=resting) == Try(0, LADDER[0])
+    assert isinstance(waiting, CandidatesResting) and waiting.until == 100.0 and "type-0" in waiting.reason
+    assert next_candidate(LADDER, {}, round_=0, now=100, resting=resting) == TryCandidate(0, LADDER[0])
     del resting[LADDER[2].key]
-    assert next_candidate(LADDER, {}, round_=0, now=0, resting=resting) == Try(2, LADDER[2])
+    assert next_candidate(LADDER, {}, round_=0, now=0, resting=resting) == TryCandidate(2, LADDER[2])
 
 
 SETBACKS = st.sampled_from(Setback)
@@ -85,12 +85,12 @@ def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
     tried: dict[int, set[str]] = {}
     for setback, pause in history:
         choice = next_candidate(LADDER, memory, round_=round_, now=now)
-        while not isinstance(choice, Try):
-            if isinstance(choice, Hopeless):
+        while not isinstance(choice, TryCandidate):
+            if isinstance(choice, NoCandidateLeft):
                 assert all(memory[each.key].excluded for each in LADDER)
                 return
             assert choice.until > now - LONGEST_SECONDS
-            if isinstance(choice, Exhausted):
+            if isinstance(choice, RoundExhausted):
                 usable = {each.key for each in LADDER if not memory[each.key].excluded}
                 assert usable <= tried.get(round_, set()), "a round ends only when all had their turn"
                 memory, round_ = new_round(memory), round_ + 1
@@ -109,9 +109,9 @@ def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
 
 @given(st.integers(-5, 10**6), st.floats(0, 1))
 def test_attempts_are_spaced_and_never_more_than_ten_minutes_apart(failures: int, draw: float) -> None:
-    assert 0 <= spacing(failures, draw) <= LONGEST_SECONDS
-    assert spacing(failures, 1.0) <= spacing(failures + 1, 1.0)
-    assert spacing(1, 1.0) == 30 and spacing(3, 1.0) == 120
+    assert 0 <= attempt_delay_seconds(failures, draw) <= LONGEST_SECONDS
+    assert attempt_delay_seconds(failures, 1.0) <= attempt_delay_seconds(failures + 1, 1.0)
+    assert attempt_delay_seconds(1, 1.0) == 30 and attempt_delay_seconds(3, 1.0) == 120
 
 
 def test_every_ending_of_a_claim_is_a_setback() -> None:
@@ -121,33 +121,33 @@ def test_every_ending_of_a_claim_is_a_setback() -> None:
 # Stock-outs of others
 
 CATALOGUE = Catalogue("test", "here", [machine("small", 2, 8, 0.1), machine("large", 8, 32, 0.4)])
-OFFERED = {"a": Offerings(CATALOGUE).of(Pool("a", requirements={ZONE: only("zone-a")}))}
-SMALL = Candidate(pools=("a",), instance_types=("small",))
-BOTH = Candidate(pools=("a",), instance_types=("small", "large"))
-SPOT_ONLY = Candidate(pools=("a",), instance_types=("small",), capacity_types=(SPOT,))
+OFFERED = {"a": Offerings(CATALOGUE).of(CompiledPool("a", requirements={ZONE: only("zone-a")}))}
+SMALL = NodeCandidate(pools=("a",), instance_types=("small",))
+BOTH = NodeCandidate(pools=("a",), instance_types=("small", "large"))
+SPOT_ONLY = NodeCandidate(pools=("a",), instance_types=("small",), capacity_types=(SPOT,))
 
 
 def test_a_candidate_rests_only_when_nothing_of_it_is_left() -> None:
-    failures = Failures(recovery_seconds=180)
-    failures.out_of_stock("a", [Offer("small", "zone-a", SPOT)], 0, "no spot")
-    assert rests([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 10) == {SPOT_ONLY.key: 180}
-    failures.out_of_stock("a", [Offer("small", "zone-a", ON_DEMAND)], 5, "none at all")
-    found = rests([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 10)
+    failures = LaunchFailures(recovery_seconds=180)
+    failures.out_of_stock("a", [OfferingKey("small", "zone-a", SPOT)], 0, "no spot")
+    assert resting_until([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 10) == {SPOT_ONLY.key: 180}
+    failures.out_of_stock("a", [OfferingKey("small", "zone-a", ON_DEMAND)], 5, "none at all")
+    found = resting_until([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 10)
     assert found == {SMALL.key: 180, SPOT_ONLY.key: 180}, "zones that the pool does not use do not matter"
-    assert rests([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 180) == {}
+    assert resting_until([SMALL, BOTH, SPOT_ONLY], OFFERED, failures, 180) == {}
 
 
 def test_an_offering_that_is_out_twice_is_out_until_the_later_end() -> None:
-    failures = Failures(recovery_seconds=180)
-    failures.out_of_stock("a", [Offer("small", "zone-a", SPOT)], 0, "this one")
-    failures.out_of_stock("a", [Offer("small", "", "")], 60, "any")
-    assert rests([SMALL], OFFERED, failures, 61) == {SMALL.key: 240}
+    failures = LaunchFailures(recovery_seconds=180)
+    failures.out_of_stock("a", [OfferingKey("small", "zone-a", SPOT)], 0, "this one")
+    failures.out_of_stock("a", [OfferingKey("small", "", "")], 60, "any")
+    assert resting_until([SMALL], OFFERED, failures, 61) == {SMALL.key: 240}
 
 
 def test_a_pool_that_fails_as_a_whole_rests_with_all_its_candidates() -> None:
-    failures = Failures(recovery_seconds=180)
+    failures = LaunchFailures(recovery_seconds=180)
     failures.failed("a", Cause.REGISTRATION, 0, "nodes do not register")
-    assert rests([SMALL, BOTH], OFFERED, failures, 10) == {SMALL.key: 180, BOTH.key: 180}
-    elsewhere = Candidate(instance_types=("small",))
-    two = {**OFFERED, "b": Offerings(CATALOGUE).of(Pool("b"))}
-    assert rests([elsewhere], two, failures, 10) == {}
+    assert resting_until([SMALL, BOTH], OFFERED, failures, 10) == {SMALL.key: 180, BOTH.key: 180}
+    elsewhere = NodeCandidate(instance_types=("small",))
+    two = {**OFFERED, "b": Offerings(CATALOGUE).of(CompiledPool("b"))}
+    assert resting_until([elsewhere], two, failures, 10) == {}

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.clock import rfc3339
-from karpool.kube.event_object import Event
-from karpool.kube.resource import PODS, Key
-from karpool.model.karpenter import INITIALIZED, NODEPOOL, Disruption, NodeClaim, Pool
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.provisioning.ask import Purpose
-from karpool.provisioning.claim_monitor import PATIENCE_SECONDS, ClaimMonitor
-from karpool.provisioning.placeholders import Outlook, Placeholder, leftovers
-from karpool.provisioning.pod_words import PodWords
-from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
-from karpool.provisioning.stages import Ending, Stage, progress_of, stage_of
-from karpool.provisioning.writing import DeletePace
+from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, CompiledPool, Disruption, NodeClaim
+from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.provisioning.claims.claim_monitor import PATIENCE_SECONDS, ClaimMonitor
+from karpool.provisioning.claims.claim_progress import ClaimStage, Ending, progress_of, stage_of
+from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState, leftovers
+from karpool.provisioning.placeholders.pod_events import AutoscalerEventLog
+from karpool.provisioning.placeholders.writes import DeleteBackoff
 
 START = 1_700_000_000.0
 
@@ -51,12 +51,12 @@ def claim(name: str = "gpu-1", deleting: float | None = None, **reached: float) 
     if deleting is not None:
         metadata["deletionTimestamp"] = rfc3339(START + deleting)
     status = {"conditions": conditions, "providerID": f"cloud://{name}" if reached else ""}
-    return convert({"metadata": metadata, "status": status}, NodeClaim)
+    return decode({"metadata": metadata, "status": status}, NodeClaim)
 
 
-def refusal(name: str = "gpu-1", at: float = 2.0) -> Event:
+def refusal(name: str = "gpu-1", at: float = 2.0) -> KubeEvent:
     about = {"kind": "NodeClaim", "name": name, "uid": f"uid-{name}"}
-    return convert(
+    return decode(
         {
             "metadata": {"name": f"{name}.1", "namespace": "default"},
             "involvedObject": about,
@@ -64,26 +64,26 @@ def refusal(name: str = "gpu-1", at: float = 2.0) -> Event:
             "message": "none left",
             "lastTimestamp": rfc3339(START + at),
         },
-        Event,
+        KubeEvent,
     )
 
 
 def node(name: str, provider_id: str, **labels: str) -> Node:
-    return convert({"metadata": {"name": name, "labels": labels}, "spec": {"providerID": provider_id}}, Node)
+    return decode({"metadata": {"name": name, "labels": labels}, "spec": {"providerID": provider_id}}, Node)
 
 
 def test_stages_in_the_order_of_a_life() -> None:
     lives = [
-        (claim(), Stage.CREATED),
-        (claim(Launched=3), Stage.REGISTERING),
-        (claim(Launched=3, Registered=20), Stage.REGISTERING),
-        (claim(Launched=3, Registered=20, Initialized=40), Stage.READY),
-        (claim(Launched=3, deleting=900), Stage.FAILED),
-        (claim(Launched=3, Registered=20, Initialized=40, deleting=90), Stage.READY),
+        (claim(), ClaimStage.CREATED),
+        (claim(Launched=3), ClaimStage.REGISTERING),
+        (claim(Launched=3, Registered=20), ClaimStage.REGISTERING),
+        (claim(Launched=3, Registered=20, Initialized=40), ClaimStage.READY),
+        (claim(Launched=3, deleting=900), ClaimStage.FAILED),
+        (claim(Launched=3, Registered=20, Initialized=40, deleting=90), ClaimStage.READY),
     ]
     assert [stage_of(each) for each, _ in lives] == [stage for _, stage in lives]
     launching = {"metadata": {"name": "x"}, "status": {"conditions": [{"type": "Launched"}]}}
-    assert stage_of(convert(launching, NodeClaim)) is Stage.LAUNCHING
+    assert stage_of(decode(launching, NodeClaim)) is ClaimStage.LAUNCHING
 
 
 def test_time_is_counted_per_stage_and_stops_at_the_end() -> None:
@@ -99,13 +99,13 @@ Step = tuple[str, Any]
 def heard(monitor: ClaimMonitor, clock: Now, steps: list[Step]) -> None:
     for what, value in steps:
         if what == "claim":
-            monitor.put_claim(Key("", value.name), value)
+            monitor.put_claim(ObjectKey("", value.name), value)
         elif what == "gone":
-            monitor.drop_claim(Key("", value))
+            monitor.drop_claim(ObjectKey("", value))
         elif what == "event":
-            monitor.put_event(Key("default", value.name), value)
+            monitor.put_event(ObjectKey("default", value.name), value)
         elif what == "node":
-            monitor.put_node(Key("", value.name), value)
+            monitor.put_node(ObjectKey("", value.name), value)
 
 
 @settings(max_examples=60)
@@ -150,7 +150,7 @@ def test_verdicts_wait_for_the_explanation_and_then_do_without() -> None:
     monitor = ClaimMonitor(clock)
     heard(monitor, clock, [("claim", claim()), ("gone", "gpu-1")])
     early = monitor.progress("gpu-1")
-    assert early is not None and early.stage is Stage.FAILED and early.ending is None
+    assert early is not None and early.stage is ClaimStage.FAILED and early.ending is None
     clock.at += PATIENCE_SECONDS
     late = monitor.progress("gpu-1")
     assert late is not None and late.ending is Ending.LOST
@@ -186,8 +186,8 @@ def test_memory_is_bounded_and_what_lives_is_never_forgotten() -> None:
     assert [each.claim for each in monitor.live()] == ["alive"]
 
 
-def said(reason: str, message: str, at: float, component: str = "karpenter", uid: str = "pod-1") -> Event:
-    return convert(
+def said(reason: str, message: str, at: float, component: str = "karpenter", uid: str = "pod-1") -> KubeEvent:
+    return decode(
         {
             "metadata": {"name": "e", "namespace": "ns"},
             "involvedObject": {"kind": "Pod", "name": "p", "uid": uid},
@@ -196,7 +196,7 @@ def said(reason: str, message: str, at: float, component: str = "karpenter", uid
             "lastTimestamp": rfc3339(START + at),
             "source": {"component": component},
         },
-        Event,
+        KubeEvent,
     )
 
 
@@ -209,14 +209,14 @@ def test_the_latest_words_about_a_pod_win_in_any_order(order: list[int]) -> None
         said("Nominated", "Pod should schedule on: nodeclaim/gpu-2, node/n-2", 9),
         said("FailedScheduling", "0/3 nodes are available", 20, "default-scheduler"),
     ]
-    words = PodWords(Now())
+    words = AutoscalerEventLog(Now())
     for index in order:
-        words.put(Key("ns", "e"), events[index])
+        words.put(ObjectKey("ns", "e"), events[index])
     found = words.of("pod-1")
     assert found.coming is not None and (found.coming.claim, found.coming.node) == ("gpu-2", "n-2")
     assert not found.latest_is_refusal, "kube-scheduler says only that there is no room now"
     refused = said("NotTriggerScaleUp", "pod didn't trigger scale-up", 30, "cluster-autoscaler")
-    words.put(Key("ns", "e"), refused)
+    words.put(ObjectKey("ns", "e"), refused)
     assert words.of("pod-1").latest_is_refusal
     assert words.of("other").coming is None
 
@@ -224,7 +224,15 @@ def test_the_latest_words_about_a_pod_win_in_any_order(order: list[int]) -> None
 def placeholder(deleting: float | None = None) -> Placeholder:
     deleting_since = None if deleting is None else START + deleting
     return Placeholder(
-        PODS, Key("ns", "p"), "uid-1", "r", 1, 0, Purpose.SCALE_UP, START, deleting_since=deleting_since
+        PODS,
+        ObjectKey("ns", "p"),
+        "uid-1",
+        "r",
+        1,
+        0,
+        RequestPurpose.SCALE_UP,
+        START,
+        deleting_since=deleting_since,
     )
 
 
@@ -232,7 +240,7 @@ def placeholder(deleting: float | None = None) -> Placeholder:
 @given(st.lists(st.floats(0.0, 30.0), max_size=60))
 def test_no_object_is_deleted_more_than_once_in_five_seconds(pauses: list[float]) -> None:
     """S19, also for a pod that never goes; and the tries become rare."""
-    pace, now, tried = DeletePace(), START, []
+    pace, now, tried = DeleteBackoff(), START, []
     for pause in pauses:
         now += pause
         if pace.is_due(placeholder(), now):
@@ -245,9 +253,9 @@ def test_no_object_is_deleted_more_than_once_in_five_seconds(pauses: list[float]
 
 
 def test_who_was_restarted_sees_that_a_deletion_was_asked_for() -> None:
-    assert not DeletePace().is_due(placeholder(deleting=0), START + 4)
-    assert DeletePace().is_due(placeholder(deleting=0), START + 5)
-    assert DeletePace().is_due(placeholder(), START)
+    assert not DeleteBackoff().is_due(placeholder(deleting=0), START + 4)
+    assert DeleteBackoff().is_due(placeholder(deleting=0), START + 5)
+    assert DeleteBackoff().is_due(placeholder(), START)
 
 
 def test_age_counts_from_creation_whether_bound_or_not() -> None:
@@ -260,15 +268,19 @@ def test_age_counts_from_creation_whether_bound_or_not() -> None:
     st.integers(0, 3),
     st.sampled_from([{}, {"r": 1}, {"r": 2}, {"other": 1}]),
     st.floats(0, 3000),
-    st.sampled_from(Outlook),
+    st.sampled_from(PlaceholderState),
 )
 def test_what_no_request_stands_for_goes_and_nothing_else(
-    epoch: int, epochs: dict[str, int], age: float, outlook: Outlook
+    epoch: int, epochs: dict[str, int], age: float, outlook: PlaceholderState
 ) -> None:
     one = replace(placeholder(), epoch=epoch, outlook=outlook)
     found = list(leftovers([one], epochs, START + age, maximum_age=2400, orphan_grace=120))
     wanted = epochs.get("r")
-    keeps = outlook is not Outlook.ENDED and age < 2400 and (age < 120 if wanted is None else epoch >= wanted)
+    keeps = (
+        outlook is not PlaceholderState.ENDED
+        and age < 2400
+        and (age < 120 if wanted is None else epoch >= wanted)
+    )
     assert (found == []) == keeps
     assert all(each is one for each, _ in found) and len(found) <= 1
 
@@ -281,7 +293,7 @@ def test_a_node_is_ready_for_us_in_this_order() -> None:
         raw = {"metadata": {"name": "n", "labels": labels} | changes.pop("metadata", {})}
         raw |= {"spec": changes.pop("spec", {})}
         raw |= {"status": {"conditions": conditions, "allocatable": {"nvidia.com/gpu": devices}}}
-        return convert(raw, Node)
+        return decode(raw, Node)
 
     expected = {"nvidia.com/gpu": 8}
     assert readiness(shown(), expected).is_ready
@@ -299,7 +311,7 @@ def test_a_node_is_ready_for_us_in_this_order() -> None:
 
 def test_a_pool_that_removes_empty_nodes_too_soon_is_warned_about() -> None:
     def warning(after: str) -> str | None:
-        return emptiness_warning(Pool("gpu", disruption=Disruption(consolidate_after=after)), 120)
+        return emptiness_warning(CompiledPool("gpu", disruption=Disruption(consolidate_after=after)), 120)
 
     assert warning("180s") is None and warning("Never") is None
     assert "set it to 180s" in (warning("30s") or "")

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT, Pool
-from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, CompiledPool
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.taints import NO_SCHEDULE, Taint, Toleration
-from karpool.packing.offerings import Offerings
-from karpool.provisioning.candidates import CANDIDATES_MAX, Ladder, Wish, ladder
+from karpool.packing.new_nodes.offerings import Offerings
+from karpool.provisioning.candidates.ladder import CANDIDATES_MAX, CandidateLadder, CandidateQuery, ladder
 from tests.provisioning.naive_ladder import launchable, only
 
 GIB = 2**30
@@ -47,12 +47,12 @@ CATALOGUE = Catalogue(
 A100 = ({GPU_NAME: only("a100")},)
 
 
-def climbed(wish: Wish, *pools: Pool) -> Ladder:
+def climbed(wish: CandidateQuery, *pools: CompiledPool) -> CandidateLadder:
     return ladder(wish, pools, Offerings(CATALOGUE))
 
 
 def test_cheaper_and_smaller_nodes_come_first_and_the_widest_last() -> None:
-    found = climbed(Wish({"nvidia.com/gpu": 1}, A100), Pool("gpu"))
+    found = climbed(CandidateQuery({"nvidia.com/gpu": 1}, A100), CompiledPool("gpu"))
     assert [each.instance_types for each in found.candidates] == [
         ("one-a", "one-b"),
         ("four",),
@@ -65,12 +65,12 @@ def test_cheaper_and_smaller_nodes_come_first_and_the_widest_last() -> None:
 
 
 def test_a_unit_of_four_devices_never_asks_for_smaller_nodes() -> None:
-    found = climbed(Wish({"nvidia.com/gpu": 4}, A100), Pool("gpu"))
+    found = climbed(CandidateQuery({"nvidia.com/gpu": 4}, A100), CompiledPool("gpu"))
     assert found.candidates[-1].instance_types == ("eight", "four")
 
 
 def test_preferences_come_before_what_is_merely_allowed() -> None:
-    wish = Wish(
+    wish = CandidateQuery(
         {"nvidia.com/gpu": 8},
         A100,
         preferences=(
@@ -79,32 +79,35 @@ def test_preferences_come_before_what_is_merely_allowed() -> None:
             (1, {ZONE: only("nowhere")}),
         ),
     )
-    found = climbed(wish, Pool("gpu"))
+    found = climbed(wish, CompiledPool("gpu"))
     assert [each.zones for each in found.candidates] == [("zone-a",), ("zone-b",), ()]
 
 
 def test_alternatives_keep_the_order_of_the_pods_terms() -> None:
-    wish = Wish({"nvidia.com/gpu": 8}, ({ZONE: only("zone-b")}, {ZONE: only("zone-a")}))
-    assert [each.zones for each in climbed(wish, Pool("gpu")).candidates] == [("zone-b",), ("zone-a",)]
+    wish = CandidateQuery({"nvidia.com/gpu": 8}, ({ZONE: only("zone-b")}, {ZONE: only("zone-a")}))
+    assert [each.zones for each in climbed(wish, CompiledPool("gpu")).candidates] == [
+        ("zone-b",),
+        ("zone-a",),
+    ]
 
 
 def test_pools_come_in_karpenters_order() -> None:
-    pools = (Pool("a"), Pool("b"), Pool("heavy", weight=10))
-    found = climbed(Wish({"nvidia.com/gpu": 8}), *pools)
+    pools = (CompiledPool("a"), CompiledPool("b"), CompiledPool("heavy", weight=10))
+    found = climbed(CandidateQuery({"nvidia.com/gpu": 8}), *pools)
     assert [each.pools for each in found.candidates] == [("heavy",), ("b",), ("a",), ("a", "b", "heavy")]
 
 
 def test_each_pool_that_cannot_help_says_why() -> None:
     pools = (
-        Pool("static", is_static=True),
-        Pool("tainted", taints=(Taint(key="team", value="x", effect=NO_SCHEDULE),)),
-        Pool("small", requirements={INSTANCE_TYPE: only("other")}),
-        Pool("elsewhere", requirements={ZONE: only("zone-c")}),
-        Pool("limited", limits={"nvidia.com/gpu": 2}),
-        Pool("labelled", requirements={GPU_NAME: only("t4")}),
-        Pool("good"),
+        CompiledPool("static", is_static=True),
+        CompiledPool("tainted", taints=(Taint(key="team", value="x", effect=NO_SCHEDULE),)),
+        CompiledPool("small", requirements={INSTANCE_TYPE: only("other")}),
+        CompiledPool("elsewhere", requirements={ZONE: only("zone-c")}),
+        CompiledPool("limited", limits={"nvidia.com/gpu": 2}),
+        CompiledPool("labelled", requirements={GPU_NAME: only("t4")}),
+        CompiledPool("good"),
     )
-    found = climbed(Wish({"nvidia.com/gpu": 4}, A100), *pools)
+    found = climbed(CandidateQuery({"nvidia.com/gpu": 4}, A100), *pools)
     reasons = {each.pool: each.reason for each in found.skipped}
     assert reasons == {
         "static": "it is static",
@@ -119,18 +122,20 @@ def test_each_pool_that_cannot_help_says_why() -> None:
 
 def test_the_taint_that_guards_devices_is_tolerated_and_no_other() -> None:
     guard = Taint(key="nvidia.com/gpu", value="true", effect=NO_SCHEDULE)
-    (first, *_) = climbed(Wish({"nvidia.com/gpu": 1}), Pool("gpu", taints=(guard,))).candidates
+    (first, *_) = climbed(
+        CandidateQuery({"nvidia.com/gpu": 1}), CompiledPool("gpu", taints=(guard,))
+    ).candidates
     assert [each.tolerates(guard) for each in first.tolerations] == [True]
 
 
 def test_a_predicate_narrows_what_labels_cannot_say() -> None:
-    wish = Wish({"nvidia.com/gpu": 1}, only=lambda each: each.name == "four")
-    assert {each.instance_types for each in climbed(wish, Pool("gpu")).candidates} == {("four",)}
+    wish = CandidateQuery({"nvidia.com/gpu": 1}, only=lambda each: each.name == "four")
+    assert {each.instance_types for each in climbed(wish, CompiledPool("gpu")).candidates} == {("four",)}
 
 
 def test_a_ladder_that_is_too_long_is_cut_before_the_widest_and_says_so() -> None:
-    pools = [Pool(f"pool-{number:03}") for number in range(CANDIDATES_MAX)]
-    found = climbed(Wish({"nvidia.com/gpu": 8}), *pools)
+    pools = [CompiledPool(f"pool-{number:03}") for number in range(CANDIDATES_MAX)]
+    found = climbed(CandidateQuery({"nvidia.com/gpu": 8}), *pools)
     assert len(found.candidates) == CANDIDATES_MAX
     assert len(found.candidates[-1].pools) == CANDIDATES_MAX
     assert any(each.pool == "" and "left out" in each.reason for each in found.skipped)
@@ -159,8 +164,8 @@ TAINTS = st.sampled_from(((), (TEAM,), (GUARD,)))
 
 
 @st.composite
-def pools(draw: st.DrawFn, name: str) -> Pool:
-    return Pool(
+def pools(draw: st.DrawFn, name: str) -> CompiledPool:
+    return CompiledPool(
         name,
         weight=draw(st.integers(0, 3)),
         requirements=draw(requirements()),
@@ -171,8 +176,8 @@ def pools(draw: st.DrawFn, name: str) -> Pool:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wish:
-    return Wish(
+def wishes(draw: st.DrawFn) -> CandidateQuery:
+    return CandidateQuery(
         {"nvidia.com/gpu": draw(st.integers(0, 9)), "cpu": draw(st.integers(0, 70_000))},
         tuple(draw(st.lists(requirements(), min_size=1, max_size=2))),
         tuple((draw(st.integers(1, 100)), draw(requirements())) for _ in range(draw(st.integers(0, 2)))),
@@ -184,7 +189,7 @@ def wishes(draw: st.DrawFn) -> Wish:
 @settings(max_examples=60)
 @given(wishes(), st.tuples(pools("p1"), pools("p2")))
 def test_rungs_hold_what_the_naive_twin_would_launch_and_nothing_else(
-    wish: Wish, given_: tuple[Pool, ...]
+    wish: CandidateQuery, given_: tuple[CompiledPool, ...]
 ) -> None:
     found = climbed(wish, *given_)
     by_name = {pool.name: pool for pool in given_}
@@ -215,8 +220,12 @@ def test_rungs_hold_what_the_naive_twin_would_launch_and_nothing_else(
 
 @settings(max_examples=40)
 @given(wishes(), st.permutations([0, 1, 2]))
-def test_the_order_in_which_pools_are_given_does_not_matter(wish: Wish, order: list[int]) -> None:
-    given_ = [Pool("a"), Pool("b", weight=2, requirements={ZONE: only("zone-a")}), Pool("c")]
+def test_the_order_in_which_pools_are_given_does_not_matter(wish: CandidateQuery, order: list[int]) -> None:
+    given_ = [
+        CompiledPool("a"),
+        CompiledPool("b", weight=2, requirements={ZONE: only("zone-a")}),
+        CompiledPool("c"),
+    ]
     one = climbed(wish, *given_).candidates
     assert one == climbed(wish, *(given_[index] for index in order)).candidates
     keys = [each.key for each in one]
@@ -225,8 +234,8 @@ def test_the_order_in_which_pools_are_given_does_not_matter(wish: Wish, order: l
 
 @settings(max_examples=40)
 @given(wishes())
-def test_a_preference_never_takes_away_what_is_possible(wish: Wish) -> None:
-    plain = climbed(replace(wish, preferences=()), Pool("a")).candidates
-    preferred = climbed(wish, Pool("a")).candidates
+def test_a_preference_never_takes_away_what_is_possible(wish: CandidateQuery) -> None:
+    plain = climbed(replace(wish, preferences=()), CompiledPool("a")).candidates
+    preferred = climbed(wish, CompiledPool("a")).candidates
     assert preferred[-1:] == plain[-1:]
     assert {each.key for each in preferred} >= {each.key for each in plain}

@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.kube.resource import PODS
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import DO_NOT_DISRUPT
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT
+from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.meta import OwnerReference, decode
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.labels import check_labels
-from karpool.model.meta import OwnerReference, convert
-from karpool.model.pod import Pod, effective_requests
 from karpool.model.requirements import ValueSet, conflict
-from karpool.model.shape import shape_of
 from karpool.model.taints import NO_SCHEDULE, Taint, Toleration, untolerated
-from karpool.provisioning.ask import Ask, Candidate, Purpose, unit
-from karpool.provisioning.groundwork import prepare
 from karpool.provisioning.names import digest, label_value, slug
-from karpool.provisioning.smart_pod import (
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose, unit
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import (
     ORIGINAL_REQUEST,
     SmartPodSettings,
     placeholder_of,
     pod_name,
     smart_pod,
 )
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.provisioning.acting import ACCELERATED, SETTINGS, ask
 
 TEXT = st.text(max_size=120)
@@ -72,14 +72,14 @@ OWNER = OwnerReference(
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn) -> NodeRequest:
     count = draw(st.integers(1, 3))
-    return Ask(
+    return NodeRequest(
         request=draw(st.from_regex(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", fullmatch=True)),
         epoch=draw(st.integers(0, 10**9)),
         units=tuple(unit(draw(AMOUNTS)) for _ in range(count)),
-        candidates=(Candidate(),),
-        purpose=draw(st.sampled_from(Purpose)),
+        candidates=(NodeCandidate(),),
+        purpose=draw(st.sampled_from(RequestPurpose)),
         pool=draw(TEXT),
         model=draw(TEXT),
         about=draw(st.text(max_size=3000)),
@@ -92,13 +92,13 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> Candidate:
+def candidates(draw: st.DrawFn) -> NodeCandidate:
     some = st.lists(VALUES, max_size=3, unique=True).map(tuple)
-    return Candidate(draw(some), draw(some), draw(some), draw(some), requirements=draw(CONSTRAINTS))
+    return NodeCandidate(draw(some), draw(some), draw(some), draw(some), requirements=draw(CONSTRAINTS))
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[Ask, Candidate]:
+def pairs(draw: st.DrawFn) -> tuple[NodeRequest, NodeCandidate]:
     one, candidate = draw(asks()), draw(candidates())
     if conflict(one.requirements, candidate.constraints, frozenset(candidate.constraints)):
         with pytest.raises(Invalid, match="no value in common"):
@@ -109,7 +109,9 @@ def pairs(draw: st.DrawFn) -> tuple[Ask, Candidate]:
 
 @settings(max_examples=60)
 @given(pairs())
-def test_every_manifest_is_valid_bounded_and_the_same_each_time(pair: tuple[Ask, Candidate]) -> None:
+def test_every_manifest_is_valid_bounded_and_the_same_each_time(
+    pair: tuple[NodeRequest, NodeCandidate],
+) -> None:
     one, candidate = pair
     for index in range(len(one.units)):
         manifest = smart_pod(one, candidate, index, SETTINGS)
@@ -124,10 +126,12 @@ def test_every_manifest_is_valid_bounded_and_the_same_each_time(pair: tuple[Ask,
 
 @settings(max_examples=60)
 @given(pairs())
-def test_it_asks_for_exactly_the_unit_and_limits_only_devices(pair: tuple[Ask, Candidate]) -> None:
+def test_it_asks_for_exactly_the_unit_and_limits_only_devices(
+    pair: tuple[NodeRequest, NodeCandidate],
+) -> None:
     one, candidate = pair
     manifest = smart_pod(one, candidate, 0, SETTINGS)
-    pod = convert(manifest, Pod)
+    pod = decode(manifest, Pod)
     assert effective_requests(pod) == dict(one.units[0].resources)
     resources = manifest["spec"]["containers"][0]["resources"]
     assert set(resources["limits"]) <= {"nvidia.com/gpu"}
@@ -137,12 +141,14 @@ def test_it_asks_for_exactly_the_unit_and_limits_only_devices(pair: tuple[Ask, C
 
 @settings(max_examples=60)
 @given(pairs())
-def test_what_is_written_is_read_back_and_what_is_altered_is_not_ours(pair: tuple[Ask, Candidate]) -> None:
+def test_what_is_written_is_read_back_and_what_is_altered_is_not_ours(
+    pair: tuple[NodeRequest, NodeCandidate],
+) -> None:
     one, candidate = pair
     index = len(one.units) - 1
     manifest = smart_pod(one, candidate, index, SETTINGS)
     manifest["metadata"] |= {"uid": "u-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    found = placeholder_of(convert(manifest, Pod), SETTINGS.namespace)
+    found = placeholder_of(decode(manifest, Pod), SETTINGS.namespace)
     assert found is not None
     assert (found.request, found.epoch, found.index, found.purpose) == (
         one.request,
@@ -153,23 +159,23 @@ def test_what_is_written_is_read_back_and_what_is_altered_is_not_ours(pair: tupl
     assert found.candidate == candidate.key
     if one.deadline is not None:
         assert found.deadline == int(one.deadline)
-    assert placeholder_of(convert(manifest, Pod), "elsewhere") is None
+    assert placeholder_of(decode(manifest, Pod), "elsewhere") is None
     for key in manifest["metadata"]["labels"]:
         if key.startswith("provisioning.karpool.dev/") and not key.endswith("/candidate"):
             altered = {**manifest["metadata"]["labels"], key: "7777777"}
             changed = {**manifest, "metadata": {**manifest["metadata"], "labels": altered}}
-            assert placeholder_of(convert(changed, Pod), SETTINGS.namespace) is None
+            assert placeholder_of(decode(changed, Pod), SETTINGS.namespace) is None
     renamed = {**manifest, "metadata": {**manifest["metadata"], "name": "my-own-pod"}}
-    assert placeholder_of(convert(renamed, Pod), SETTINGS.namespace) is None
+    assert placeholder_of(decode(renamed, Pod), SETTINGS.namespace) is None
 
 
 @settings(max_examples=60)
 @given(pairs(), st.dictionaries(KEYS, VALUES))
 def test_its_affinity_admits_exactly_the_nodes_that_the_constraints_admit(
-    pair: tuple[Ask, Candidate], labels: Mapping[str, str]
+    pair: tuple[NodeRequest, NodeCandidate], labels: Mapping[str, str]
 ) -> None:
     one, candidate = pair
-    pod = convert(smart_pod(one, candidate, 0, SETTINGS), Pod)
+    pod = decode(smart_pod(one, candidate, 0, SETTINGS), Pod)
     constraints = one.constraints(candidate)
     # Labels that only candidates constrain: give the node a value that is among them.
     node = {
@@ -242,7 +248,7 @@ def test_the_fields_of_the_design_hold_where_they_are_not_revised() -> None:
     assert (container["name"], container["image"]) == ("gpu-trigger", "registry.k8s.io/pause:3.9")
     assert container["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    tolerations = [convert(each, Toleration) for each in spec["tolerations"]]
+    tolerations = [decode(each, Toleration) for each in spec["tolerations"]]
     for taint in ("nvidia.com/gpu=true:NoSchedule", "team=ml:NoSchedule"):
         key, _, rest = taint.partition("=")
         value, _, effect = rest.partition(":")
@@ -277,7 +283,7 @@ def test_the_api_server_takes_strange_models_and_pools() -> None:
     async def main() -> None:
         async with EmbeddedCluster("east", clock=LoopClock(), crds=bundled_crds(KARPENTER)) as cluster:
             client = cluster.client("desk")
-            assert await prepare(client, SETTINGS) == []
+            assert await ensure_prerequisites(client, SETTINGS) == []
             for number, text in enumerate(texts):
                 one = ask(f"r-{number}", model=text, pool=text, about=text, demand=(text,))
                 await client.create(PODS, smart_pod(one, ACCELERATED, 0, SETTINGS))

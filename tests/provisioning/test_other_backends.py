@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import PODS
 from karpool.model.errors import Invalid
-from karpool.provisioning.backends import Backend, Requested
-from karpool.provisioning.choosing import backend
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.placeholders import Outlook, Placeholder
-from karpool.provisioning.templated import GROUP, PODTEMPLATES, Templated
+from karpool.model.kubernetes.api_resources import PODS
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.placeholders.backend import ProvisioningBackend, RequestResult
+from karpool.provisioning.placeholders.choosing import backend
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.template_backend import GROUP, PODTEMPLATES, TemplateBackend
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.provisioning.acting import ACCELERATED, SETTINGS, ask, followed
 
 KINDS = {"capacity-buffer": "CapacityBuffer", "provisioning-request": "ProvisioningRequest"}
@@ -54,11 +54,13 @@ def crd(kind: str, version: str = "v1beta1") -> Object:
 async def cluster(*kinds: str) -> AsyncIterator[tuple[EmbeddedCluster, Client]]:
     async with EmbeddedCluster("east", clock=LoopClock(), crds=[crd(kind) for kind in kinds]) as found:
         client = found.client("desk")
-        assert await prepare(client, SETTINGS) == []
+        assert await ensure_prerequisites(client, SETTINGS) == []
         yield found, client
 
 
-def play(name: str, story: Callable[[EmbeddedCluster, Backend], Coroutine[Any, Any, None]]) -> None:
+def play(
+    name: str, story: Callable[[EmbeddedCluster, ProvisioningBackend], Coroutine[Any, Any, None]]
+) -> None:
     async def main() -> None:
         async with cluster(*KINDS.values()) as (found, client):
             chosen = await backend(name, client, SETTINGS, ClaimMonitor(found.clock))
@@ -68,7 +70,7 @@ def play(name: str, story: Callable[[EmbeddedCluster, Backend], Coroutine[Any, A
     run_manual(main())
 
 
-async def seen(found: EmbeddedCluster, chosen: Backend, count: int) -> list[Placeholder]:
+async def seen(found: EmbeddedCluster, chosen: ProvisioningBackend, count: int) -> list[Placeholder]:
     for _ in range(100):
         if len(placeholders := list(chosen.placeholders())) == count:
             return placeholders
@@ -76,7 +78,9 @@ async def seen(found: EmbeddedCluster, chosen: Backend, count: int) -> list[Plac
     raise AssertionError(f"not {count} placeholders: {chosen.placeholders()}")
 
 
-async def answer(found: EmbeddedCluster, chosen: Backend, *said: tuple[str, str, str]) -> Placeholder:
+async def answer(
+    found: EmbeddedCluster, chosen: ProvisioningBackend, *said: tuple[str, str, str]
+) -> Placeholder:
     """What the autoscaler would write, and the placeholder as it is seen then."""
     (one,) = await seen(found, chosen, 1)
     now = rfc3339(found.clock.now())
@@ -105,9 +109,9 @@ async def answer(found: EmbeddedCluster, chosen: Backend, *said: tuple[str, str,
 
 @pytest.mark.parametrize("name", KINDS)
 def test_each_unit_is_an_object_and_a_template_and_no_pod(name: str) -> None:
-    async def story(found: EmbeddedCluster, chosen: Backend) -> None:
-        assert await chosen.request(ask(units=3), ACCELERATED, (0, 2)) == Requested(created=(0, 2))
-        assert await chosen.request(ask(units=3), ACCELERATED) == Requested(created=(1,), present=(0, 2))
+    async def story(found: EmbeddedCluster, chosen: ProvisioningBackend) -> None:
+        assert await chosen.request(ask(units=3), ACCELERATED, (0, 2)) == RequestResult(created=(0, 2))
+        assert await chosen.request(ask(units=3), ACCELERATED) == RequestResult(created=(1,), present=(0, 2))
         placeholders = await seen(found, chosen, 3)
         assert {each.index for each in placeholders} == {0, 1, 2}
         admin = found.client("admin")
@@ -122,8 +126,8 @@ def test_each_unit_is_an_object_and_a_template_and_no_pod(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_withdrawing_leaves_nothing_even_when_it_stops_half_way(name: str) -> None:
-    async def story(found: EmbeddedCluster, chosen: Backend) -> None:
-        assert isinstance(chosen, Templated)
+    async def story(found: EmbeddedCluster, chosen: ProvisioningBackend) -> None:
+        assert isinstance(chosen, TemplateBackend)
         await chosen.request(ask(units=2), ACCELERATED)
         first, second = await seen(found, chosen, 2)
         fault = found.faults.fail("desk", status=503, method="DELETE", path=chosen.resource.plural)
@@ -141,31 +145,31 @@ def test_withdrawing_leaves_nothing_even_when_it_stops_half_way(name: str) -> No
 
 
 def test_a_buffer_is_there_when_everything_fits_existing_nodes() -> None:
-    async def story(found: EmbeddedCluster, chosen: Backend) -> None:
+    async def story(found: EmbeddedCluster, chosen: ProvisioningBackend) -> None:
         await chosen.request(ask(), ACCELERATED)
         ready = ("ReadyForProvisioning", "True", "Resolved")
-        assert (await answer(found, chosen, ready)).outlook is Outlook.WAITING
+        assert (await answer(found, chosen, ready)).outlook is PlaceholderState.WAITING
         coming = await answer(found, chosen, ready, ("Provisioning", "False", "RequiresNewCapacity"))
-        assert coming.outlook is Outlook.COMING
+        assert coming.outlook is PlaceholderState.COMING
         there = await answer(found, chosen, ready, ("Provisioning", "True", "FitsExistingCapacity"))
-        assert there.outlook is Outlook.THERE and "FitsExistingCapacity" in there.message
+        assert there.outlook is PlaceholderState.THERE and "FitsExistingCapacity" in there.message
         refused = await answer(found, chosen, ("ReadyForProvisioning", "False", "TemplateNotFound"))
-        assert refused.outlook is Outlook.REFUSED
+        assert refused.outlook is PlaceholderState.REFUSED
 
     play("capacity-buffer", story)
 
 
 def test_a_provisioning_request_ends_when_it_fails_or_its_booking_expires() -> None:
-    async def story(found: EmbeddedCluster, chosen: Backend) -> None:
+    async def story(found: EmbeddedCluster, chosen: ProvisioningBackend) -> None:
         await chosen.request(ask(), ACCELERATED)
         accepted = ("Accepted", "True", "Accepted")
-        assert (await answer(found, chosen)).outlook is Outlook.WAITING
-        assert (await answer(found, chosen, accepted)).outlook is Outlook.COMING
+        assert (await answer(found, chosen)).outlook is PlaceholderState.WAITING
+        assert (await answer(found, chosen, accepted)).outlook is PlaceholderState.COMING
         provisioned = ("Provisioned", "True", "Provisioned")
-        assert (await answer(found, chosen, accepted, provisioned)).outlook is Outlook.THERE
+        assert (await answer(found, chosen, accepted, provisioned)).outlook is PlaceholderState.THERE
         for end in ("BookingExpired", "CapacityRevoked", "Failed"):
             ended = await answer(found, chosen, accepted, provisioned, (end, "True", end))
-            assert ended.outlook is Outlook.ENDED and ended.message.startswith(f"{end}: ")
+            assert ended.outlook is PlaceholderState.ENDED and ended.message.startswith(f"{end}: ")
 
     play("provisioning-request", story)
 

@@ -5,22 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from karpool.kube.resource import NODECLAIMS, PODS, PRIORITYCLASSES
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL
-from karpool.model.node import INSTANCE_TYPE
-from karpool.model.pod import Pod
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
+from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS, PRIORITYCLASSES
+from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
-from karpool.provisioning.ask import Candidate, Purpose, unit
-from karpool.provisioning.backends import Requested
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.placeholders import Outlook, Placeholder
-from karpool.provisioning.readiness import Lack, readiness
-from karpool.provisioning.smart_pod import SmartPodSettings
-from karpool.provisioning.smart_pod_manager import SmartPods
-from karpool.provisioning.stages import Ending
-from karpool.provisioning.stages import Stage as ClaimStage
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.claims.claim_progress import ClaimStage, Ending
+from karpool.provisioning.claims.node_readiness import Lack, readiness
+from karpool.provisioning.node_request import NodeCandidate, RequestPurpose, unit
+from karpool.provisioning.placeholders.backend import RequestResult
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 from tests.fleet.karpenter.acting import GIB, Stage, pod
 from tests.provisioning.acting import (
     ACCELERATED,
@@ -40,9 +39,9 @@ def test_one_ask_brings_one_node_of_the_right_type_and_every_stage_is_told() -> 
     async def story(stage: Stage, desk: Desk) -> None:
         await stage.pool("gpu", types=("accelerated",))
         start = stage.now
-        assert await desk.pods.request(ask(), ACCELERATED) == Requested(created=(0,))
+        assert await desk.pods.request(ask(), ACCELERATED) == RequestResult(created=(0,))
 
-        await desk.reached(stage, Outlook.THERE)
+        await desk.reached(stage, PlaceholderState.THERE)
         found = desk.one()
         node = await node_named(stage, found.node)
         assert readiness(node, {"nvidia.com/gpu": 1}).is_ready
@@ -67,7 +66,7 @@ def test_before_it_is_bound_the_claim_is_known_from_the_nomination() -> None:
         await stage.pool("gpu", types=("accelerated",))
         await desk.pods.request(ask(), ACCELERATED)
 
-        await desk.reached(stage, Outlook.COMING, seconds=20)
+        await desk.reached(stage, PlaceholderState.COMING, seconds=20)
         assert desk.one().claim == (await stage.claims())[0].name
         assert desk.one().node == ""
 
@@ -86,7 +85,7 @@ def test_a_node_that_is_ready_without_its_devices_is_not_ready_for_us() -> None:
         await stage.until(kubelet_is_ready, seconds=60)
         (node,) = await stage.nodes()
         assert readiness(node, {"nvidia.com/gpu": 1}).lack is Lack.INITIALIZED
-        assert desk.one().outlook is not Outlook.THERE
+        assert desk.one().outlook is not PlaceholderState.THERE
 
     play(story)
 
@@ -96,7 +95,7 @@ def test_withdrawing_removes_the_pod_and_leaves_claim_and_node_alone() -> None:
         await stage.pool("gpu", types=("accelerated",), disruption={"consolidateAfter": "Never"})
         await desk.pods.request(ask(), ACCELERATED)
 
-        await desk.reached(stage, Outlook.THERE)
+        await desk.reached(stage, PlaceholderState.THERE)
         found = desk.one()
         assert await desk.pods.withdraw(found) is False
 
@@ -118,7 +117,7 @@ def test_units_that_fit_together_share_a_node() -> None:
         wanted = replacement("large", units=4, resources={"cpu": 1500, "memory": GIB})
         await desk.pods.request(wanted, wanted.candidates[0])
 
-        await desk.reached(stage, Outlook.THERE, count=4)
+        await desk.reached(stage, PlaceholderState.THERE, count=4)
         assert types_of(await stage.nodes()) == ["large"]
         assert {each.index for each in desk.pods.placeholders()} == {0, 1, 2, 3}
 
@@ -132,7 +131,7 @@ def test_a_replacement_brings_the_type_pool_and_capacity_type_that_were_asked_fo
         wanted = replacement("medium")
         await desk.pods.request(wanted, wanted.candidates[0])
 
-        await desk.reached(stage, Outlook.THERE)
+        await desk.reached(stage, PlaceholderState.THERE)
         labels = (await node_named(stage, desk.one().node)).labels
         assert (labels[INSTANCE_TYPE], labels[NODEPOOL], labels[CAPACITY_TYPE]) == (
             "medium",
@@ -150,7 +149,7 @@ def test_units_that_must_not_meet_workers_get_a_node_of_their_own() -> None:
         await stage.all_run(1)
         await desk.pods.request(ask(avoid={"app": "worker"}), ACCELERATED)
 
-        await desk.reached(stage, Outlook.THERE)
+        await desk.reached(stage, PlaceholderState.THERE)
         (worker,) = [each for each in await stage.all_pods() if each.name == "worker"]
         assert desk.one().node != worker.spec.node_name
 
@@ -161,8 +160,10 @@ def test_units_that_must_not_meet_workers_get_a_node_of_their_own() -> None:
 def test_only_the_units_asked_for_are_made_and_a_finished_one_does_not_come_back() -> None:
     async def story(stage: Stage, desk: Desk) -> None:
         wanted = ask(units=4)
-        assert await desk.pods.request(wanted, ACCELERATED, (1, 3)) == Requested(created=(1, 3))
-        assert await desk.pods.request(wanted, ACCELERATED, [3, 2]) == Requested(created=(2,), present=(3,))
+        assert await desk.pods.request(wanted, ACCELERATED, (1, 3)) == RequestResult(created=(1, 3))
+        assert await desk.pods.request(wanted, ACCELERATED, [3, 2]) == RequestResult(
+            created=(2,), present=(3,)
+        )
         names = sorted(each.index for each in await _placeholders(stage, desk, 3))
         assert names == [1, 2, 3]
 
@@ -224,7 +225,7 @@ def test_a_refusal_of_the_api_server_is_an_answer_and_not_an_error() -> None:
         answer = await desk.pods.request(ask(units=2), ACCELERATED)
         assert [each.index for each in answer.refused] == [0, 1]
         assert "PriorityClass" in answer.refused[0].message
-        assert await prepare(desk.client, SETTINGS) == []
+        assert await ensure_prerequisites(desk.client, SETTINGS) == []
         assert (await desk.pods.request(ask(units=2), ACCELERATED)).created == (0, 1)
 
     play(story)
@@ -283,7 +284,7 @@ def test_a_claim_that_was_ready_and_is_deleted_is_no_failed_launch() -> None:
         await stage.pool("gpu", types=("accelerated",))
         await desk.pods.request(ask(), ACCELERATED)
 
-        await desk.reached(stage, Outlook.THERE)
+        await desk.reached(stage, PlaceholderState.THERE)
         found = desk.one()
         await desk.pods.withdraw(found)
         await stage.admin.delete(NODECLAIMS, found.claim)
@@ -354,7 +355,7 @@ def test_what_no_pool_can_serve_is_refused_in_the_autoscalers_own_words() -> Non
         greedy = ask(resources={**GPU, "nvidia.com/gpu": 8})
         await desk.pods.request(greedy, ACCELERATED)
 
-        await desk.reached(stage, Outlook.REFUSED, seconds=30)
+        await desk.reached(stage, PlaceholderState.REFUSED, seconds=30)
         assert desk.one().message.startswith("Failed to schedule pod, ")
         assert await stage.claims() == []
 
@@ -397,9 +398,9 @@ def test_the_groundwork_reports_what_it_must_not_change() -> None:
             PRIORITYCLASSES,
             {"metadata": {"name": "eager"}, "value": -5000, "preemptionPolicy": "PreemptLowerPriority"},
         )
-        (problem,) = await prepare(desk.client, other)
+        (problem,) = await ensure_prerequisites(desk.client, other)
         assert "eager" in problem and "Never" in problem
-        assert await prepare(desk.client, SETTINGS) == []
+        assert await ensure_prerequisites(desk.client, SETTINGS) == []
 
     play(story)
 
@@ -422,7 +423,7 @@ def test_candidates_that_contradict_the_ask_make_nothing() -> None:
         assert await stage.all_pods() == []
         with pytest.raises(Invalid, match="negative"):
             unit({"cpu": -1})
-        assert Candidate().constraints == {}
+        assert NodeCandidate().constraints == {}
 
     play(story)
 
@@ -433,7 +434,7 @@ def test_controllers_that_share_a_namespace_do_not_see_each_others_pods() -> Non
         await desk.pods.request(ask(), ACCELERATED)
         await desk.pods.request(move, move.candidates[0])
         await _placeholders(stage, desk, 2)
-        scaler = SmartPods(desk.client, SETTINGS, desk.monitor, Purpose.SCALE_UP)
+        scaler = SmartPodBackend(desk.client, SETTINGS, desk.monitor, RequestPurpose.SCALE_UP)
         async with followed(desk.client, scaler.watches):
             assert [each.request for each in scaler.placeholders()] == ["scaleup-1"]
 
@@ -445,7 +446,7 @@ def test_several_pods_of_one_claim_are_known_together() -> None:
         await stage.pool("general", types=("large",))
         wanted = replacement("large", units=3)
         await desk.pods.request(wanted, wanted.candidates[0])
-        await desk.reached(stage, Outlook.COMING, count=3, seconds=30)
+        await desk.reached(stage, PlaceholderState.COMING, count=3, seconds=30)
         (claim,) = await stage.claims()
         assert {each.index for each in desk.pods.of_claim(claim.name)} == {0, 1, 2}
         assert [each.request for each in desk.pods.of("move-1")] == ["move-1"] * 3

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.kube.clock import rfc3339
-from karpool.kube.event_object import Event
-from karpool.kube.resource import Key
-from karpool.model.catalogue import Catalogue
-from karpool.model.karpenter import CAPACITY_TYPE, NODEPOOL, NodeClaim
-from karpool.model.meta import convert
-from karpool.model.node import INSTANCE_TYPE, ZONE
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.failures import Failure, Failures
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.failures import LaunchFailure, LaunchFailures
 from karpool.provisioning.market import Market
 from tests.provisioning.test_claims_are_judged import START, Now
 
@@ -39,13 +39,13 @@ def claim(pool: str, number: int, reached: str) -> NodeClaim:
     metadata = {"name": f"{pool}-{number}", "uid": f"{pool}-{number}", "labels": labels}
     metadata["creationTimestamp"] = rfc3339(START)
     raw = {"metadata": metadata, "spec": {"requirements": requirements}, "status": {"conditions": conditions}}
-    return convert(raw, NodeClaim)
+    return decode(raw, NodeClaim)
 
 
-def refusal(pool: str, number: int, at: float) -> Event:
+def refusal(pool: str, number: int, at: float) -> KubeEvent:
     about = {"kind": "NodeClaim", "name": f"{pool}-{number}"}
     raw = {"involvedObject": about, "reason": "InsufficientCapacityError", "message": "none left"}
-    return convert({**raw, "metadata": {"name": "e"}, "lastTimestamp": rfc3339(at)}, Event)
+    return decode({**raw, "metadata": {"name": "e"}, "lastTimestamp": rfc3339(at)}, KubeEvent)
 
 
 STEPS = st.tuples(
@@ -67,14 +67,16 @@ def test_there_is_something_to_agree_on() -> None:
     assert {each.pool for each in found} == {"one", "two"}
 
 
-def played(steps: list[Step]) -> list[Failure]:
+def played(steps: list[Step]) -> list[LaunchFailure]:
     """What both find at the end; they agree after every step."""
     clock = Now()
-    estimator = KarpenterObjects(Market(Catalogue("test", "here")), Failures(recovery_seconds=180), clock)
-    monitor = ClaimMonitor(clock, Failures(recovery_seconds=180))
+    estimator = KarpenterObjects(
+        Market(Catalogue("test", "here")), LaunchFailures(recovery_seconds=180), clock
+    )
+    monitor = ClaimMonitor(clock, LaunchFailures(recovery_seconds=180))
     monitor.pools_seen(POOLS)
     for what, pool, number, seconds in steps:
-        key = Key("", f"{pool}-{number}")
+        key = ObjectKey("", f"{pool}-{number}")
         if what == "refused":
             event = refusal(pool, number, clock.at)
             estimator.events.put(key, event)

@@ -5,37 +5,39 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.fleet.live import LiveCluster
-from karpool.kube.resource import DEPLOYMENTS, NODEPOOLS, PODS
-from karpool.model.karpenter import DO_NOT_DISRUPT, NodePool, pool_of
-from karpool.packing.offerings import Offerings
-from karpool.provisioning.ask import Ask, Candidate, Purpose, unit
-from karpool.provisioning.attempts import rests
-from karpool.provisioning.candidates import Wish, ladder
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
-from karpool.provisioning.placeholders import Outlook
-from karpool.provisioning.smart_pod_manager import SmartPods
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NodePool, pool_of
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODEPOOLS, PODS
+from karpool.packing.new_nodes.offerings import Offerings
+from karpool.provisioning.candidates.attempts import resting_until
+from karpool.provisioning.candidates.ladder import CandidateQuery, ladder
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose, unit
+from karpool.provisioning.placeholders.placeholder import PlaceholderState
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
+from karpool_fleet.clusters.live import LiveCluster
 from tests.fleet import living
 from tests.fleet.living import deployment, nodes, pods, pool, ready, until
 from tests.provisioning.acting import SETTINGS, followed
 
 TYPE = "c7i.large"  # 2 CPU
-PLACE = Candidate(pools=("general",), instance_types=(TYPE,))
+PLACE = NodeCandidate(pools=("general",), instance_types=(TYPE,))
 ROOM = unit({"cpu": 1500, "memory": 2**30})
-WANTED = Ask("move-1", 1, (ROOM,), (PLACE,), purpose=Purpose.REPLACEMENT, pool="general")
+WANTED = NodeRequest("move-1", 1, (ROOM,), (PLACE,), purpose=RequestPurpose.REPLACEMENT, pool="general")
 
 
 @asynccontextmanager
 async def asking(cluster: LiveCluster) -> Any:
     client = cluster.embedded.client("desk")
-    assert await prepare(client, SETTINGS) == []
-    backend = SmartPods(client, SETTINGS, ClaimMonitor(cluster.embedded.clock))
+    assert await ensure_prerequisites(client, SETTINGS) == []
+    backend = SmartPodBackend(client, SETTINGS, ClaimMonitor(cluster.embedded.clock))
     async with followed(client, (*backend.monitor.watches, *backend.watches)):
         yield backend
 
 
-def play(story: Callable[[LiveCluster, SmartPods], Awaitable[None]], *objects: Any, **spec: Any) -> None:
+def play(
+    story: Callable[[LiveCluster, SmartPodBackend], Awaitable[None]], *objects: Any, **spec: Any
+) -> None:
     async def main(cluster: LiveCluster) -> None:
         async with asking(cluster) as backend:
             await story(cluster, backend)
@@ -43,10 +45,10 @@ def play(story: Callable[[LiveCluster, SmartPods], Awaitable[None]], *objects: A
     living.play(main, *objects, **spec)
 
 
-def stands(backend: SmartPods) -> Callable[[], Awaitable[bool]]:
+def stands(backend: SmartPodBackend) -> Callable[[], Awaitable[bool]]:
     async def there() -> bool:
         found = backend.placeholders()
-        return bool(found) and all(each.outlook is Outlook.THERE for each in found)
+        return bool(found) and all(each.outlook is PlaceholderState.THERE for each in found)
 
     return there
 
@@ -54,7 +56,7 @@ def stands(backend: SmartPods) -> Callable[[], Awaitable[bool]]:
 def test_a_workload_takes_the_room_of_a_placeholder_by_preemption() -> None:
     """Hand-off without a race: nothing has to be withdrawn before the workload comes."""
 
-    async def story(cluster: LiveCluster, backend: SmartPods) -> None:
+    async def story(cluster: LiveCluster, backend: SmartPodBackend) -> None:
         await backend.request(WANTED, PLACE)
         assert await until(stands(backend), within=300)
         node = backend.placeholders()[0].node
@@ -71,7 +73,7 @@ def test_a_workload_takes_the_room_of_a_placeholder_by_preemption() -> None:
 
 
 def test_a_placeholder_never_evicts_anybody() -> None:
-    async def story(cluster: LiveCluster, backend: SmartPods) -> None:
+    async def story(cluster: LiveCluster, backend: SmartPodBackend) -> None:
         async def runs() -> bool:
             return await ready(cluster, "web") == 1
 
@@ -94,7 +96,7 @@ def test_a_placeholder_never_evicts_anybody() -> None:
 
 
 def test_a_node_is_kept_while_its_placeholder_stands_and_goes_when_nobody_comes() -> None:
-    async def story(cluster: LiveCluster, backend: SmartPods) -> None:
+    async def story(cluster: LiveCluster, backend: SmartPodBackend) -> None:
         await backend.request(WANTED, PLACE)
         assert await until(stands(backend), within=300)
         await asyncio.sleep(600)
@@ -113,32 +115,36 @@ def test_a_node_is_kept_while_its_placeholder_stands_and_goes_when_nobody_comes(
 
 
 def test_the_next_rung_is_tried_after_a_stock_out_and_the_first_rests() -> None:
-    async def story(cluster: LiveCluster, backend: SmartPods) -> None:
+    async def story(cluster: LiveCluster, backend: SmartPodBackend) -> None:
         out = cluster.cloud.stock_out(TYPE)
         client = cluster.embedded.client("admin")
         compiled = [pool_of(each) for each in (await client.list(NODEPOOLS, into=NodePool)).items]
         offerings = Offerings(cluster.catalogue)
-        found = ladder(Wish(dict(ROOM.resources)), compiled, offerings)
-        first, second = (Candidate(pools=(name,), instance_types=(each,)) for name, each in places)
+        found = ladder(CandidateQuery(dict(ROOM.resources)), compiled, offerings)
+        first, second = (NodeCandidate(pools=(name,), instance_types=(each,)) for name, each in places)
         assert {*first.instance_types, *second.instance_types} == set(found.candidates[-1].instance_types)
         await backend.request(WANTED, first)
         offered = {each.name: offerings.of(each) for each in compiled}
         failures = backend.monitor.failures
 
         async def first_rests() -> bool:
-            return first.key in rests([first, second], offered, failures, cluster.embedded.clock.now())
+            return first.key in resting_until(
+                [first, second], offered, failures, cluster.embedded.clock.now()
+            )
 
         assert await until(first_rests, within=60)
         now = cluster.embedded.clock.now()
-        assert set(rests([first, second], offered, failures, now)) == {first.key}
+        assert set(resting_until([first, second], offered, failures, now)) == {first.key}
         for each in backend.placeholders():
             await backend.withdraw(each)
-        next_ = Ask("move-1", 2, (ROOM,), (first, second), purpose=Purpose.REPLACEMENT, pool="general")
+        next_ = NodeRequest(
+            "move-1", 2, (ROOM,), (first, second), purpose=RequestPurpose.REPLACEMENT, pool="general"
+        )
         await backend.request(next_, second)
         assert await until(stands(backend), within=300)
         out.end()
         await asyncio.sleep(181)
-        assert rests([first, second], offered, failures, cluster.embedded.clock.now()) == {}
+        assert resting_until([first, second], offered, failures, cluster.embedded.clock.now()) == {}
 
     places = (("general", TYPE), ("second", "m7i.large"))
     play(story, *(pool(name, type=[each]) for name, each in places))

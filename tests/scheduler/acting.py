@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import CLUSTERRESOURCEBINDINGS, CLUSTERS, EVENTS, RESOURCEBINDINGS
-from karpool.scheduler.options import SCHEDULER_NAME
-from karpool.scheduler.running import Scheduler, SchedulerOptions
+from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, EVENTS, RESOURCEBINDINGS
+from karpool.scheduler.controller.options import SCHEDULER_NAME
+from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 
 Object = dict[str, Any]
 

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 
 from karpool.kube.clock import RealClock
-from karpool.model.karmada.cluster import MemberCluster
-from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.service import ESTIMATOR
 
@@ -74,6 +74,6 @@ async def asking(servers, *, clock=None, resolver=None, credentials=None, **sett
             return ["127.0.0.1:1"] if server is None else [f"127.0.0.1:{server.port}"]
 
         chosen = EstimatorSettings(**({"timeout_seconds": 5.0} | settings))
-        clients = EstimatorClients(resolver or addresses, chosen, clock or RealClock())
+        clients = EstimatorClient(resolver or addresses, chosen, clock or RealClock())
         stack.push_async_callback(clients.close)
         yield clients

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.kube.errors import Conflict, NotFound
-from karpool.kube.informer import Informer
-from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
-from karpool.model.karmada.cluster import MemberCluster
-from karpool.scheduler.reply import Reply
-from karpool.wire.asking import Asked
+from karpool.kube.watch.informer import Informer
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.wire.client_protocol import EncodedQuestion
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.scheduler.acting import Stage, summary, targets
 
@@ -149,16 +149,16 @@ class Estimators:
         self._calls = 0
 
     async def ask(
-        self, cluster: MemberCluster, asked: Asked, promises: Sequence[bytes] = (), about: str = ""
-    ) -> Reply:
+        self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
+    ) -> EstimatorReply:
         self._calls += 1
         await asyncio.sleep(0.01)
         if self._fails and self._calls % self._fails == 0:
-            return Reply(None, "nobody is there", lost_since=asyncio.get_running_loop().time())
+            return EstimatorReply(None, "nobody is there", lost_since=asyncio.get_running_loop().time())
         promised = [pb.AssumedWorkload.FromString(each) for each in promises]
         taken = sum(part.replicas for each in promised for part in each.components)
         member = self._members[cluster.name]
-        return Reply(max(0, member.cores - member.used - taken))
+        return EstimatorReply(max(0, member.cores - member.used - taken))
 
 
 def _item(member: Member, created: int, ready: int) -> Object:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from karpool.model.karmada.binding import Binding, read_binding
-from karpool.model.karmada.cluster import MemberCluster, read_cluster
-from karpool.scheduler.decision import Availability
+from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+from karpool.scheduler.cycle.decision import ClusterAvailability
 
 Object = dict[str, Any]
 
@@ -83,5 +83,5 @@ def binding(replicas: int = 0, scheduling: Object | None = None, **given: Any) -
     return read_binding(raw_binding(replicas, scheduling, **given))
 
 
-def rooms(**available: int) -> dict[str, Availability]:
-    return {name: Availability(replicas, "test") for name, replicas in available.items()}
+def rooms(**available: int) -> dict[str, ClusterAvailability]:
+    return {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}

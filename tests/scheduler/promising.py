@@ -1,13 +1,19 @@
 """Bindings for tests of promises, in a few words."""
 
-from karpool.model.karmada.binding import AggregatedStatus, Binding, BindingKey, Target, Template
+from karpool.model.karmada.binding import (
+    AggregatedStatus,
+    Binding,
+    BindingKey,
+    TargetCluster,
+    WorkloadTemplate,
+)
 from karpool.model.karmada.replica_requirements import Component, requirements
 
 ONE_CORE = requirements({"cpu": "1"})
 
 
 def targets(**clusters):
-    return tuple(Target(name, replicas) for name, replicas in clusters.items())
+    return tuple(TargetCluster(name, replicas) for name, replicas in clusters.items())
 
 
 def binding(name="web", *, on=None, generation=1, cpu="1", status=None, **more):
@@ -15,7 +21,7 @@ def binding(name="web", *, on=None, generation=1, cpu="1", status=None, **more):
     placed = targets(**(on or {}))
     return Binding(
         key=BindingKey("ResourceBinding", "default", name),
-        template=Template("apps/v1", "Deployment", "default", name, f"uid-{name}"),
+        template=WorkloadTemplate("apps/v1", "Deployment", "default", name, f"uid-{name}"),
         replicas=sum(each.replicas for each in placed) or 1,
         requirements=requirements({"cpu": cpu}),
         targets=placed,
@@ -43,9 +49,11 @@ def deployed(ready, created=None):
 def flink(name="job", *, on=(), generation=1, **more):
     return Binding(
         key=BindingKey("ResourceBinding", "default", name),
-        template=Template("flink.apache.org/v1beta1", "FlinkDeployment", "default", name, f"uid-{name}"),
+        template=WorkloadTemplate(
+            "flink.apache.org/v1beta1", "FlinkDeployment", "default", name, f"uid-{name}"
+        ),
         components=(Component("manager", 1, ONE_CORE), Component("worker", 3, ONE_CORE)),
-        targets=tuple(Target(each) for each in on),
+        targets=tuple(TargetCluster(each) for each in on),
         uid=f"binding-{name}",
         generation=generation,
         **more,

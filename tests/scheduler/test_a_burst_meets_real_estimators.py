@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from karpool.kube.resource import DEPLOYMENTS, REPLICASETS, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, REPLICASETS, RESOURCEBINDINGS
 from tests.estimator.serving import World, node, pod
 from tests.estimator.serving import serving as estimating
 from tests.scheduler.acting import AGGREGATED, binding, staged

@@ -4,15 +4,16 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.fleet_file import ClusterSpec, StaticNodes
-from karpool.fleet.karmada import Member, join, karmada_components
-from karpool.fleet.live import LiveCluster
-from karpool.kube.resource import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
-from karpool.scheduler.options import SCHEDULER_NAME
-from karpool.scheduler.running import Scheduler
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
+from karpool.scheduler.controller.options import SCHEDULER_NAME
+from karpool.scheduler.controller.running import Scheduler
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.karmada import karmada_components
+from karpool_fleet.karmada.members.members import JoinedMember, join
 from tests.fleet.living import deployment
 from tests.scheduler.acting import AGGREGATED, condition, targets
 
@@ -50,7 +51,7 @@ async def fleet(**members):
             await stack.enter_async_context(live.running())
             await live.load(Path())
             # Without grades of nodes, which round 3.9 cores down to one.
-            known[name] = Member(name, live.embedded.client, resource_models=())
+            known[name] = JoinedMember(name, live.embedded.client, resource_models=())
         control = EmbeddedCluster("karmada", clock=clock, crds=bundled_crds(KARMADA))
         await stack.enter_async_context(control)
         for component, build in karmada_components(known).items():

@@ -7,25 +7,25 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from karpool.estimator.question import deducted
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import DEPLOYMENTS, REPLICASETS
-from karpool.model.karmada.binding import Template
-from karpool.model.karmada.cluster import MemberCluster, Summary
+from karpool.model.karmada.binding import WorkloadTemplate
+from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
 from karpool.model.karmada.placement import read_placement
 from karpool.model.karmada.replica_requirements import requirements
-from karpool.packing.count import count
-from karpool.packing.first_fit import Component as Group
-from karpool.scheduler.availability import Availabilities
-from karpool.scheduler.displacement import displaced
-from karpool.scheduler.estimates import Protection
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime, Promise, Wanted
-from karpool.scheduler.promise_metrics import PromiseMetrics, follow_estimators
-from karpool.scheduler.reply import Reply
-from karpool.scheduler.settings import Merge, Settings
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
-from karpool.wire import serving
-from karpool.wire.request import Arrived
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, REPLICASETS
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
+from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.estimates.availability import AvailabilityReader
+from karpool.scheduler.estimates.displacement import displaced
+from karpool.scheduler.estimates.estimate_cache import PromiseHandling
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime, WorkloadRequirements
+from karpool.wire import server_protocol
+from karpool.wire.requests import ArrivedReplicas
 from tests.estimator.serving import World, eventually, node, pod
 from tests.estimator.serving import serving as estimator_serving
 from tests.scheduler.estimators import asking
@@ -50,14 +50,14 @@ class StandIn:
         self.asked = []
 
     async def ask(self, cluster, asked, promises=(), about=""):
-        read = serving.read_component_sets if asked.for_sets else serving.read_replicas
+        read = server_protocol.read_component_sets if asked.for_sets else server_protocol.read_replicas
         self.asked.append(read(asked.to(cluster.name, promises)))
         answer = self.answers[cluster.name]
-        return answer if isinstance(answer, Reply) else Reply(answer)
+        return answer if isinstance(answer, EstimatorReply) else EstimatorReply(answer)
 
 
 def member(name="m1", cpu=10):
-    return MemberCluster(name, summary=Summary({"cpu": cpu * 1000, "pods": 1000}))
+    return MemberCluster(name, summary=ResourceSummary({"cpu": cpu * 1000, "pods": 1000}))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def clock():
 
 @pytest.fixture
 def ledger():
-    return Ledger(Lifetime(300, 900, 30))
+    return PromiseLedger(PromiseLifetime(300, 900, 30))
 
 
 def place(ledger, name="other", cpu="1", **to):
@@ -79,7 +79,7 @@ def place(ledger, name="other", cpu="1", **to):
 
 async def test_the_summary_alone_without_estimators(clock, ledger):
     place(ledger, m1=3)
-    found = await Availabilities(Settings(), clock, ledger=ledger).gather(
+    found = await AvailabilityReader(SchedulingSettings(), clock, ledger=ledger).gather(
         binding(), [member(), member("m2", 4)]
     )
 
@@ -91,7 +91,9 @@ async def test_promises_of_other_sizes_are_taken_off_as_what_they_are(clock, led
     place(ledger, cpu="2500m", m1=2)
     place(ledger, "another", m1=1)
 
-    found = await Availabilities(Settings(), clock, ledger=ledger).gather(binding(cpu="2"), [member()])
+    found = await AvailabilityReader(SchedulingSettings(), clock, ledger=ledger).gather(
+        binding(cpu="2"), [member()]
+    )
 
     assert found["m1"].replicas == 2  # of 10 cores 4 are left
 
@@ -100,16 +102,20 @@ async def test_replicas_of_its_own_that_are_on_their_way_take_room(clock, ledger
     """It asks for room beside what it has: otherwise the room of these would be handed out twice."""
     place(ledger, "web", m1=4)
 
-    found = await Availabilities(Settings(), clock, ledger=ledger).gather(binding(on={"m1": 4}), [member()])
+    found = await AvailabilityReader(SchedulingSettings(), clock, ledger=ledger).gather(
+        binding(on={"m1": 4}), [member()]
+    )
 
     assert found["m1"].replicas == 6
 
 
 async def test_an_estimator_is_told_what_is_promised(clock, ledger):
     place(ledger, m1=3)
-    asker = StandIn(m1=Reply(9, "", (Arrived((0,)),)))
+    asker = StandIn(m1=EstimatorReply(9, "", (ArrivedReplicas((0,)),)))
 
-    found = await Availabilities(Settings(), clock, ledger=ledger, asker=asker).gather(binding(), [member()])
+    found = await AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker).gather(
+        binding(), [member()]
+    )
 
     (request,) = asker.asked
     (assumed,) = request.assumed
@@ -126,20 +132,22 @@ async def test_an_estimator_is_told_what_is_promised(clock, ledger):
 @pytest.mark.parametrize(
     ("rule", "told", "replicas"),
     [
-        (Merge.MIN, 90, 10),
-        (Merge.MIN, 4, 4),
-        (Merge.ACCURATE_IF_HIGHER, 90, 90),
-        (Merge.ACCURATE_IF_HIGHER, 4, 4),
+        (EstimateMergeRule.MIN, 90, 10),
+        (EstimateMergeRule.MIN, 4, 4),
+        (EstimateMergeRule.ACCURATE_IF_HIGHER, 90, 90),
+        (EstimateMergeRule.ACCURATE_IF_HIGHER, 4, 4),
     ],
 )
 async def test_the_rule_makes_one_number_of_two(clock, rule, told, replicas):
-    room = Availabilities(Settings(merge=rule), clock, asker=StandIn(m1=told))
+    room = AvailabilityReader(SchedulingSettings(merge=rule), clock, asker=StandIn(m1=told))
     assert (await room.gather(binding(), [member()]))["m1"].replicas == replicas
 
 
 async def test_one_dead_estimator_leaves_the_others_as_they_are(clock):
-    asker = StandIn(m1=Reply(None, "unreachable", (), 50.0), m2=7, m3=Reply(None, "refused"))
-    room = Availabilities(Settings(), clock, asker=asker)
+    asker = StandIn(
+        m1=EstimatorReply(None, "unreachable", (), 50.0), m2=7, m3=EstimatorReply(None, "refused")
+    )
+    room = AvailabilityReader(SchedulingSettings(), clock, asker=asker)
 
     found = await room.gather(binding(), [member("m1", 5), member("m2", 5), member("m3", 6)])
 
@@ -149,9 +157,9 @@ async def test_one_dead_estimator_leaves_the_others_as_they_are(clock):
 
 async def test_a_lost_estimators_last_answer_stands_for_the_hold_down(clock):
     asker = StandIn(m1=50)
-    room = Availabilities(Settings(), clock, asker=asker, hold_down_seconds=60)
+    room = AvailabilityReader(SchedulingSettings(), clock, asker=asker, hold_down_seconds=60)
     await room.gather(binding(), [member()])
-    asker.answers["m1"] = Reply(None, "unreachable", (), 100.0)
+    asker.answers["m1"] = EstimatorReply(None, "unreachable", (), 100.0)
     clock.at = 130.0
 
     found = await room.gather(binding(), [member()])
@@ -167,9 +175,9 @@ async def test_a_lost_estimators_last_answer_stands_for_the_hold_down(clock):
 
 async def test_it_does_not_stand_when_more_was_promised_since(clock, ledger):
     asker = StandIn(m1=50)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker)
     await room.gather(binding(), [member()])
-    asker.answers["m1"] = Reply(None, "unreachable", (), 100.0)
+    asker.answers["m1"] = EstimatorReply(None, "unreachable", (), 100.0)
     place(ledger, m1=3)
     clock.at = 102.0
 
@@ -178,7 +186,7 @@ async def test_it_does_not_stand_when_more_was_promised_since(clock, ledger):
 
 async def test_an_answer_of_a_moment_ago_is_kept_less_what_was_promised_since(clock, ledger):
     asker = StandIn(m1=50)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker)
 
     async def available(cpu="1", **how):
         found = (await room.gather(binding(cpu=cpu), [member()], **how))["m1"]
@@ -215,7 +223,7 @@ async def test_an_answer_of_a_moment_ago_is_kept_less_what_was_promised_since(cl
 async def test_an_answer_is_not_kept_when_its_worth_is_not_known(clock, ledger, change):
     place(ledger, "web", m1=2)
     asker = StandIn(m1=200)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker)
     await room.gather(binding(), [member()])
     change(ledger)
 
@@ -223,13 +231,13 @@ async def test_an_answer_is_not_kept_when_its_worth_is_not_known(clock, ledger, 
 
 
 async def test_component_sets_are_counted_as_sets(clock, ledger):
-    settings = Settings(multiple_pod_templates=True)
+    settings = SchedulingSettings(multiple_pod_templates=True)
     constraint = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
     job = flink(placement=read_placement({"spreadConstraints": constraint}))
     place(ledger, m1=3)
-    asker = StandIn(m1=Reply(1, "", (Arrived((0,)),)))
+    asker = StandIn(m1=EstimatorReply(1, "", (ArrivedReplicas((0,)),)))
 
-    found = await Availabilities(settings, clock, ledger=ledger, asker=asker).gather(job, [member()])
+    found = await AvailabilityReader(settings, clock, ledger=ledger, asker=asker).gather(job, [member()])
 
     assert [part.value for part in found["m1"].parts] == [1, 1]  # of 10 cores 7 are left, a set takes 4
     assert [each.name for each in asker.asked[0].components] == ["manager", "worker"]
@@ -237,16 +245,16 @@ async def test_component_sets_are_counted_as_sets(clock, ledger):
 
 async def test_a_server_that_verifies_is_told_all_and_another_what_is_in_flight(clock, ledger):
     place(ledger, m1=5)
-    asker = StandIn(m1=Reply(1, "", (Arrived((2,), 1),)))
+    asker = StandIn(m1=EstimatorReply(1, "", (ArrivedReplicas((2,), 1),)))
     freed = []
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker, on_freed=freed.append)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker, on_freed=freed.append)
 
     await room.gather(binding(), [member()])
     assert in_flight(ledger) == {"other": 3}
     assert freed == [{"m1"}]
-    assert room.protection("m1") is Protection.VERIFIES
+    assert room.protection("m1") is PromiseHandling.VERIFIES
     await room.gather(binding(), [member()], fresh=True)
-    asker.answers["m1"] = Reply(0)
+    asker.answers["m1"] = EstimatorReply(0)
     await room.gather(binding(), [member()], fresh=True)
     assert room.protection("m1") is None
     await room.gather(binding(), [member()], fresh=True)
@@ -259,14 +267,14 @@ async def test_from_a_server_that_ignores_promises_they_are_taken_off_here(clock
     place(ledger, m1=3)
     place(ledger, "large", cpu="2500m", m1=2)
     asker = StandIn(m1=20)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker)
 
     found = await room.gather(binding(), [member()])
 
     # Three of one core, and two that displace at most three each.
     assert found["m1"].parts[1].value == 11
     assert found["m1"].parts[1].note == "20 less 5 promised, which it ignores"
-    assert room.protection("m1") is Protection.IGNORES
+    assert room.protection("m1") is PromiseHandling.IGNORES
     assert [each.assumed[0].components[0].replicas for each in asker.asked] == [2, 1_000_000]
     # It is found out once, and again after a while: the server may have been replaced.
     await room.gather(binding(), [member()], fresh=True)
@@ -280,13 +288,13 @@ async def test_a_go_server_with_protection_takes_them_off_itself(clock, ledger):
         async def ask(self, cluster, asked, promises=(), about=""):
             await super().ask(cluster, asked, promises, about)
             taken = sum(part.replicas for each in self.asked[-1].assumed for part in each.components)
-            return Reply(max(0, 20 - taken))
+            return EstimatorReply(max(0, 20 - taken))
 
     place(ledger, m1=3)
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=Protected(m1=0))
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=Protected(m1=0))
 
     assert (await room.gather(binding(), [member()]))["m1"].replicas == 17
-    assert room.protection("m1") is Protection.DEDUCTS
+    assert room.protection("m1") is PromiseHandling.DEDUCTS
 
 
 nodes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5)
@@ -305,7 +313,12 @@ def test_no_placement_of_promises_displaces_more_than_is_taken_off(given_nodes, 
     own = needs(wanted)
     groups = [[Group(needs(each).shape, 1)] for each in promised]
     held = [
-        (Promise(binding().key, "m1", Template(), Wanted(("",), (needs(each),)), (1,)), (1,))
+        (
+            Promise(
+                binding().key, "m1", WorkloadTemplate(), WorkloadRequirements(("",), (needs(each),)), (1,)
+            ),
+            (1,),
+        )
         for each in promised
     ]
 
@@ -321,16 +334,18 @@ def needs(amounts):
 
 async def test_a_server_cannot_free_what_it_does_not_know(clock, ledger):
     place(ledger, m1=5)
-    asker = StandIn(m1=Reply(1, "", (Arrived((9, 9)), Arrived((5,)))))
+    asker = StandIn(m1=EstimatorReply(1, "", (ArrivedReplicas((9, 9)), ArrivedReplicas((5,)))))
 
-    await Availabilities(Settings(), clock, ledger=ledger, asker=asker).gather(binding(), [member()])
+    await AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker).gather(
+        binding(), [member()]
+    )
 
     assert in_flight(ledger) == {"other": 5}
 
 
 async def test_without_a_ledger_nothing_is_promised(clock):
     asker = StandIn(m1=3)
-    room = Availabilities(Settings(), clock, asker=asker)
+    room = AvailabilityReader(SchedulingSettings(), clock, asker=asker)
     await room.gather(binding(), [member()])
     assert asker.asked[0].assumed == ()
     assert await room.verify(member) == set()
@@ -338,8 +353,8 @@ async def test_without_a_ledger_nothing_is_promised(clock):
 
 async def test_verifying_asks_only_where_something_is_promised(clock, ledger):
     place(ledger, m2=2)
-    asker = StandIn(m1=0, m2=Reply(-1, "", (Arrived((1,), 0),)))
-    room = Availabilities(Settings(), clock, ledger=ledger, asker=asker)
+    asker = StandIn(m1=0, m2=EstimatorReply(-1, "", (ArrivedReplicas((1,), 0),)))
+    room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=asker)
 
     assert await room.verify(member) == {"m2"}
     assert [each.cluster for each in asker.asked] == ["m2"]
@@ -357,7 +372,7 @@ async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(l
             return [f"127.0.0.1:{estimator.port}"]
 
         async with asking({}, resolver=resolver) as clients:
-            room = Availabilities(Settings(), clock, ledger=ledger, asker=clients)
+            room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=clients)
             # 8 cores, 3 promised.
             assert (await room.gather(binding(), [member(cpu=0)]))["m1"].replicas == 5
             owner = await world.workload(DEPLOYMENTS, "other")
@@ -369,13 +384,13 @@ async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(l
             # 6 cores, 1 promised: the same, at every instant.
             assert (await room.gather(binding(), [member(cpu=0)], fresh=True))["m1"].replicas == 5
             assert in_flight(ledger) == {"other": 1}
-            assert room.protection("m1") is Protection.VERIFIES
+            assert room.protection("m1") is PromiseHandling.VERIFIES
 
 
 def test_metrics_know_every_reason_from_the_start(clock, ledger):
     registry = CollectorRegistry()
     metrics = PromiseMetrics(registry)
-    watched = Ledger(Lifetime(300), on_release=metrics.released)
+    watched = PromiseLedger(PromiseLifetime(300), on_release=metrics.released)
     metrics.follow(watched, lambda: 160.0)
     follow_estimators(registry, lambda: {"m1": 3.0})
     assert (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.kube.resource import CLUSTERS, CRDS
+from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS
 from tests.scheduler.acting import DYNAMIC, binding, play
 
 

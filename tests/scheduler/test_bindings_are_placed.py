@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from karpool.kube.resource import CLUSTERS, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler import gates
-from karpool.scheduler.reply import Reply
-from karpool.scheduler.running import SchedulerOptions
-from karpool.scheduler.settings import Settings
+from karpool.scheduler.controller.running import SchedulerOptions
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.estimates.reply import EstimatorReply
 from tests.scheduler.acting import (
     AGGREGATED,
     DUPLICATED,
@@ -203,7 +203,7 @@ def test_what_was_unschedulable_and_is_not_wanted_any_more_is_no_failure():
 def test_what_fits_is_placed_at_once_and_the_rest_when_there_is_room():
     async def story(stage):
         await stage.join("m1", 4)
-        async with stage.scheduling(SchedulerOptions(settings=Settings(partial=True))):
+        async with stage.scheduling(SchedulerOptions(settings=SchedulingSettings(partial=True))):
             await stage.create(binding("web", 10))
             await stage.until_said("web", "Unschedulable")
             partly = await stage.get("web")
@@ -245,7 +245,7 @@ def test_workloads_that_must_not_meet_do_not_even_when_decided_together():
         for name in ("m1", "m2"):
             await stage.join(name, 100)
         chosen = SchedulerOptions(
-            gates=gates.parse("WorkloadAffinity=true"), settings=Settings(workload_affinity=True)
+            gates=gates.parse("WorkloadAffinity=true"), settings=SchedulingSettings(workload_affinity=True)
         )
         one = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
         await stage.create(
@@ -326,7 +326,7 @@ def test_nothing_is_refused_by_an_answer_that_was_kept():
 
         async def ask(self, cluster, asked, promises=(), about=""):
             self.asked += 1
-            return Reply(self.room)
+            return EstimatorReply(self.room)
 
     async def story(stage):
         asker = OneAtATime()

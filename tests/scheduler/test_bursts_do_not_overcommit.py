@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from karpool.kube.lease import LeaseElector, LeaseTiming
-from karpool.kube.resource import NAMESPACES, RESOURCEBINDINGS
+from karpool.kube.leases import LeaseElector, LeaseTiming
+from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler import gates
-from karpool.scheduler.running import Scheduler, SchedulerOptions
+from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Members
 

@@ -3,10 +3,10 @@ from collections import Counter
 import pytest
 
 from karpool.model.karmada.binding import read_binding
-from karpool.scheduler.decision import Mode, Reason
-from karpool.scheduler.filters import Peers, peers_of
-from karpool.scheduler.schedule import decide, prepare, schedule
-from karpool.scheduler.settings import Settings
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.decision import ScheduleReason, SchedulingMode
+from karpool.scheduler.cycle.plugins import AffinityPeers, peers_of
+from karpool.scheduler.cycle.schedule import decide, plan_cycle, schedule
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding, cluster, clusters, raw_binding, rooms
 
 GPU_ONLY = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
@@ -90,7 +90,7 @@ def test_the_fit_error_counts_clusters_by_reason():
 
     decision = schedule(given, members, {})
 
-    assert decision.reason is Reason.NO_CLUSTER_FIT
+    assert decision.reason is ScheduleReason.NO_CLUSTER_FIT
     assert decision.targets == ()
     assert decision.message == (
         "0/3 clusters are available: 1 cluster(s) did not have the API resource, "
@@ -105,7 +105,7 @@ def test_deleting_clusters_are_silent():
 
 
 def test_a_filter_that_is_switched_off_refuses_nothing():
-    settings = Settings(plugins=frozenset(("ClusterAffinity",)))
+    settings = SchedulingSettings(plugins=frozenset(("ClusterAffinity",)))
 
     decision = schedule(binding(1, DYNAMIC), [cluster("m1", apis=(), taints=GPU_ONLY)], rooms(m1=5), settings)
 
@@ -142,7 +142,7 @@ def test_friends_must_all_be_there():
         of_group("stranger-deployment", ("m9",), affinityGroup="app=other"),
     ]
 
-    assert peers_of(mine, [mine, *others]) == Peers(frozenset(("m2",)), frozenset())
+    assert peers_of(mine, [mine, *others]) == AffinityPeers(frozenset(("m2",)), frozenset())
 
 
 def test_foes_are_wherever_one_of_them_is():
@@ -157,15 +157,17 @@ def test_foes_are_wherever_one_of_them_is():
 @pytest.mark.parametrize(
     ("peers", "expected"),
     [
-        pytest.param(Peers(frozenset(("m2",))), ["m2", "m3"], id="with friends, and where it is already"),
-        pytest.param(Peers(None), ["m1", "m2", "m3"], id="the first of its group goes anywhere"),
-        pytest.param(Peers(None, frozenset(("m1", "m3"))), ["m2", "m3"], id="away from foes"),
+        pytest.param(
+            AffinityPeers(frozenset(("m2",))), ["m2", "m3"], id="with friends, and where it is already"
+        ),
+        pytest.param(AffinityPeers(None), ["m1", "m2", "m3"], id="the first of its group goes anywhere"),
+        pytest.param(AffinityPeers(None, frozenset(("m1", "m3"))), ["m2", "m3"], id="away from foes"),
     ],
 )
 def test_peers_filter_only_behind_their_gate(peers, expected):
     given, members = binding(1, DUPLICATED, previous={"m3": 1}), clusters("m1", "m2", "m3")
 
-    gated = schedule(given, members, {}, Settings(workload_affinity=True), peers=peers)
+    gated = schedule(given, members, {}, SchedulingSettings(workload_affinity=True), peers=peers)
     ungated = schedule(given, members, {}, peers=peers)
 
     assert sorted(each.name for each in gated.targets) == expected
@@ -190,9 +192,9 @@ class Noting:
 def test_a_decision_that_is_timed_is_the_same_decision():
     members = [cluster("m1"), cluster("m2", apis=()), cluster("m3", taints=GPU_ONLY), cluster("m4")]
     given, noting = binding(replicas=4, previous={"m4": 1}), Noting()
-    plan = prepare(given, members, mode=Mode.FRESH, timing=noting)
+    plan = plan_cycle(given, members, mode=SchedulingMode.FRESH, timing=noting)
     known = rooms(m1=5, m4=5)
-    assert decide(plan, known) == decide(prepare(given, members, mode=Mode.FRESH), known)
+    assert decide(plan, known) == decide(plan_cycle(given, members, mode=SchedulingMode.FRESH), known)
     assert noting.seen == {
         ("APIEnablement", "Success"): 3,
         ("APIEnablement", "Unschedulable"): 1,

@@ -1,8 +1,8 @@
 import pytest
 
-from karpool.scheduler.decision import Availability, Mode, Part, Reason
-from karpool.scheduler.schedule import Ask, decide, prepare, schedule
-from karpool.scheduler.settings import Cost, Settings
+from karpool.scheduler.controller.settings import CostPreference, SchedulingSettings
+from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart, ScheduleReason, SchedulingMode
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle, schedule
 from tests.scheduler.placing import (
     AGGREGATED,
     DUPLICATED,
@@ -46,15 +46,15 @@ def test_groups_before_the_one_in_use_are_not_revisited():
     given = binding(5, DYNAMIC, placement=GROUPS, status=status)
 
     assert schedule(given, clusters("m1", "m2"), rooms(m1=9, m2=9)).group == "away"
-    assert schedule(given, clusters("m1", "m2"), rooms(m1=9, m2=9), mode=Mode.FRESH).group == "home"
+    assert schedule(given, clusters("m1", "m2"), rooms(m1=9, m2=9), mode=SchedulingMode.FRESH).group == "home"
 
 
 def test_the_first_error_counts_when_all_groups_fail():
     short = schedule(binding(5, DYNAMIC, placement=GROUPS), clusters("m1"), rooms(m1=2))
     gone = schedule(binding(5, DYNAMIC, placement=GROUPS), clusters("m2"), rooms(m2=2))
 
-    assert (short.reason, short.targets) == (Reason.UNSCHEDULABLE, None)
-    assert (gone.reason, gone.targets) == (Reason.NO_CLUSTER_FIT, ())
+    assert (short.reason, short.targets) == (ScheduleReason.UNSCHEDULABLE, None)
+    assert (gone.reason, gone.targets) == (ScheduleReason.NO_CLUSTER_FIT, ())
 
 
 def test_an_empty_list_of_groups_is_none():
@@ -70,7 +70,7 @@ def test_a_shortage_is_known_as_one_whatever_it_is_called():
     called = [schedule(each, members, rooms(m1=2)) for each in (by_selection, binding(5, DYNAMIC))]
     other = schedule(binding(5, DYNAMIC), [], {})
 
-    assert [each.reason for each in called] == [Reason.SCHEDULER_ERROR, Reason.UNSCHEDULABLE]
+    assert [each.reason for each in called] == [ScheduleReason.SCHEDULER_ERROR, ScheduleReason.UNSCHEDULABLE]
     assert [each.lacks_room for each in (*called, other)] == [True, True, False]
 
 
@@ -98,13 +98,13 @@ def test_a_shortage_is_known_as_one_whatever_it_is_called():
     ],
 )
 def test_room_is_asked_for_only_where_it_decides(given, asked):
-    step = decide(prepare(given, clusters("m1", "m2")), {})
+    step = decide(plan_cycle(given, clusters("m1", "m2")), {})
 
-    assert {each.name for each in step.clusters} == asked if isinstance(step, Ask) else not asked
+    assert {each.name for each in step.clusters} == asked if isinstance(step, NeedsEstimates) else not asked
 
 
 def test_only_the_group_under_trial_is_asked():
-    plan = prepare(binding(5, DYNAMIC, placement=GROUPS), clusters("m1", "m2"))
+    plan = plan_cycle(binding(5, DYNAMIC, placement=GROUPS), clusters("m1", "m2"))
 
     first = decide(plan, {})
     second = decide(plan, rooms(m1=1))
@@ -116,7 +116,9 @@ def test_only_the_group_under_trial_is_asked():
 def test_a_fresh_decision_asks_even_if_all_is_placed():
     given = binding(4, DYNAMIC, previous={"m1": 4})
 
-    assert isinstance(decide(prepare(given, clusters("m1"), mode=Mode.FRESH), {}), Ask)
+    assert isinstance(
+        decide(plan_cycle(given, clusters("m1"), mode=SchedulingMode.FRESH), {}), NeedsEstimates
+    )
 
 
 # The result
@@ -146,7 +148,7 @@ def test_plain_resources_go_everywhere_without_replicas():
 
 def test_empty_workloads_are_propagated_on_request():
     plain = schedule(binding(0, DYNAMIC), clusters("m1"), {})
-    asked = schedule(binding(0, DYNAMIC), clusters("m1"), {}, Settings(propagate_empty=True))
+    asked = schedule(binding(0, DYNAMIC), clusters("m1"), {}, SchedulingSettings(propagate_empty=True))
 
     assert (plain.targets, placed(asked)) == ((), {"m1": 0})
 
@@ -154,7 +156,7 @@ def test_empty_workloads_are_propagated_on_request():
 def test_an_unknown_strategy_is_named():
     decision = schedule(binding(1, {"replicaSchedulingType": "Halved"}), clusters("m1"), {})
 
-    assert decision.reason is Reason.SCHEDULER_ERROR
+    assert decision.reason is ScheduleReason.SCHEDULER_ERROR
     assert decision.targets is None
     assert decision.message == (
         "failed to assign replicas: unsupported replica scheduling strategy, replicaSchedulingType: Halved, "
@@ -174,10 +176,12 @@ def test_no_groups_allowed_is_nothing_selected():
 
 def test_a_decision_carries_its_numbers():
     known = {
-        "m1": Availability(
-            6, "scheduler-estimator", (Part("general-estimator", 9), Part("scheduler-estimator", 6))
+        "m1": ClusterAvailability(
+            6,
+            "scheduler-estimator",
+            (EstimatePart("general-estimator", 9), EstimatePart("scheduler-estimator", 6)),
         ),
-        "m2": Availability(8, "general-estimator"),
+        "m2": ClusterAvailability(8, "general-estimator"),
     }
     members = [*clusters("m1", "m2"), cluster("m3", apis=())]
 
@@ -205,7 +209,7 @@ def flink(scheduling=AGGREGATED, **given):
 
 
 def test_a_set_goes_complete_to_one_cluster():
-    settings = Settings(multiple_pod_templates=True)
+    settings = SchedulingSettings(multiple_pod_templates=True)
 
     decision = schedule(flink(), clusters("m1", "m2"), rooms(m1=0, m2=3), settings)
 
@@ -214,21 +218,23 @@ def test_a_set_goes_complete_to_one_cluster():
 
 
 def test_no_room_for_a_set_is_said_in_karmadas_words():
-    decision = schedule(flink(), clusters("m1"), rooms(m1=0), Settings(multiple_pod_templates=True))
+    decision = schedule(flink(), clusters("m1"), rooms(m1=0), SchedulingSettings(multiple_pod_templates=True))
 
-    assert decision.reason is Reason.SCHEDULER_ERROR
+    assert decision.reason is ScheduleReason.SCHEDULER_ERROR
     assert decision.message == "failed to select clusters: no enough resource when selecting 1 clusters"
 
 
 def test_room_for_sets_is_looked_for_only_by_what_is_divided():
-    decision = schedule(flink(DUPLICATED), clusters("m1"), rooms(m1=0), Settings(multiple_pod_templates=True))
+    decision = schedule(
+        flink(DUPLICATED), clusters("m1"), rooms(m1=0), SchedulingSettings(multiple_pod_templates=True)
+    )
 
     assert [each.name for each in decision.targets] == ["m1"]
 
 
 def test_a_set_that_runs_is_not_charged_for_itself():
     """Its cluster is full because of it; upstream would call that a shortage."""
-    settings = Settings(multiple_pod_templates=True)
+    settings = SchedulingSettings(multiple_pod_templates=True)
 
     decision = schedule(flink(previous={"m1": 0}), clusters("m1", "m2"), rooms(m1=0, m2=0), settings)
 
@@ -237,14 +243,14 @@ def test_a_set_that_runs_is_not_charged_for_itself():
 
 # Partial placement
 
-PARTIAL = Settings(partial=True)
+PARTIAL = SchedulingSettings(partial=True)
 
 
 def test_partial_placement_places_what_fits():
     decision = schedule(binding(10, DYNAMIC), clusters("m1", "m2"), rooms(m1=2, m2=4), PARTIAL)
 
     assert (decision.reason, placed(decision), decision.missing) == (
-        Reason.UNSCHEDULABLE,
+        ScheduleReason.UNSCHEDULABLE,
         {"m1": 2, "m2": 4},
         4,
     )
@@ -278,7 +284,7 @@ def priced(**prices):
 
 
 def by_price(given, known, cost, **prices):
-    return placed(schedule(given, priced(**prices), known, Settings(cost=cost)))
+    return placed(schedule(given, priced(**prices), known, SchedulingSettings(cost=cost)))
 
 
 def test_price_is_off_by_default():
@@ -290,23 +296,32 @@ def test_price_is_off_by_default():
 def test_the_cheaper_of_equals_breaks_a_tie():
     rich = rooms(m1=5, m2=5)
 
-    assert by_price(binding(3, AGGREGATED), rich, Cost.TIE_BREAK, m1=9, m2=1) == {"m2": 3}
-    assert by_price(binding(3, DYNAMIC), rich, Cost.TIE_BREAK, m1=9, m2=1) == {"m1": 1, "m2": 2}
-    assert by_price(binding(3, AGGREGATED), rooms(m1=6, m2=5), Cost.TIE_BREAK, m1=9, m2=1) == {"m1": 3}
+    assert by_price(binding(3, AGGREGATED), rich, CostPreference.TIE_BREAK, m1=9, m2=1) == {"m2": 3}
+    assert by_price(binding(3, DYNAMIC), rich, CostPreference.TIE_BREAK, m1=9, m2=1) == {"m1": 1, "m2": 2}
+    assert by_price(binding(3, AGGREGATED), rooms(m1=6, m2=5), CostPreference.TIE_BREAK, m1=9, m2=1) == {
+        "m1": 3
+    }
 
 
 def test_as_a_weight_cheaper_clusters_take_more_but_never_more_than_they_hold():
-    assert by_price(binding(12, DYNAMIC), rooms(m1=20, m2=20), Cost.WEIGHT, m1=3, m2=1) == {"m1": 3, "m2": 9}
-    assert by_price(binding(30, DYNAMIC), rooms(m1=20, m2=20), Cost.WEIGHT, m1=3, m2=1) == {
+    assert by_price(binding(12, DYNAMIC), rooms(m1=20, m2=20), CostPreference.WEIGHT, m1=3, m2=1) == {
+        "m1": 3,
+        "m2": 9,
+    }
+    assert by_price(binding(30, DYNAMIC), rooms(m1=20, m2=20), CostPreference.WEIGHT, m1=3, m2=1) == {
         "m1": 10,
         "m2": 20,
     }
-    assert by_price(binding(8, AGGREGATED), rooms(m1=20, m2=9), Cost.WEIGHT, m1=3, m2=1) == {"m2": 8}
+    assert by_price(binding(8, AGGREGATED), rooms(m1=20, m2=9), CostPreference.WEIGHT, m1=3, m2=1) == {
+        "m2": 8
+    }
 
 
 def test_what_has_no_price_counts_as_dear():
-    assert by_price(binding(4, AGGREGATED), rooms(m1=9, m2=9), Cost.WEIGHT, m1=None, m2=7) == {"m2": 4}
-    assert by_price(binding(4, DYNAMIC), rooms(m1=9, m2=9), Cost.WEIGHT, m1=None, m2=None) == {
+    assert by_price(binding(4, AGGREGATED), rooms(m1=9, m2=9), CostPreference.WEIGHT, m1=None, m2=7) == {
+        "m2": 4
+    }
+    assert by_price(binding(4, DYNAMIC), rooms(m1=9, m2=9), CostPreference.WEIGHT, m1=None, m2=None) == {
         "m1": 2,
         "m2": 2,
     }
@@ -315,13 +330,16 @@ def test_what_has_no_price_counts_as_dear():
 def test_price_chooses_among_clusters_of_a_constraint():
     given = binding(2, DYNAMIC, placement={"spreadConstraints": ONE})
 
-    assert by_price(given, rooms(m1=9, m2=3), Cost.WEIGHT, m1=9, m2=1) == {"m2": 2}
-    assert by_price(given, rooms(m1=9, m2=3), Cost.OFF, m1=9, m2=1) == {"m1": 2}
+    assert by_price(given, rooms(m1=9, m2=3), CostPreference.WEIGHT, m1=9, m2=1) == {"m2": 2}
+    assert by_price(given, rooms(m1=9, m2=3), CostPreference.OFF, m1=9, m2=1) == {"m1": 2}
 
 
 def test_a_decision_says_that_price_counted():
     decision = schedule(
-        binding(4, DYNAMIC), priced(m1=2, m2=1), rooms(m1=9, m2=9), Settings(cost=Cost.WEIGHT)
+        binding(4, DYNAMIC),
+        priced(m1=2, m2=1),
+        rooms(m1=9, m2=9),
+        SchedulingSettings(cost=CostPreference.WEIGHT),
     )
 
     assert decision.attempts[0].divisions[0].notes == (
@@ -338,4 +356,7 @@ def test_a_tainted_target_keeps_its_replicas_and_gets_no_more_on_request():
     given, known = binding(6, DYNAMIC, previous={"m1": 2}), rooms(m1=9, m2=9)
 
     assert placed(schedule(given, members, known)) == {"m1": 4, "m2": 2}
-    assert placed(schedule(given, members, known, Settings(spare_tainted=True))) == {"m1": 2, "m2": 4}
+    assert placed(schedule(given, members, known, SchedulingSettings(spare_tainted=True))) == {
+        "m1": 2,
+        "m2": 4,
+    }

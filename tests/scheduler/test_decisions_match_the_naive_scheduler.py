@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.model.karmada.binding import read_binding
-from karpool.model.karmada.cluster import read_cluster
-from karpool.scheduler.decision import Availability, Mode, Reason
-from karpool.scheduler.schedule import Ask, decide, prepare, schedule
-from karpool.scheduler.settings import Settings
+from karpool.model.karmada.member_cluster import read_cluster
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.decision import ClusterAvailability, ScheduleReason, SchedulingMode
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle, schedule
 from tests.scheduler import naive
 from tests.scheduler.placing import AGGREGATED, DUPLICATED, DYNAMIC, STATIC, raw_binding, raw_cluster
 
@@ -117,13 +117,13 @@ def cases(draw):
 @given(cases())
 def test_decisions_are_those_of_the_twin(case):
     raw, fleet, available, fresh = case
-    known = {name: Availability(replicas, "test") for name, replicas in available.items()}
+    known = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
 
     found = schedule(
         read_binding(raw),
         [read_cluster(each) for each in fleet],
         known,
-        mode=Mode.FRESH if fresh else Mode.STEADY,
+        mode=SchedulingMode.FRESH if fresh else SchedulingMode.STEADY,
     )
 
     try:
@@ -133,7 +133,7 @@ def test_decisions_are_those_of_the_twin(case):
         assert found.message.endswith(error.message)
         assert found.targets == (() if error.reason == "NoClusterFit" else None)
     else:
-        assert found.reason is Reason.SUCCESS, found.message
+        assert found.reason is ScheduleReason.SUCCESS, found.message
         assert {each.name: each.replicas for each in found.targets} == replicas
         assert found.group == group
 
@@ -143,14 +143,14 @@ def test_a_second_pass_changes_nothing(case):
     """A result is kept, entry by entry. By region it may move once: locality counts there."""
     raw, fleet, available, _ = case
     clusters = [read_cluster(each) for each in fleet]
-    known = {name: Availability(replicas, "test") for name, replicas in available.items()}
+    known = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
     first = schedule(read_binding(raw), clusters, known)
     if not first.is_success:
         return
     placed = replace(read_binding(raw), targets=first.targets, observing_affinity_name=first.group)
     held = placed.assigned()
     left = {
-        name: Availability(max(replicas - held.get(name, 0), 0), "test")
+        name: ClusterAvailability(max(replicas - held.get(name, 0), 0), "test")
         for name, replicas in available.items()
     }
 
@@ -164,8 +164,10 @@ def test_a_second_pass_changes_nothing(case):
 def test_partial_placement_places_all_that_fits_and_says_what_is_missing(case):
     raw, fleet, available, _ = case
     binding, clusters = read_binding(raw), [read_cluster(each) for each in fleet]
-    known = {name: Availability(replicas, "test") for name, replicas in available.items()}
-    whole, partly = (schedule(binding, clusters, known, Settings(partial=each)) for each in (False, True))
+    known = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
+    whole, partly = (
+        schedule(binding, clusters, known, SchedulingSettings(partial=each)) for each in (False, True)
+    )
 
     if whole.is_success:
         assert partly.targets == whole.targets
@@ -181,17 +183,19 @@ def test_partial_placement_places_all_that_fits_and_says_what_is_missing(case):
 def test_only_clusters_that_passed_the_filters_are_asked_and_each_once(case):
     raw, fleet, available, fresh = case
     clusters = [read_cluster(each) for each in fleet]
-    plan = prepare(read_binding(raw), clusters, mode=Mode.FRESH if fresh else Mode.STEADY)
+    plan = plan_cycle(
+        read_binding(raw), clusters, mode=SchedulingMode.FRESH if fresh else SchedulingMode.STEADY
+    )
     known, asked = {}, []
-    while isinstance(step := decide(plan, known), Ask):
+    while isinstance(step := decide(plan, known), NeedsEstimates):
         assert step.clusters
         for each in step.clusters:
             asked.append(each.name)
-            known[each.name] = Availability(available[each.name], "test")
+            known[each.name] = ClusterAvailability(available[each.name], "test")
 
     refused = [{each.cluster for each in attempt.refused} for attempt in step.attempts]
     assert len(asked) == len(set(asked))
     assert not set(asked) & set.intersection(*refused)
-    everything = {name: Availability(replicas, "test") for name, replicas in available.items()}
-    mode = Mode.FRESH if fresh else Mode.STEADY
+    everything = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
+    mode = SchedulingMode.FRESH if fresh else SchedulingMode.STEADY
     assert step == schedule(read_binding(raw), clusters, everything, mode=mode)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from karpool.scheduler.cool_down import ANNOTATION
-from karpool.scheduler.descheduler import Descheduler, DeschedulerOptions
-from karpool.scheduler.reply import Reply
+from karpool.scheduler.descheduler.cool_down import ANNOTATION
+from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerOptions
+from karpool.scheduler.estimates.reply import EstimatorReply
 from tests.scheduler.acting import AGGREGATED, DUPLICATED, DYNAMIC, binding, play, targets
 
 
@@ -20,8 +20,8 @@ class Stuck:
     async def unschedulable(self, cluster, resource, threshold_seconds):
         self.asked.append((cluster, resource.kind, threshold_seconds))
         if cluster not in self.counts:
-            return Reply(None, "no answer within 3 s")
-        return Reply(self.counts[cluster])
+            return EstimatorReply(None, "no answer within 3 s")
+        return EstimatorReply(self.counts[cluster])
 
 
 async def _deschedule(stage, asks, **options):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.webster import divide, divide_capped, prefers_last
+from karpool.scheduler.cycle.webster import divide, divide_capped, prefers_last
 from tests.scheduler import naive
 
 NAMES = [f"m{number}" for number in range(7)]

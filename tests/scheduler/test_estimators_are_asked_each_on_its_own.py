@@ -6,13 +6,14 @@ import grpc
 import pytest
 
 from karpool.kube.clock import RealClock
-from karpool.kube.resource import NAMESPACES, SERVICES
 from karpool.model.errors import Invalid
-from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings, service_resolver
-from karpool.wire.asking import ask_component_sets, ask_replicas
+from karpool.model.karmada.replica_requirements import Component, requirements
+from karpool.model.kubernetes.api_resources import NAMESPACES, SERVICES
+from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings, service_resolver
 from karpool.wire.channels import ClientTls
+from karpool.wire.client_protocol import ask_component_sets, ask_replicas
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.request import Arrived, Component, ObjectReference, requirements
+from karpool.wire.requests import ArrivedReplicas, WorkloadReference
 from tests.estimator.serving import World
 from tests.kube.pki import Authority
 from tests.scheduler.estimators import Server, asking, hangs, member, says
@@ -157,14 +158,14 @@ async def test_sets_promises_and_what_arrived_travel():
         asked = ask_component_sets([Component("a", 1)])
         reply = await clients.ask(member(), asked, [promise], "kind=Deployment, name=default/web")
 
-    assert (reply.value, reply.arrived) == (5, (Arrived((2,), 1),))
+    assert (reply.value, reply.arrived) == (5, (ArrivedReplicas((2,), 1),))
     assert server.metadata[0]["object"] == "kind=Deployment, name=default/web"
 
 
 async def test_the_descheduler_asks_for_unschedulable_replicas():
     server = Server(lambda _: pb.UnschedulableReplicasResponse(unschedulable_replicas=3).SerializeToString())
     async with asking({"m1": server}) as clients:
-        reference = ObjectReference("apps/v1", "Deployment", "default", "web")
+        reference = WorkloadReference("apps/v1", "Deployment", "default", "web")
         reply = await clients.unschedulable("m1", reference, 300.0)
 
     assert reply.value == 3
@@ -191,7 +192,7 @@ async def test_addresses_come_from_the_karmada_api_server():
         }
         await world.client.create(NAMESPACES, {"metadata": {"name": "karmada-system"}})
         await world.client.create(SERVICES, service)
-        clients = EstimatorClients(resolver, settings, RealClock())
+        clients = EstimatorClient(resolver, settings, RealClock())
         assert (await clients.ask(member(), ONE_CORE)).value == 9
         await clients.close()
 
@@ -258,8 +259,8 @@ async def test_files_that_cannot_be_used_at_the_start_are_named(tmp_path):
     files = write(tmp_path, CLIENT, OURS)
     (tmp_path / "ca.crt").write_bytes(b"nothing")
     with pytest.raises(Invalid, match="--scheduler-estimator-ca-file"):
-        EstimatorClients(None, EstimatorSettings(tls=files), RealClock())
+        EstimatorClient(None, EstimatorSettings(tls=files), RealClock())
     files = write(tmp_path, OURS.issue("other"), OURS)
     (tmp_path / "tls.key").write_bytes(CLIENT.key)
     with pytest.raises(Invalid, match="is not the key of"):
-        EstimatorClients(None, EstimatorSettings(tls=files), RealClock())
+        EstimatorClient(None, EstimatorSettings(tls=files), RealClock())

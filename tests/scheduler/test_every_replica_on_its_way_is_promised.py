@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from karpool.model.karmada.binding import AggregatedStatus, Target
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime
-from karpool.scheduler.promise_record import PROMISES
-from karpool.wire.request import Arrived
+from karpool.model.karmada.binding import AggregatedStatus, TargetCluster
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import PromiseLifetime
+from karpool.scheduler.promises.promise_annotation import PROMISES
+from karpool.wire.requests import ArrivedReplicas
 from tests.scheduler.promising import binding, deployed
 
 NAMES, CLUSTERS = ("a", "b"), ("m1", "m2")
-LIFETIME = Lifetime(100_000.0, 100_000.0, float("inf"))
+LIFETIME = PromiseLifetime(100_000.0, 100_000.0, float("inf"))
 WALL = 1_800_000_000.0
 # Long stories about one workload in one member find more than short ones about many.
 names, clusters = st.sampled_from(("a", "a", "a", "b")), st.sampled_from(("m1", "m1", "m1", "m2"))
@@ -56,7 +56,7 @@ class Promises(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.ledger = Ledger(LIFETIME)
+        self.ledger = PromiseLedger(LIFETIME)
         self.now += 7.0
         self.ledger.rebuild(self.api.values(), self.now, WALL + self.now)
         for cluster, summaries in self.summaries.items():
@@ -74,7 +74,7 @@ class Promises(RuleBasedStateMachine):
     def decide(self, name, cluster, replicas, outcome):
         known = self.seen[name]
         to = {each.name: each.replicas for each in known.targets} | {cluster: replicas}
-        targets = tuple(Target(each, count) for each, count in sorted(to.items()) if count)
+        targets = tuple(TargetCluster(each, count) for each, count in sorted(to.items()) if count)
         self.now += 1.0
         token = self.ledger.promise(known, targets, self.now)
         record = self.ledger.record(known.key, self.now, WALL + self.now)
@@ -100,7 +100,7 @@ class Promises(RuleBasedStateMachine):
     def somebody_takes_replicas_back(self, name, cluster):
         present = self.api[name]
         targets = tuple(
-            Target(each.name, each.replicas // 2) if each.name == cluster else each
+            TargetCluster(each.name, each.replicas // 2) if each.name == cluster else each
             for each in present.targets
         )
         kept = tuple(each for each in targets if each.replicas)
@@ -176,7 +176,7 @@ class Promises(RuleBasedStateMachine):
     def estimator_reports(self, name):
         for cluster in CLUSTERS:
             place = self.places[name, cluster]
-            arrived = Arrived((place.bound,), place.waiting)
+            arrived = ArrivedReplicas((place.bound,), place.waiting)
             self.ledger.report(cluster, self.api[name].key, arrived, self.now)
 
     @rule(seconds=st.integers(1, 60))
@@ -225,7 +225,7 @@ class Promises(RuleBasedStateMachine):
             self.create(name, cluster, 6)
             self.bind(name, cluster, 6)
         later = self.now + LIFETIME.limit_seconds + 1
-        copy = Ledger(LIFETIME)
+        copy = PromiseLedger(LIFETIME)
         copy.rebuild(self.api.values(), self.now, WALL + self.now)
         copy.expire(later)
         assert copy.clusters() == []

@@ -2,24 +2,24 @@
 
 import pytest
 
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.apiserver.server import ApiServer
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock, rfc3339
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import CLUSTERS, CRDS, RESOURCEBINDINGS
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
-from karpool.scheduler.settings import Settings
-from karpool.scheduler.what_if import what_if
+from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, RESOURCEBINDINGS
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.what_if import what_if
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.scheduler.acting import APIS, binding, cluster, summary
 
 
 @pytest.fixture
 async def client():
     server = ApiServer(RealClock())
-    client = Client(InProcess(server), RealClock(), qps=None)
+    client = Client(InProcessTransport(server), RealClock(), qps=None)
     for definition in bundled_crds(KARMADA):
         await client.create(CRDS, definition)
     await client.create(CLUSTERS, cluster("m1"))
@@ -29,7 +29,7 @@ async def client():
 
 
 async def explained(client, name):
-    return await what_if(client, binding_key("default", f"{name}-deployment"), Settings())
+    return await what_if(client, binding_key("default", f"{name}-deployment"), SchedulingSettings())
 
 
 async def test_pods_that_a_member_reports_are_in_its_summary(client):
@@ -72,6 +72,6 @@ async def test_errors_name_the_binding_and_the_next_step(client):
 
 
 async def test_a_member_cluster_is_not_a_control_plane():
-    client = Client(InProcess(ApiServer(RealClock())), RealClock(), qps=None)
+    client = Client(InProcessTransport(ApiServer(RealClock())), RealClock(), qps=None)
     with pytest.raises(NotFound, match="is this the Karmada API server"):
         await explained(client, "web")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from karpool.model.karmada.binding import AggregatedStatus, Target, TargetComponent, Template
-from karpool.scheduler.ledger import Ended, Ledger
-from karpool.scheduler.promise import Lifetime
-from karpool.wire.request import Arrived
+from karpool.model.karmada.binding import AggregatedStatus, TargetCluster, TargetComponent, WorkloadTemplate
+from karpool.scheduler.promises.ledger import PromiseEnd, PromiseLedger
+from karpool.scheduler.promises.promise import PromiseLifetime
+from karpool.wire.requests import ArrivedReplicas
 from tests.scheduler.promising import binding, deployed, flink, in_flight, targets
 
 WALL = 1_800_000_000.0
@@ -20,7 +20,7 @@ def ended():
 
 @pytest.fixture
 def ledger(ended):
-    return Ledger(Lifetime(300, 900, 30), on_release=ended.append)
+    return PromiseLedger(PromiseLifetime(300, 900, 30), on_release=ended.append)
 
 
 def decide(ledger, bound, now=0.0, **to):
@@ -78,7 +78,10 @@ def test_increments_add_up_while_in_flight_and_run_out_one_by_one(ledger, ended)
     assert in_flight(ledger) == {"web": 3}
     assert ledger.expire(400.0) == {"m1"}
     assert ledger.clusters() == []
-    assert [(each.replicas, each.reason) for each in ended] == [(2, Ended.EXPIRED), (3, Ended.EXPIRED)]
+    assert [(each.replicas, each.reason) for each in ended] == [
+        (2, PromiseEnd.EXPIRED),
+        (3, PromiseEnd.EXPIRED),
+    ]
 
 
 def test_replicas_are_released_one_by_one_as_they_become_ready(ledger, ended):
@@ -90,25 +93,25 @@ def test_replicas_are_released_one_by_one_as_they_become_ready(ledger, ended):
         left.append(in_flight(ledger).get("web", 0))
 
     assert left == [4, 3, 2, 1, 0]
-    assert {each.reason for each in ended} == {Ended.READY}
+    assert {each.reason for each in ended} == {PromiseEnd.READY}
     assert sum(each.replicas for each in ended) == 4
 
 
 def test_an_estimator_that_sees_pods_on_nodes_releases_them_before_they_are_ready(ledger, ended):
     after = decide(ledger, running(ledger, m1=10), m1=14)
 
-    assert ledger.report("m1", after.key, Arrived((12,), 2), 1.0) == {"m1"}
+    assert ledger.report("m1", after.key, ArrivedReplicas((12,), 2), 1.0) == {"m1"}
 
     assert in_flight(ledger) == {"web": 2}
-    assert [(each.replicas, each.reason) for each in ended] == [(2, Ended.BOUND)]
+    assert [(each.replicas, each.reason) for each in ended] == [(2, PromiseEnd.BOUND)]
 
 
 def test_a_pod_that_is_lost_again_is_owed_again(ledger):
     after = decide(ledger, binding(), m1=3)
-    ledger.report("m1", after.key, Arrived((3,)), 1.0)
+    ledger.report("m1", after.key, ArrivedReplicas((3,)), 1.0)
     assert in_flight(ledger) == {}
 
-    ledger.report("m1", after.key, Arrived((2,)), 2.0)
+    ledger.report("m1", after.key, ArrivedReplicas((2,)), 2.0)
 
     assert in_flight(ledger) == {"web": 1}
 
@@ -152,15 +155,15 @@ def test_counts_from_before_a_workload_shrank_prove_nothing(ledger):
 def test_a_workload_is_seen_small_also_with_promised_replicas_in_it(ledger):
     """Two of eleven landed, nine are taken back, seven come again: what is there now are no old pods."""
     first = decide(ledger, binding(), m1=11)
-    ledger.report("m1", first.key, Arrived((2,), 9), 1.0)
+    ledger.report("m1", first.key, ArrivedReplicas((2,), 9), 1.0)
     smaller = decide(ledger, first, now=2.0, m1=2)
-    ledger.report("m1", first.key, Arrived((2,), 9), 3.0)  # nothing was deleted yet
+    ledger.report("m1", first.key, ArrivedReplicas((2,), 9), 3.0)  # nothing was deleted yet
     grown = decide(ledger, smaller, now=4.0, m1=9)
-    ledger.report("m1", first.key, Arrived((9,), 2), 5.0)  # of the eleven, for all we know
+    ledger.report("m1", first.key, ArrivedReplicas((9,), 2), 5.0)  # of the eleven, for all we know
     assert in_flight(ledger) == {"web": 9}
 
     for bound, waiting, left in ((2, 0, 7), (2, 7, 7), (6, 3, 3), (9, 0, 0)):
-        ledger.report("m1", grown.key, Arrived((bound,), waiting), 6.0)
+        ledger.report("m1", grown.key, ArrivedReplicas((bound,), waiting), 6.0)
         assert in_flight(ledger).get("web", 0) == left
 
 
@@ -172,8 +175,8 @@ def test_a_promise_shrinks_with_the_decision(ledger, ended):
     assert in_flight(ledger, "m1") == {"web": 3}
     assert ledger.clusters() == ["m1"]
     assert {(each.cluster, each.replicas, each.reason) for each in ended} == {
-        ("m1", 2, Ended.SCALED_DOWN),
-        ("m2", 2, Ended.REMOVED),
+        ("m1", 2, PromiseEnd.SCALED_DOWN),
+        ("m2", 2, PromiseEnd.REMOVED),
     }
 
 
@@ -192,7 +195,7 @@ def test_deletion_frees_everything(ledger, ended):
     assert ledger.forget(after.key, 1.0) == {"m1", "m2"}
 
     assert ledger.clusters() == []
-    assert {each.reason for each in ended} == {Ended.DELETED}
+    assert {each.reason for each in ended} == {PromiseEnd.DELETED}
 
 
 def test_a_binding_of_the_same_name_is_another_one(ledger):
@@ -210,7 +213,7 @@ def test_a_cluster_that_is_gone_takes_its_promises_along(ledger, ended):
     ledger.cluster_gone("m1", 1.0)
 
     assert ledger.clusters() == ["m2"]
-    assert [(each.replicas, each.reason) for each in ended] == [(5, Ended.CLUSTER_GONE)]
+    assert [(each.replicas, each.reason) for each in ended] == [(5, PromiseEnd.CLUSTER_GONE)]
 
 
 def test_a_refused_decision_leaves_no_trace(ledger, ended):
@@ -223,8 +226,8 @@ def test_a_refused_decision_leaves_no_trace(ledger, ended):
     assert in_flight(ledger, "m1") == {"web": 5}
     assert ledger.clusters() == ["m1"]
     assert {(each.cluster, each.replicas, each.reason) for each in ended} == {
-        ("m1", 4, Ended.UNDONE),
-        ("m2", 3, Ended.UNDONE),
+        ("m1", 4, PromiseEnd.UNDONE),
+        ("m2", 3, PromiseEnd.UNDONE),
     }
     assert ledger.undo(token, 3.0) == set()
 
@@ -254,11 +257,11 @@ def test_a_write_of_unknown_outcome_is_settled_by_the_next_version(ledger):
 def test_a_promise_is_renewed_while_its_pods_wait_for_a_node_but_not_forever(ledger):
     after = decide(ledger, binding(), m1=3)
     for now in range(100, 900, 100):
-        ledger.report("m1", after.key, Arrived((1,), 2), float(now))
+        ledger.report("m1", after.key, ArrivedReplicas((1,), 2), float(now))
         ledger.expire(float(now))
         assert in_flight(ledger) == {"web": 2}
 
-    ledger.report("m1", after.key, Arrived((1,), 2), 899.0)
+    ledger.report("m1", after.key, ArrivedReplicas((1,), 2), 899.0)
     ledger.expire(900.0)
 
     assert ledger.clusters() == []
@@ -266,24 +269,24 @@ def test_a_promise_is_renewed_while_its_pods_wait_for_a_node_but_not_forever(led
 
 def test_a_workload_of_components_is_promised_as_a_set(ledger):
     job = flink()
-    token = ledger.promise(job, (Target("m1"),), 0.0)
+    token = ledger.promise(job, (TargetCluster("m1"),), 0.0)
     ledger.confirm(token, 2)
 
     (promise,) = ledger.promises("m1")
     assert promise.in_flight == (1, 3)
-    ledger.report("m1", job.key, Arrived((1, 1)), 1.0)
+    ledger.report("m1", job.key, ArrivedReplicas((1, 1)), 1.0)
     assert promise.in_flight == (0, 2)
 
 
 def test_a_target_says_itself_which_components_it_gets(ledger):
-    target = Target("m1", 0, (TargetComponent("manager", 1), TargetComponent("worker", 2)))
+    target = TargetCluster("m1", 0, (TargetComponent("manager", 1), TargetComponent("worker", 2)))
     ledger.confirm(ledger.promise(flink(), (target,), 0.0), 2)
 
     assert [each.in_flight for each in ledger.promises("m1")] == [(1, 2)]
 
 
 def test_health_without_a_hook_proves_nothing(ledger):
-    ledger.confirm(ledger.promise(flink(), (Target("m1"),), 0.0), 2)
+    ledger.confirm(ledger.promise(flink(), (TargetCluster("m1"),), 0.0), 2)
     placed = flink(on=["m1"], generation=2)
     healthy = replace(placed, aggregated=(AggregatedStatus("m1", True, "Healthy", {"jobs": 1}),))
 
@@ -316,8 +319,8 @@ def test_reports_of_a_thousand_kinds_never_break_it(ledger):
     ):
         ledger.see(binding(on={"m1": 3}, generation=after.generation, status={"m1": status}), 1.0, WALL)
         assert 0 <= sum(in_flight(ledger).values()) <= 3
-    ledger.report("m1", after.key, Arrived((1, 2, 3)), 1.0)
-    ledger.report("m1", after.key, Arrived((-7,), -7), 1.0)
+    ledger.report("m1", after.key, ArrivedReplicas((1, 2, 3)), 1.0)
+    ledger.report("m1", after.key, ArrivedReplicas((-7,), -7), 1.0)
     assert in_flight(ledger) == {"web": 3}
 
 
@@ -390,7 +393,7 @@ def test_it_says_when_to_look_again(ledger):
 
 
 def test_jobs_that_ended_have_landed(ledger):
-    template = Template("batch/v1", "Job", "default", "job", "u")
+    template = WorkloadTemplate("batch/v1", "Job", "default", "job", "u")
     ledger.confirm(ledger.promise(replace(binding("job"), template=template), targets(m1=3), 0.0), 2)
     done = binding("job", on={"m1": 3}, generation=2, status={"m1": {"active": 1, "succeeded": 2}})
 

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from karpool.cli.main import run
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.apiserver.run import run_apiserver
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.flags import WrongOptions
-from karpool.kube.resource import CLUSTERS, CRDS, LEASES, NAMESPACES, RESOURCEBINDINGS
+from karpool.kube.flags import InvalidOptions
+from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler import descheduler_process, process
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.run import run_apiserver
 from tests.scheduler.acting import APIS, binding, cluster, condition, summary, targets
 
 QUICK_LEASE = [
@@ -32,7 +32,7 @@ async def control_plane(kubeconfig):
     started, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
     serving = asyncio.create_task(run_apiserver(kubeconfig=kubeconfig, ready=started.set_result, stop=stop))
     running = await started
-    client = Client(InProcess(running.server), RealClock(), qps=None)
+    client = Client(InProcessTransport(running.server), RealClock(), qps=None)
     for definition in bundled_crds(KARMADA):
         await client.create(CRDS, definition)
     await client.create(NAMESPACES, {"metadata": {"name": "karmada-system"}})
@@ -156,13 +156,13 @@ async def test_a_dry_run_prints_decisions_and_writes_nothing(tmp_path):
     ids=str,
 )
 async def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
-    with pytest.raises(WrongOptions) as refused:
+    with pytest.raises(InvalidOptions) as refused:
         await process.run(flags, asyncio.Event())
     assert said in str(refused.value)
 
 
 async def test_the_descheduler_refuses_in_the_same_way():
-    with pytest.raises(WrongOptions, match="unschedulable-threshold"):
+    with pytest.raises(InvalidOptions, match="unschedulable-threshold"):
         await descheduler_process.run({"unschedulable-threshold": "-1s"}, asyncio.Event())
-    with pytest.raises(WrongOptions, match="--descheduling-interval: '0': must be longer than nothing"):
+    with pytest.raises(InvalidOptions, match="--descheduling-interval: '0': must be longer than nothing"):
         await descheduler_process.run({"descheduling-interval": "0"}, asyncio.Event())

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.clock import rfc3339
-from karpool.model.karmada.binding import Target
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime
-from karpool.scheduler.promise_record import PROMISES, Recorded, read, write
+from karpool.model.karmada.binding import TargetCluster
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import PromiseLifetime
+from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, read, write
 from tests.scheduler.promising import binding, deployed, flink, in_flight, targets
 
 WALL = 1_800_000_000.0
-LIFETIME = Lifetime(300, 900, 30)
+LIFETIME = PromiseLifetime(300, 900, 30)
 
 
 def written(ledger, before, now, wall, **to):
@@ -32,7 +32,7 @@ def written(ledger, before, now, wall, **to):
 
 def restarted(*bindings, now=0.0, wall=WALL):
     """Monotonic time starts anywhere."""
-    ledger = Ledger(LIFETIME)
+    ledger = PromiseLedger(LIFETIME)
     ledger.rebuild(bindings, now, wall)
     return ledger
 
@@ -105,7 +105,7 @@ def test_a_workload_that_shrank_is_remembered_to_have():
 
 def test_component_sets_are_written_down_too():
     ledger = restarted(flink())
-    ledger.promise(flink(), (Target("m1"),), 0.0)
+    ledger.promise(flink(), (TargetCluster("m1"),), 0.0)
     record = ledger.record(flink().key, 0.0, WALL)
 
     after = restarted(flink(on=["m1"], generation=2, annotations={PROMISES: record}))
@@ -142,21 +142,21 @@ def test_a_record_that_cannot_be_read_is_none_and_everything_young_counts(text):
 
 
 def test_a_forged_record_promises_no_more_than_the_result_holds():
-    forged = write({"m1": Recorded((((10**9,), 0.0), ((5,), 0.0)))}, {"m1": (4,)}, WALL)
+    forged = write({"m1": RecordedPromise((((10**9,), 0.0), ((5,), 0.0)))}, {"m1": (4,)}, WALL)
     assert in_flight(restarted(binding(on={"m1": 4}, annotations={PROMISES: forged}))) == {"web": 4}
-    negative = write({"m1": Recorded((((-3,), 0.0),))}, {"m1": (4,)}, WALL)
+    negative = write({"m1": RecordedPromise((((-3,), 0.0),))}, {"m1": (4,)}, WALL)
     assert in_flight(restarted(binding(on={"m1": 4}, annotations={PROMISES: negative}))) == {}
-    elsewhere = write({"m9": Recorded((((3,), 0.0),))}, {"m1": (4,)}, WALL)
+    elsewhere = write({"m9": RecordedPromise((((3,), 0.0),))}, {"m1": (4,)}, WALL)
     assert restarted(binding(on={"m1": 4}, annotations={PROMISES: elsewhere})).clusters() == []
 
 
 def test_a_fleet_too_large_for_an_annotation_is_read_the_careful_way():
     many = {f"member-with-a-long-name-{number:05}": (1,) for number in range(4000)}
-    assert write({name: Recorded(((each, 0.0),)) for name, each in many.items()}, many, WALL) is None
+    assert write({name: RecordedPromise(((each, 0.0),)) for name, each in many.items()}, many, WALL) is None
 
 
 def test_many_increments_are_added_up_and_none_is_lost():
-    steps = Recorded(tuple(((1,), 100.0 - number) for number in range(40)))
+    steps = RecordedPromise(tuple(((1,), 100.0 - number) for number in range(40)))
     text = write({"m1": steps}, {"m1": (40,)}, WALL)
 
     found = read(binding(annotations={PROMISES: text}), {"m1": (40,)}, WALL, 300)["m1"]
@@ -181,7 +181,7 @@ increments = st.lists(st.tuples(amounts, st.integers(0, 290).map(float)), min_si
 @given(st.dictionaries(st.sampled_from(["m1", "m2", "m3"]), increments, min_size=1))
 def test_what_is_written_is_read(recorded):
     given_records = {
-        name: Recorded(tuple(sorted(each, key=lambda one: -one[1]))) for name, each in recorded.items()
+        name: RecordedPromise(tuple(sorted(each, key=lambda one: -one[1]))) for name, each in recorded.items()
     }
     desired = {name: (sum(one[0] for one, _ in each.increments),) for name, each in given_records.items()}
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.errors import KubeError
-from karpool.kube.resource import RESOURCEBINDINGS
-from karpool.scheduler.promise import Lifetime
-from karpool.scheduler.running import Scheduler, SchedulerOptions
+from karpool.model.kubernetes.api_resources import RESOURCEBINDINGS
+from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool.scheduler.promises.promise import PromiseLifetime
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Estimators, Members
 
@@ -63,7 +63,7 @@ class Leader:
             return
         client = self._stage.control.client("scheduler")
         # Summaries come as late as every 7 seconds: nothing counts as settled by time alone.
-        lifetime = Lifetime(seconds=300.0, settle_seconds=60.0)
+        lifetime = PromiseLifetime(seconds=300.0, settle_seconds=60.0)
         self.scheduler = Scheduler(client, SchedulerOptions(workers=4, lifetime=lifetime), asker=self._asker)
         self._task = asyncio.create_task(self.scheduler.run(asyncio.Event()))
 

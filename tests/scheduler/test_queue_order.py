@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.kube.workqueue import ShutDown
-from karpool.scheduler.queue import BindingQueue
+from karpool.kube.work_queue import QueueShutDown
+from karpool.scheduler.controller.queue import BindingQueue
+from karpool_fleet.clusters.clock import LoopClock, run_manual
 
 
 def played(story):
@@ -131,7 +131,7 @@ def test_after_shutting_down_nothing_more_is_begun():
         await queue.get()
         queue.shut_down()
         queue.done("a")
-        with pytest.raises(ShutDown):
+        with pytest.raises(QueueShutDown):
             async with asyncio.timeout(1):
                 await queue.get()
 

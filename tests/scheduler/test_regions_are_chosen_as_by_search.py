@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.region_groups import Group, select_groups
+from karpool.scheduler.cycle.region_groups import RegionGroup, select_groups
 from tests.scheduler import naive
 
 GROUPS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 10, 10, 20, 30, 1100])), max_size=7).map(
-    lambda made: [Group(f"R{number}", *each) for number, each in enumerate(made)]
+    lambda made: [RegionGroup(f"R{number}", *each) for number, each in enumerate(made)]
 )
 
 
@@ -20,7 +20,7 @@ def test_the_choice_is_that_of_trying_every_combination(groups, least, most, clu
 
 
 def test_a_hundred_regions_are_no_trouble():
-    groups = [Group(f"R{number:03}", 1 + number % 4, number * 7 % 50) for number in range(100)]
+    groups = [RegionGroup(f"R{number:03}", 1 + number % 4, number * 7 % 50) for number in range(100)]
 
     found = select_groups(groups, 10, 50, 60)
 
@@ -30,4 +30,4 @@ def test_a_hundred_regions_are_no_trouble():
 
 
 def test_more_clusters_than_there_are_is_nothing_at_once():
-    assert select_groups([Group("R", 3, 0)], 1, 2, 2**62) is None
+    assert select_groups([RegionGroup("R", 3, 0)], 1, 2, 2**62) is None

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.model.karmada.binding import Target
-from karpool.scheduler.descheduling import lower, waiting_clusters
+from karpool.model.karmada.binding import TargetCluster
+from karpool.scheduler.descheduler.lowering import lower_targets, waiting_clusters
 
 COUNTS = st.none() | st.integers(-5, 20)
 
@@ -24,18 +24,18 @@ COUNTS = st.none() | st.integers(-5, 20)
     ],
 )
 def test_lowering(desired, ready, stuck, after):
-    result, changes = lower([Target("m1", desired)], {"m1": ready}, {"m1": stuck})
+    result, changes = lower_targets([TargetCluster("m1", desired)], {"m1": ready}, {"m1": stuck})
 
-    assert result == [Target("m1", after)]
+    assert result == [TargetCluster("m1", after)]
     assert sum(each.taken_back for each in changes) == desired - after
 
 
 def test_no_answer_takes_nothing_back():
-    assert lower([Target("m1", 5)], {}, {}) == ([Target("m1", 5)], [])
+    assert lower_targets([TargetCluster("m1", 5)], {}, {}) == ([TargetCluster("m1", 5)], [])
 
 
 def test_only_clusters_that_wait_are_asked():
-    targets = [Target("m1", 3), Target("m2", 3), Target("m3", 0), Target("m4", 1)]
+    targets = [TargetCluster("m1", 3), TargetCluster("m2", 3), TargetCluster("m3", 0), TargetCluster("m4", 1)]
 
     assert waiting_clusters(targets, {"m1": 3, "m2": 1, "m3": 0, "m4": None}) == ["m2", "m4"]
 
@@ -44,11 +44,11 @@ def test_only_clusters_that_wait_are_asked():
     st.dictionaries(st.sampled_from("abc"), st.tuples(st.integers(0, 9), COUNTS, COUNTS)),
 )
 def test_what_runs_stays_and_nothing_grows(made):
-    targets = [Target(name, desired) for name, (desired, _, _) in made.items()]
+    targets = [TargetCluster(name, desired) for name, (desired, _, _) in made.items()]
     ready = {name: each for name, (_, each, _) in made.items()}
     stuck = {name: each for name, (_, _, each) in made.items() if each is not None}
 
-    result, _ = lower(targets, ready, stuck)
+    result, _ = lower_targets(targets, ready, stuck)
 
     for before, after in zip(targets, result, strict=True):
         assert after.name == before.name

@@ -2,11 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.decision import Part
-from karpool.scheduler.merging import ACCURATE, GENERAL, MANY, UNKNOWN, merge
-from karpool.scheduler.settings import Merge, Settings
+from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.cycle.decision import EstimatePart
+from karpool.scheduler.estimates.merging import ACCURATE, GENERAL, MANY, UNKNOWN, merge
 
-MIN, PREFER, HIGHER = Merge.MIN, Merge.PREFER_ACCURATE, Merge.ACCURATE_IF_HIGHER
+MIN, PREFER, HIGHER = (
+    EstimateMergeRule.MIN,
+    EstimateMergeRule.PREFER_ACCURATE,
+    EstimateMergeRule.ACCURATE_IF_HIGHER,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,25 +31,29 @@ MIN, PREFER, HIGHER = Merge.MIN, Merge.PREFER_ACCURATE, Merge.ACCURATE_IF_HIGHER
     ],
 )
 def test_rule(general, accurate, rule, expected):
-    found = merge([Part(GENERAL, general), Part(ACCURATE, accurate)], rule, 7)
+    found = merge([EstimatePart(GENERAL, general), EstimatePart(ACCURATE, accurate)], rule, 7)
 
     assert (found.replicas, found.source) == expected
     assert len(found.parts) == 2
 
 
 def test_a_cap_of_somebody_else_holds_whatever_the_estimator_says():
-    parts = [Part(GENERAL, 1), Part(ACCURATE, 50), Part("cool-down", 0, "took 3 replicas back a minute ago")]
+    parts = [
+        EstimatePart(GENERAL, 1),
+        EstimatePart(ACCURATE, 50),
+        EstimatePart("cool-down", 0, "took 3 replicas back a minute ago"),
+    ]
 
     assert merge(parts, HIGHER, 7).replicas == 0
 
 
 def test_the_default_does_not_clip():
-    assert Settings().merge is HIGHER
+    assert SchedulingSettings().merge is HIGHER
 
 
 @given(st.lists(st.tuples(st.sampled_from([GENERAL, ACCURATE, "x"]), st.none() | st.integers()), max_size=3))
 def test_whatever_is_answered_the_result_is_a_number_of_replicas(answers):
-    parts = [Part(*each) for each in dict(answers).items()]
+    parts = [EstimatePart(*each) for each in dict(answers).items()]
 
-    for rule in Merge:
+    for rule in EstimateMergeRule:
         assert 0 <= merge(parts, rule, 7).replicas <= MANY

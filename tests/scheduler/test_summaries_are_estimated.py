@@ -2,17 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.model.karmada.cluster import Grade
+from karpool.model.karmada.member_cluster import NodeGrade
 from karpool.model.karmada.replica_requirements import Component, requirements
-from karpool.model.shape import PodShape
-from karpool.packing.count import count
-from karpool.packing.first_fit import Component as Group
-from karpool.packing.first_fit import deduct, first_fit
-from karpool.scheduler import summary_estimate
-from karpool.scheduler.virtual_nodes import PODS_PER_NODE, STEPS_MAX, VirtualNodes
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
-from karpool.wire.request import AssumedWorkload
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.counting.first_fit import deduct, first_fit
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
+from karpool.scheduler.estimates import cluster_summary
+from karpool.scheduler.estimates.graded_nodes import PODS_PER_NODE, STEPS_MAX, GradedNodes
+from karpool.wire.requests import AssumedWorkload
 from tests.scheduler.placing import cluster
 
 REQUESTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 900)).map(
@@ -20,7 +20,7 @@ REQUESTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 90
 )
 GRADES = st.lists(
     st.builds(
-        lambda cpu, memory, nodes: Grade(0, {"cpu": cpu, "memory": memory}, nodes),
+        lambda cpu, memory, nodes: NodeGrade(0, {"cpu": cpu, "memory": memory}, nodes),
         st.integers(0, 2000),
         st.integers(0, 2000),
         st.integers(0, 6),
@@ -46,7 +46,7 @@ def groups(parts):
 
 @given(GRADES, st.lists(SETS, max_size=3), REQUESTS)
 def test_runs_of_nodes_hold_what_the_kernel_finds(grades, before, requests):
-    nodes = VirtualNodes(grades)
+    nodes = GradedNodes(grades)
     for parts in before:
         nodes.place(parts)
 
@@ -58,7 +58,7 @@ def test_runs_of_nodes_hold_what_the_kernel_finds(grades, before, requests):
 
 @given(GRADES.filter(bool), SETS, SETS, st.integers(0, 400))
 def test_runs_of_nodes_hold_as_many_sets_as_the_kernel_finds(grades, before, parts, bound):
-    nodes = VirtualNodes(grades)
+    nodes = GradedNodes(grades)
     nodes.place(before)
 
     after = deduct(kernel(grades), [groups(before)], topology=False)
@@ -66,19 +66,19 @@ def test_runs_of_nodes_hold_as_many_sets_as_the_kernel_finds(grades, before, par
 
 
 def test_a_million_nodes_cost_as_little_as_one():
-    grades = [Grade(0, {"cpu": 4000}, 10**6), Grade(1, {"cpu": 8000}, 10**6)]
+    grades = [NodeGrade(0, {"cpu": 4000}, 10**6), NodeGrade(1, {"cpu": 8000}, 10**6)]
     web = ((("cpu", 1500),), 2)
-    nodes = VirtualNodes(grades)
+    nodes = GradedNodes(grades)
 
     nodes.place([((("cpu", 100),), 10**6)])
 
     assert nodes.place_sets([((("cpu", 4000),), 1)], 10**9) == 10**6 - 25_000 + 2 * 10**6
-    assert VirtualNodes(grades).count(web[0]) == 2 * 10**6 + 5 * 10**6
-    assert VirtualNodes(grades[1:]).place_sets([(web[0], 5)], 10**9) == 10**6
+    assert GradedNodes(grades).count(web[0]) == 2 * 10**6 + 5 * 10**6
+    assert GradedNodes(grades[1:]).place_sets([(web[0], 5)], 10**9) == 10**6
 
 
 def test_sets_that_leave_gaps_are_counted_as_far_as_it_is_quick():
-    nodes = VirtualNodes([Grade(0, {"cpu": 8000}, 10**6)])
+    nodes = GradedNodes([NodeGrade(0, {"cpu": 8000}, 10**6)])
 
     found = nodes.place_sets([((("cpu", 1500),), 2), ((("cpu", 2500),), 1)], 10**9)
 
@@ -97,24 +97,24 @@ def test_devices_that_no_model_mentions_are_counted_in_sums():
     """Upstream says 0 as soon as models are reported."""
     known = summary(CPU_ONLY, [{"grade": 0, "count": 5}], cpu="20", pods="500", **{"nvidia.com/gpu": "3"})
 
-    assert summary_estimate.replicas(known, requirements({"cpu": "1", "nvidia.com/gpu": "1"})) == 3
-    assert summary_estimate.replicas(known, requirements({"cpu": "3", "nvidia.com/gpu": "1"})) == 3
-    assert summary_estimate.replicas(known, requirements({"cpu": "5", "nvidia.com/gpu": "1"})) == 0
+    assert cluster_summary.replicas(known, requirements({"cpu": "1", "nvidia.com/gpu": "1"})) == 3
+    assert cluster_summary.replicas(known, requirements({"cpu": "3", "nvidia.com/gpu": "1"})) == 3
+    assert cluster_summary.replicas(known, requirements({"cpu": "5", "nvidia.com/gpu": "1"})) == 0
     pair = [Component("a", 2, requirements({"cpu": "1", "nvidia.com/gpu": "1"}))]
-    assert summary_estimate.sets(known, pair) == 1
+    assert cluster_summary.sets(known, pair) == 1
 
 
 def test_models_may_be_switched_off():
     known = summary(CPU_ONLY, [{"grade": 0, "count": 1}], cpu="40", pods="500")
 
-    assert summary_estimate.replicas(known, requirements({"cpu": "1"})) == 4
-    assert summary_estimate.replicas(known, requirements({"cpu": "1"}), models=False) == 40
+    assert cluster_summary.replicas(known, requirements({"cpu": "1"})) == 4
+    assert cluster_summary.replicas(known, requirements({"cpu": "1"}), models=False) == 40
 
 
 def test_modelings_without_models_are_ignored():
     known = summary(None, [{"grade": 0, "count": 1}], cpu="40", pods="500")
 
-    assert summary_estimate.replicas(known, requirements({"cpu": "1"})) == 40
+    assert cluster_summary.replicas(known, requirements({"cpu": "1"})) == 40
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_modelings_without_models_are_ignored():
 def test_odd_summaries(reported, expected):
     known = cluster("m1", summary=reported).summary
 
-    assert summary_estimate.replicas(known, requirements({"cpu": "1"})) == expected
+    assert cluster_summary.replicas(known, requirements({"cpu": "1"})) == expected
 
 
 MODELS = st.sampled_from([None, CPU_ONLY])
@@ -146,9 +146,9 @@ WORKLOADS = st.tuples(st.sampled_from(["250m", "1", "3"]), st.lists(st.integers(
 def test_promises_only_take_room_away(models, nodes, assumed, cpu):
     known = summary(models, [{"grade": 0, "count": nodes}], cpu=str(4 * nodes), pods=str(110 * nodes))
     asked = requirements({"cpu": cpu})
-    answers = [summary_estimate.replicas(known, asked, assumed[:count]) for count in range(len(assumed) + 1)]
+    answers = [cluster_summary.replicas(known, asked, assumed[:count]) for count in range(len(assumed) + 1)]
     in_sets = [
-        summary_estimate.sets(known, [Component("c", 1, asked)], assumed[:count])
+        cluster_summary.sets(known, [Component("c", 1, asked)], assumed[:count])
         for count in range(len(assumed) + 1)
     ]
 

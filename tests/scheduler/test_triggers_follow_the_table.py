@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from karpool.model.karmada.words import APPLIED_PLACEMENT
-from karpool.scheduler.decision import Mode
-from karpool.scheduler.settings import Settings
-from karpool.scheduler.triggers import Action, ScheduleType, trigger
+from karpool.model.karmada.names import APPLIED_PLACEMENT
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.decision import SchedulingMode
+from karpool.scheduler.cycle.triggers import ScheduleType, TriggerAction, trigger
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
@@ -25,14 +25,14 @@ def settled(replicas=4, scheduling=DYNAMIC, **given):
 
 
 def row(given, deleting=(), **settings):
-    found = trigger(given, deleting, Settings(**settings))
+    found = trigger(given, deleting, SchedulingSettings(**settings))
     return found.action, found.schedule_type, found.mode
 
 
-RECONCILE = (Action.SCHEDULE, ScheduleType.RECONCILE, Mode.STEADY)
-SCALE = (Action.SCHEDULE, ScheduleType.SCALE, Mode.STEADY)
-FRESH = (Action.SCHEDULE, ScheduleType.RECONCILE, Mode.FRESH)
-NOTHING = (Action.NOTHING, ScheduleType.RECONCILE, Mode.STEADY)
+RECONCILE = (TriggerAction.SCHEDULE, ScheduleType.RECONCILE, SchedulingMode.STEADY)
+SCALE = (TriggerAction.SCHEDULE, ScheduleType.SCALE, SchedulingMode.STEADY)
+FRESH = (TriggerAction.SCHEDULE, ScheduleType.RECONCILE, SchedulingMode.FRESH)
+NOTHING = (TriggerAction.NOTHING, ScheduleType.RECONCILE, SchedulingMode.STEADY)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ NOTHING = (Action.NOTHING, ScheduleType.RECONCILE, Mode.STEADY)
         pytest.param({"replicas": 0, "previous": {}, "workload": False}, RECONCILE, id="not a workload"),
         pytest.param(
             {"meta": {"generation": 2}},
-            (Action.OBSERVE, ScheduleType.RECONCILE, Mode.STEADY),
+            (TriggerAction.OBSERVE, ScheduleType.RECONCILE, SchedulingMode.STEADY),
             id="only the generation moved",
         ),
         pytest.param(
             {"meta": {"deletionTimestamp": EARLY}},
-            (Action.REFUSE, ScheduleType.RECONCILE, Mode.STEADY),
+            (TriggerAction.REFUSE, ScheduleType.RECONCILE, SchedulingMode.STEADY),
             id="deleting",
         ),
     ],
@@ -84,14 +84,14 @@ def test_a_deleting_cluster_of_the_result_is_left():
 def test_being_asked_by_a_person_makes_any_reason_fresh():
     both = settled(replicas=7, spec={"rescheduleTriggeredAt": LATE})
 
-    assert row(both) == (Action.SCHEDULE, ScheduleType.SCALE, Mode.FRESH)
+    assert row(both) == (TriggerAction.SCHEDULE, ScheduleType.SCALE, SchedulingMode.FRESH)
 
 
 def test_a_refusal_says_which_binding():
     deleting = settled(meta={"deletionTimestamp": EARLY})
 
     assert (
-        trigger(deleting, (), Settings()).why
+        trigger(deleting, (), SchedulingSettings()).why
         == "skip schedule deleting resourceBinding: default/web-deployment"
     )
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from karpool.kube.errors import Conflict, Denied, NotFound
-from karpool.kube.resource import NAMESPACES, RESOURCEBINDINGS
 from karpool.model.karmada.binding import read_binding
-from karpool.scheduler.writing import Fate, Writer
+from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
+from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome
 from tests.scheduler.acting import binding, condition, play, targets
 
 
@@ -75,7 +75,7 @@ async def _all_in(stage, name, wanted):
 
 
 def test_a_quota_that_refuses_is_said_and_tried_again():
-    class Refusing(Writer):
+    class Refusing(BindingWriter):
         left = 2
 
         async def _sorted(self, what, key, patch, *, subresource=""):
@@ -106,12 +106,14 @@ def test_a_quota_that_refuses_is_said_and_tried_again():
     ("error", "fate"),
     [
         pytest.param(
-            Denied("PATCH", 403, message="namespace x is being terminated"), Fate.GONE, id="terminating"
+            Denied("PATCH", 403, message="namespace x is being terminated"),
+            WriteOutcome.GONE,
+            id="terminating",
         ),
-        pytest.param(Denied("PATCH", 403, reason="QuotaExceeded"), Fate.REFUSED, id="quota"),
-        pytest.param(Denied("PATCH", 403, reason="Forbidden"), Fate.FAILED, id="forbidden"),
-        pytest.param(NotFound("PATCH", 404), Fate.GONE, id="gone"),
-        pytest.param(Conflict("PATCH", 409), Fate.CONFLICT, id="conflict"),
+        pytest.param(Denied("PATCH", 403, reason="QuotaExceeded"), WriteOutcome.REFUSED, id="quota"),
+        pytest.param(Denied("PATCH", 403, reason="Forbidden"), WriteOutcome.FAILED, id="forbidden"),
+        pytest.param(NotFound("PATCH", 404), WriteOutcome.GONE, id="gone"),
+        pytest.param(Conflict("PATCH", 409), WriteOutcome.CONFLICT, id="conflict"),
     ],
 )
 def test_every_answer_says_what_to_do_next(error, fate):
@@ -125,7 +127,7 @@ def test_every_answer_says_what_to_do_next(error, fate):
 
         client.patch = refuse
         patch = {"metadata": {"resourceVersion": found.resource_version}}
-        return (await Writer(client).result(found, patch)).fate
+        return (await BindingWriter(client).result(found, patch)).fate
 
     assert play(story) is fate
 

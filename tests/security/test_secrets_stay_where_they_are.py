@@ -19,23 +19,19 @@ import aiohttp
 import pytest
 import structlog
 
-from karpool.cli import logs
+from karpool.cli import logging
 from karpool.cli.main import run as command
 from karpool.consolidation import process as consolidation
-from karpool.consolidation.consolidator import ConsolidatorOptions
-from karpool.dashboard.endpoints import ENDPOINTS
-from karpool.dashboard.serving import dashboard
+from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.dashboard.api.endpoints import ENDPOINTS
+from karpool.dashboard.server.app import dashboard
 from karpool.estimator import process as estimator
-from karpool.fleet.apiserver.http import serve
-from karpool.fleet.apiserver.inprocess import InProcess
-from karpool.fleet.apiserver.kinds.bundled import bundled_crds
-from karpool.fleet.apiserver.server import ApiServer
 from karpool.gpu import process as gpu
-from karpool.kube import kubeconfig as kubeconfig_of
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.http import HttpTransport
-from karpool.kube.resource import (
+from karpool.kube.config import kubeconfig as kubeconfig_of
+from karpool.kube.transport.http import HttpTransport
+from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
     DAEMONSETS,
@@ -47,18 +43,22 @@ from karpool.kube.resource import (
     PODS,
     RESOURCEBINDINGS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from karpool.scheduler import descheduler_process as descheduler
 from karpool.scheduler import process as scheduler
-from karpool.wire.addresses import Listener
+from karpool.wire.addresses import ListenAddress
+from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.serve.http import serve
+from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.estimator.serving import node
 from tests.gpu.whole import worker
 from tests.scheduler.acting import binding
 
 CANARY = "canary51c2f00d"
 TOKEN = f"token-{CANARY}"
-SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+SECRETS = ApiResource("", "v1", "secrets", "Secret", namespaced=True)
 
 
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -144,7 +144,7 @@ def free_port() -> int:
 @pytest.fixture(autouse=True)
 def all_log_lines() -> Iterator[None]:
     before = structlog.get_config()
-    logs.configure(10, as_json=True)
+    logging.configure(10, as_json=True)
     yield
     structlog.configure(**before)
 
@@ -163,7 +163,7 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
     """All of them, until each has looked at everything; then what their metrics say."""
     ports = {name: free_port() for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpu")}
     stop = asyncio.Event()
-    listen = {name: (Listener("127.0.0.1", port),) for name, port in ports.items()}
+    listen = {name: (ListenAddress("127.0.0.1", port),) for name, port in ports.items()}
     flags = {"kubeconfig": str(config), "metrics-bind-address": "0"}
     probes = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
@@ -261,7 +261,7 @@ def bundled(path: Path) -> dict[str, str]:
 @pytest.mark.timeout(180)  # everything there is runs at once
 async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ApiServer(RealClock())
-    client = Client(InProcess(server), qps=None)
+    client = Client(InProcessTransport(server), qps=None)
     await populated(client)
     listening = await serve(server, token=TOKEN)
     config = kubeconfig(tmp_path / "config", listening.url, TOKEN)

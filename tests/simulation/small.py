@@ -2,7 +2,7 @@
 
 import textwrap
 
-from karpool.fleet.simulation.scenario_file import Named, parse_scenario
+from karpool_fleet.simulation.scenario_file import Named, parse_scenario
 
 POOL = """\
 - apiVersion: karpenter.sh/v1

@@ -2,13 +2,18 @@
 
 import pytest
 
-from karpool.consolidation.policy import PolicyName
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.controllers import CONTROLLERS, check_controllers, consolidator_options, scaler_options
-from karpool.fleet.estimators import Estimators
+from karpool.consolidation.policy.policy import PolicyName
 from karpool.model.errors import Invalid
-from karpool.model.karmada.cluster import MemberCluster
-from karpool.wire.asking import ask_replicas
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.wire.client_protocol import ask_replicas
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.controllers import (
+    CONTROLLERS,
+    check_controllers,
+    consolidator_options,
+    scaler_options,
+)
+from karpool_fleet.clusters.estimators import Estimators
 
 
 def test_a_consolidator_takes_its_flags():

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud, Offer
-from karpool.fleet.simulation import engine, measuring
-from karpool.fleet.simulation.engine import simulate
-from karpool.fleet.simulation.figures import FIGURES, document
-from karpool.fleet.simulation.measuring import Bill, most_at_once, quantile
-from karpool.fleet.strict_file import FleetError
-from karpool.kube.resource import NODES, PODS
-from karpool.model.catalogue_files import load_shipped
-from karpool.model.meta import convert
-from karpool.model.pod import Pod, effective_requests
+from karpool.model.catalogue.files import load_shipped
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool_fleet.cloud.cloud import Cloud, CloudOffer
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation import engine, measuring
+from karpool_fleet.simulation.engine import simulate
+from karpool_fleet.simulation.figures import FIGURES, document
+from karpool_fleet.simulation.measuring import Bill, most_at_once, quantile
 from tests.simulation.small import scenario
 
 pytestmark = pytest.mark.timeout(240)  # whole runs, on a machine that may be busy
@@ -53,7 +53,7 @@ def test_what_is_requested_and_there_is_what_objects_say(run):
         live = [each for each in pods.items if each["status"].get("phase") not in ("Succeeded", "Failed")]
         names = {each["metadata"]["name"] for each in nodes.items}
         bound = [each for each in live if each["spec"].get("nodeName") in names]
-        used = sum(effective_requests(convert(each, Pod)).get("cpu", 0) for each in bound)
+        used = sum(effective_requests(decode(each, Pod)).get("cpu", 0) for each in bound)
         assert seen["amounts"][cluster].get("cpu used", 0) == used
         there = sum(_milli(each["status"]["allocatable"]["cpu"]) for each in nodes.items)
         assert seen["amounts"][cluster].get("cpu there", 0) == there
@@ -93,7 +93,7 @@ def test_every_figure_is_in_every_result_and_has_a_title(run):
 
 def test_a_machine_costs_from_its_launch_to_its_end():
     catalogue = load_shipped("us-east-1")
-    offer = Offer("m7i.large", "us-east-1a", "on-demand")
+    offer = CloudOffer("m7i.large", "us-east-1a", "on-demand")
     price = catalogue.types[offer.type].price(offer.zone, offer.capacity_type)
 
     async def story():

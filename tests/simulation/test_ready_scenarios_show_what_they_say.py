@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karpool.cli.simulate import unmet
-from karpool.fleet.simulation.engine import simulate
-from karpool.fleet.simulation.scenario_file import read_scenario
+from karpool.cli.embedded.simulate import unmet
+from karpool_fleet.simulation.engine import simulate
+from karpool_fleet.simulation.scenario_file import read_scenario
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.simulation.scenario_file import merged, parse_scenario, read_scenario
-from karpool.fleet.strict_file import FleetError
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation.scenario_file import merged, parse_scenario, read_scenario
 from tests.simulation.small import scenario
 
 READY = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))

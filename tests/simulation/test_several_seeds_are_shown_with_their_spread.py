@@ -3,9 +3,9 @@
 import json
 from xml.etree import ElementTree
 
-from karpool.cli import simulate_spread
+from karpool.cli.embedded import simulate_spread
 from karpool.cli.main import run
-from karpool.fleet.simulation.figures import FIGURES, Result
+from karpool_fleet.simulation.figures import FIGURES, Result
 
 
 def result(variant, seed, **figures):

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from karpool.cli import simulate as command
+from karpool.cli.embedded import simulate as command
+from karpool.cli.embedded.simulate_html import over_time, report
 from karpool.cli.main import run
-from karpool.cli.simulate_html import over_time, report
-from karpool.fleet.simulation.figures import FIGURES, Result, Series
+from karpool_fleet.simulation.figures import FIGURES, FigureSeries, Result
 
 QUIET = """\
 kind: Scenario
@@ -81,7 +81,7 @@ def test_html_is_one_page_with_plots_that_trusts_no_text(play):
 def test_a_page_loads_nothing_from_anywhere_and_escapes_hostile_names():
     hostile = '"><img src=https://evil.example/x onerror=alert(1)>'
     figures = dict.fromkeys(FIGURES) | {"cost": 1.0, "evictions": 2.0}
-    series = {"nodes": Series(hostile, hostile, [1.0, 2.0])}
+    series = {"nodes": FigureSeries(hostile, hostile, [1.0, 2.0])}
     results = [Result(hostile, 1, 3600.0, figures, {hostile: figures, "b": figures}, [0.0, 60.0], series)]
     page = report(hostile, hostile, results, [hostile])
     found = Elements()
@@ -207,7 +207,7 @@ def test_an_action_that_cannot_be_done_names_itself(play):
 
 def test_a_variant_keeps_its_colour_where_another_has_nothing_to_draw():
     def result(name, values):
-        series = {"evictions": Series("evicted", "pods", values)} if any(values) else {}
+        series = {"evictions": FigureSeries("evicted", "pods", values)} if any(values) else {}
         return Result(name, 1, 60.0, dict.fromkeys(FIGURES, 0.0), {}, [0.0, 60.0], series)
 
     drawn = over_time([result("calm", [0, 0]), result("wild", [0, 5])], "evictions")

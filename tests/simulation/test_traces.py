@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.fleet_file import ClusterSpec, KarmadaSpec
-from karpool.fleet.simulation import trace_rows
-from karpool.fleet.simulation.arrivals import RUN_SECONDS
-from karpool.fleet.simulation.scenario_file import Scenario, Trace
-from karpool.fleet.simulation.traces import check_traces, read_traces
-from karpool.fleet.strict_file import FleetError
+from karpool_fleet.clusters.fleet_file import ClusterSpec, KarmadaSpec
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation import trace_rows
+from karpool_fleet.simulation.arrivals import RUN_SECONDS
+from karpool_fleet.simulation.scenario_file import Scenario, Trace
+from karpool_fleet.simulation.traces import check_traces, read_traces
 
 PODS = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"

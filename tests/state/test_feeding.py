@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
-from karpool.state import problems
-from karpool.state.cluster import ClusterState
-from karpool.state.room import RESOURCE_LIMIT
+from karpool.cluster import unreadable
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.nodes.room_store import RESOURCE_LIMIT
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
 
 
 def node(name, cpu="4", pods="10", labels=None, **spec):
@@ -52,7 +52,7 @@ def mounting(claim_name):
 
 
 def loaded(*objects, **settings):
-    state = ClusterState(**settings)
+    state = Cluster(**settings)
     state.load(objects)
     return state
 
@@ -176,7 +176,7 @@ def test_a_cordoned_node_is_a_tainted_one():
     ],
 )
 def test_a_bad_object_is_reported_and_the_others_are_used(bad, words):
-    state = ClusterState()
+    state = Cluster()
 
     (problem,) = state.load([node("n"), bad, pod("p", on="n")])
 
@@ -204,9 +204,9 @@ def test_what_was_known_stays_when_an_update_is_bad():
 
 
 def test_problems_are_bounded():
-    state = loaded(*(node(f"n{number}", cpu="x") for number in range(problems.LIMIT + 5)))
+    state = loaded(*(node(f"n{number}", cpu="x") for number in range(unreadable.LIMIT + 5)))
 
-    assert len(state.problems) == problems.LIMIT
+    assert len(state.problems) == unreadable.LIMIT
     assert state.problems.dropped == 5
 
 
@@ -235,7 +235,7 @@ def test_lists_of_objects_are_opened():
 def test_replacing_a_kind_removes_what_is_not_listed():
     state = loaded(node("n"), pod("p", on="n"), pod("q", on="n"))
 
-    state.replace("Pod", [convert(pod("q", on="n"), Pod)])
+    state.replace("Pod", [decode(pod("q", on="n"), Pod)])
 
     assert free(state, "n") == (3000, 9)
 
@@ -243,7 +243,7 @@ def test_replacing_a_kind_removes_what_is_not_listed():
 def test_an_informer_feeds_a_sink():
     state = loaded(node("n"))
     sink, key = state.sink("Pod"), SimpleNamespace(namespace="default", name="p")
-    decoded = convert(pod("p", on="n"), Pod)
+    decoded = decode(pod("p", on="n"), Pod)
 
     sink.apply([SimpleNamespace(type="ADDED", key=key, object=decoded)])
     assert free(state, "n") == (3000, 9)

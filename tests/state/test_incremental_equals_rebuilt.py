@@ -4,10 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from karpool.model.node import zone_key
-from karpool.state import node_store, pod_store
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.nodes import node_store
+from karpool.cluster.pods import pod_store
+from karpool.model.kubernetes.node import zone_key
+from karpool.packing.tables.node_table import NodeRow
 from tests.packing.cases import allocatables, label_keys, label_values, names, shapes, taints
 from tests.state.views import described, ordered, pending
 
@@ -48,7 +49,7 @@ class Events(RuleBasedStateMachine):
         # Small limits, so that dropping what is unused happens here, too.
         self.slack = node_store._SLACK, pod_store._SLACK
         node_store._SLACK = pod_store._SLACK = 0
-        self.state = ClusterState()
+        self.state = Cluster()
         self.tree = ZoneTree()
         self.nodes = {}
         self.pods = {}
@@ -101,7 +102,7 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def equals_a_rebuilt_state(self):
-        fresh = ClusterState()
+        fresh = Cluster()
         for node in self.nodes.values():
             fresh.put_node(node)
         for key, (shape, node) in self.pods.items():

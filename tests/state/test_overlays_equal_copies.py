@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.cluster import Cluster
 from karpool.model.errors import Invalid
-from karpool.model.shape import PodShape
-from karpool.packing.feasible import feasible
-from karpool.state.cluster import ClusterState
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Placement, snapshot_of
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.feasibility import feasible
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement, snapshot_of
 from tests.packing.cases import (
     allocatables,
     built,
@@ -45,7 +45,7 @@ class Both:
     """Each step is taken twice: on the overlay, and on a state of its own."""
 
     def __init__(self, rows, pods):
-        self.state = ClusterState()
+        self.state = Cluster()
         for row in rows:
             self.state.put_node(row)
         for number, (node, shape) in enumerate(pods):
@@ -58,7 +58,7 @@ class Both:
         if self.overlay.n:
             row = place % self.overlay.n
             name = self.overlay.names[row]
-            self.overlay = self.overlay.minus([Placement(row, shape, count)])
+            self.overlay = self.overlay.minus([PodPlacement(row, shape, count)])
             for _ in range(count):
                 self.state.put_pod(f"promised/{self.promised}", shape, name)
                 self.promised += 1
@@ -125,7 +125,7 @@ def test_promises_beyond_the_room_leave_nothing_and_not_less():
     snapshot = snapshot_of([NodeRow("n0", allocatable={"cpu": 4, "pods": 2})])
     huge = PodShape((("cpu", 2**62),))
 
-    after = snapshot.minus([Placement(0, huge, 5)])
+    after = snapshot.minus([PodPlacement(0, huge, 5)])
 
     assert after.free("cpu").tolist() == [0]
     assert after.slots.tolist() == [0]
@@ -133,7 +133,7 @@ def test_promises_beyond_the_room_leave_nothing_and_not_less():
 
 def test_arrays_of_a_snapshot_cannot_be_written():
     snapshot = built([NodeRow("n0", {"disk": "a"}, (), {"cpu": 4, "pods": 2})], [("n0", PodShape())]).snapshot
-    overlays = [snapshot, snapshot.minus([Placement(0, PodShape())]), snapshot.plus([NodeRow("n1")])]
+    overlays = [snapshot, snapshot.minus([PodPlacement(0, PodShape())]), snapshot.plus([NodeRow("n1")])]
 
     for each in overlays:
         for array in (

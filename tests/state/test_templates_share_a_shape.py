@@ -4,10 +4,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
-from karpool.model.shape import shape_of
-from karpool.state.shapes import ShapeTable
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.packing.tables.shape_table import ShapeTable
 
 amounts = st.sampled_from([None, {"cpu": "1"}, {"cpu": "1000m"}, {"cpu": "2", "memory": "1Gi"}])
 resources = st.none() | st.fixed_dictionaries({"requests": amounts})
@@ -74,7 +74,7 @@ pods = st.fixed_dictionaries(
             },
         ),
     }
-).map(lambda raw: convert(raw, Pod))
+).map(lambda raw: decode(raw, Pod))
 
 
 @settings(max_examples=150, deadline=None)

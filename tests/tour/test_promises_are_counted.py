@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from karpool.cli import tour_text
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.tour.chapter import Chapter, Notes, Outcome
-from karpool.fleet.tour.tour import CHAPTER_SECONDS, CHAPTERS, play
-from karpool.kube.errors import Unreachable
+from karpool.cli.embedded import tour_text
+from karpool.kube.errors import ApiUnreachable
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.tour.chapter import Chapter, ChapterOutcome, Notes
+from karpool_fleet.tour.tour import CHAPTER_SECONDS, CHAPTERS, play
 
 FAILURES = Counter[str]()
 
@@ -34,7 +34,7 @@ async def says_nothing(_: Any, notes: Notes) -> None:
 
 async def fails(_: Any, notes: Notes) -> None:
     notes.promise("a node comes", True, "1 node")
-    raise Unreachable("GET /api/v1/nodes: refused")
+    raise ApiUnreachable("GET /api/v1/nodes: refused")
 
 
 async def hangs(_: Any, notes: Notes) -> None:
@@ -51,7 +51,7 @@ def chapter(what: Any) -> Chapter:
     return Chapter(what.__name__, what.__name__.replace("_", " "), "shows", what)
 
 
-def played(*what: Any, **listeners: Any) -> list[Outcome]:
+def played(*what: Any, **listeners: Any) -> list[ChapterOutcome]:
     stage: Any = SimpleNamespace(clock=LoopClock(), team=SimpleNamespace(failures=FAILURES.copy))
     return run_manual(play(stage, [chapter(each) for each in what], **listeners))
 

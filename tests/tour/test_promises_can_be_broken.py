@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from karpool.fleet.tour.chapter import Outcome
-from karpool.fleet.tour.stage import Stage
-from karpool.fleet.tour.tour import CHAPTERS, play
+from karpool_fleet.tour.chapter import ChapterOutcome
+from karpool_fleet.tour.stage import TourStage
+from karpool_fleet.tour.tour import CHAPTERS, play
 from tests.tour.fleets import on_stage
 
 DEAF = {
@@ -16,7 +16,7 @@ DEAF = {
 
 
 def test_nothing_is_kept_by_a_fleet_without_controllers(tmp_path: Path) -> None:
-    async def story(stage: Stage) -> list[Outcome]:
+    async def story(stage: TourStage) -> list[ChapterOutcome]:
         servers = stage.fleet.api_servers
         for cluster, names in DEAF.items():
             for name in names:

@@ -11,28 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from karpool.consolidation import event_text, verification
-from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.prices import cheapest, estimated_savings, worst_launch_price
-from karpool.consolidation.ranking import interleaved, ratios
-from karpool.consolidation.replacement import (
+from karpool.consolidation.execution import event_text
+from karpool.consolidation.methods.cheaper_types import (
     cheaper_types,
     same_type_ceiling,
     spot_to_spot,
     without_same_types,
 )
-from karpool.consolidation.scoring import Score, Source, can_pass, evaluate, score_move
-from karpool.consolidation.totals import PoolTotals, is_empty, node_cost, pod_cost
-from karpool.fleet.karpenter.disruption.methods import multi_node
-from karpool.fleet.karpenter.disruption.simulating import Move, NoMove
-from karpool.model.catalogue import Offering
-from karpool.model.disruption import eviction_cost, is_reschedulable
-from karpool.model.karpenter import Pool
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
-from karpool.model.shape import PodShape
-from karpool.packing.new_nodes import in_order, placing_order
-from karpool.packing.planned import PendingPod
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.prices import cheapest, estimated_savings, worst_launch_price
+from karpool.consolidation.policy.ranking import interleaved, ratios
+from karpool.consolidation.policy.scoring import MoveScore, ScoredNode, can_pass, score_move, score_sources
+from karpool.consolidation.policy.totals import PoolTotals, is_empty, node_cost, pod_cost
+from karpool.consolidation.verification import properties
+from karpool.model.catalogue.catalogue import Offering
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.new_nodes.pack import in_order, placing_order
+from karpool.packing.new_nodes.pack_result import PendingPod
+from karpool_fleet.karpenter.disruption.methods import multi_node
+from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove
 from tests.consolidation.prefix_search import largest_prefix
 from tests.vectors.near import infinite_as_text, nearly
 from tests.vectors.registry import Case, kind
@@ -64,7 +65,7 @@ def vector_pod(given: Given, name: str = "p") -> Pod:
     tolerations = [{"operator": "Exists"}] if given.get("tolerates_disrupted") else []
     ready = given.get("ready")
     conditions = [{"type": "Ready", "status": ready}] if ready is not None else []
-    return convert(
+    return decode(
         {
             "metadata": {
                 "name": name,
@@ -105,7 +106,7 @@ def answer_score(case: Case) -> Given:
     return shown(score_move(given["savings"], given["disruption_cost"], totals, given["k"], tolerance=0.0))
 
 
-def shown(found: Score) -> Given:
+def shown(found: MoveScore) -> Given:
     return {
         "savings_fraction": found.savings_fraction,
         "disruption_fraction": found.disruption_fraction,
@@ -118,12 +119,15 @@ def shown(found: Score) -> Given:
 @kind("evaluate_move", same=nearly)
 def answer_evaluate(case: Case) -> Given:
     given = case["input"]
-    policies = {name: Policy(PolicyName(pool["policy"]), given["k"]) for name, pool in given["pools"].items()}
+    policies = {
+        name: ConsolidationPolicy(PolicyName(pool["policy"]), given["k"])
+        for name, pool in given["pools"].items()
+    }
     totals = {name: totals_of(pool) for name, pool in given["pools"].items() if totals_of(pool) is not None}
     sources = [
-        Source(each["pool"], number(each["price"]), each["disruption"]) for each in given["candidates"]
+        ScoredNode(each["pool"], number(each["price"]), each["disruption"]) for each in given["candidates"]
     ]
-    found = evaluate(sources, given["replacement_price"], policies, totals, tolerance=0.0)
+    found = score_sources(sources, given["replacement_price"], policies, totals, tolerance=0.0)
     return {
         "approved": found.approved,
         "per_pool": {each.pool: shown(each.score) for each in found.pools if each.score is not None},
@@ -147,7 +151,7 @@ def number(raw: Any) -> float | None:
 @kind("delete_ratio_prefilter")
 def answer_prefilter(case: Case) -> Given:
     given = case["input"]
-    policy = Policy(PolicyName(given["policy"]), given.get("k", 2))
+    policy = ConsolidationPolicy(PolicyName(given["policy"]), given.get("k", 2))
     totals = totals_of(given["totals"])
     found = can_pass(policy, number(given["price"]), given["disruption_cost"], totals, tolerance=0.0)
     return {"can_pass": found}
@@ -231,9 +235,9 @@ def answer_search(case: Case) -> Given:
     is_valid = sizes(given["valid_batch_sizes"])
     probes: list[int] = []
 
-    def consolidate(batch: Sequence[Any]) -> Move | NoMove:
+    def consolidate(batch: Sequence[Any]) -> DisruptionCommand | NoMove:
         probes.append(len(batch))
-        return Move(tuple(batch)) if is_valid(len(batch)) else NoMove("")
+        return DisruptionCommand(tuple(batch)) if is_valid(len(batch)) else NoMove("")
 
     candidate: Any = SimpleNamespace(pool=SimpleNamespace(name="p"))
     found = multi_node([candidate] * given["candidates"], {"p": given["candidates"]}, consolidate)
@@ -266,7 +270,7 @@ def sizes(text: str) -> Callable[[int], bool]:
 @kind("uniform_pool_properties")
 def answer_uniform(case: Case) -> Given:
     given = case["input"]
-    (row,) = verification.threshold_table((given["k"],), tuple(sorted(given["prices"])))
+    (row,) = properties.threshold_table((given["k"],), tuple(sorted(given["prices"])))
     return {"approved_replace_pairs": row.approved_pairs, "max_chain_single_node_pool": row.chain_length}
 
 
@@ -296,5 +300,5 @@ def answer_pod_order(case: Case) -> Given:
 
 @kind("nodepool_order")
 def answer_pool_order(case: Case) -> Given:
-    pools = [Pool(each["name"], weight=each["weight"] or 0) for each in case["input"]["nodepools"]]
+    pools = [CompiledPool(each["name"], weight=each["weight"] or 0) for each in case["input"]["nodepools"]]
     return {"order": [pool.name for pool in in_order(pools)]}

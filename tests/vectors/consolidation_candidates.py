@@ -3,26 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.consolidation.budgeting import remaining, use_of
-from karpool.consolidation.eligibility import (
-    Method,
-    NodeFacts,
-    blocked,
+from karpool.consolidation.execution.validation import command_timeout, failure_of, same_outcome
+from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.policy.budgets import remaining, use_of
+from karpool.consolidation.policy.eligibility import (
+    DisruptionMethod,
+    EligibilityFacts,
     is_consolidatable,
     is_under_window,
     lifetime_remaining,
-    refused,
+    why_not_candidate,
+    why_not_method,
 )
-from karpool.consolidation.plan import Why
-from karpool.consolidation.policy import Policy, PolicyName
-from karpool.consolidation.totals import is_empty, node_cost
-from karpool.consolidation.validation import command_timeout, failure_of, same_outcome
-from karpool.consolidation.view import Machine
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.totals import is_empty, node_cost
+from karpool.consolidation.view import StateNode
 from karpool.kube.clock import parse_rfc3339
 from karpool.model import durations
-from karpool.model.budgets import allowed
-from karpool.model.disruption import (
-    DisruptionBudget,
+from karpool.model.karpenter.budgets import allowed_disruptions
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import (
+    CompiledPdb,
     PodDisruptionBudget,
     blocking_budget,
     budget_of,
@@ -30,10 +34,6 @@ from karpool.model.disruption import (
     is_evictable,
     is_protected,
 )
-from karpool.model.karpenter import NodeClaim
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
 from tests.vectors.consolidation import vector_pod
 from tests.vectors.consolidation_limits import budgets
 from tests.vectors.near import nearly
@@ -41,10 +41,10 @@ from tests.vectors.registry import Case, kind
 
 Given = Mapping[str, Any]
 _METHODS = {
-    "emptiness": Method.EMPTINESS,
-    "single": Method.CONSOLIDATION,
-    "multi": Method.CONSOLIDATION,
-    "drift": Method.DRIFT,
+    "emptiness": DisruptionMethod.EMPTINESS,
+    "single": DisruptionMethod.CONSOLIDATION,
+    "multi": DisruptionMethod.CONSOLIDATION,
+    "drift": DisruptionMethod.DRIFT,
 }
 NOW = 1_767_225_600.0
 
@@ -53,9 +53,9 @@ NOW = 1_767_225_600.0
 def answer_eligibility(case: Case) -> Given:
     method = _METHODS[case["input"]["method"]]
     facts = node_facts(case["input"])
-    if why := blocked(facts, method):
+    if why := why_not_candidate(facts, method):
         return {"candidate": False, "should_disrupt": None, "reason": why.code}
-    refusal = refused(facts, method)
+    refusal = why_not_method(facts, method)
     return {
         "candidate": True,
         "should_disrupt": refusal is None,
@@ -63,7 +63,7 @@ def answer_eligibility(case: Case) -> Given:
     }
 
 
-def node_facts(given: Given) -> NodeFacts:
+def node_facts(given: Given) -> EligibilityFacts:
     node, pool = given["node"], given["nodepool"]
     pods = [
         (vector_pod(each, f"p{index}"), each.get("age_seconds"))
@@ -71,8 +71,8 @@ def node_facts(given: Given) -> NodeFacts:
     ]
     protecting = next((pod.name for pod, age in pods if is_active(pod) and is_protected(pod, age)), "")
     held_pod, held_by = held(pods, [disruption_budget(each) for each in given.get("pdbs") or ()])
-    policy = Policy(PolicyName(pool.get("policy", "WhenEmptyOrUnderutilized")))
-    return NodeFacts(
+    policy = ConsolidationPolicy(PolicyName(pool.get("policy", "WhenEmptyOrUnderutilized")))
+    return EligibilityFacts(
         pool="" if lacks(node, "nodepool_label") else "p",
         in_queue=node.get("in_queue", False),
         managed=node.get("managed", True),
@@ -115,11 +115,11 @@ def lacks(node: Given, name: str) -> bool:
     return False
 
 
-def disruption_budget(given: Given) -> DisruptionBudget:
+def disruption_budget(given: Given) -> CompiledPdb:
     wanted = given["matches"]
     labels = dict.fromkeys([wanted] if isinstance(wanted, str) else wanted, "yes")
     return budget_of(
-        convert(
+        decode(
             {
                 "metadata": {"name": "-".join(labels) or "all", "namespace": "default"},
                 "spec": {
@@ -135,7 +135,7 @@ def disruption_budget(given: Given) -> DisruptionBudget:
     )
 
 
-def held(pods: list[tuple[Pod, float | None]], found: list[DisruptionBudget]) -> tuple[str, str]:
+def held(pods: list[tuple[Pod, float | None]], found: list[CompiledPdb]) -> tuple[str, str]:
     """The first pod that budgets hold, and their names."""
     for pod, age in pods:
         if is_evictable(pod, protected=is_protected(pod, age)) and blocking_budget(pod, found):
@@ -177,12 +177,12 @@ def answer_remaining(case: Case) -> Given:
     return {
         "pool_nodes": counted,
         "consuming": consuming,
-        "allowed": allowed(budgets(given), counted, given["reason"], now),
+        "allowed": allowed_disruptions(budgets(given), counted, given["reason"], now),
         "remaining": remaining(budgets(given), uses["p"], given["reason"], now) if "p" in uses else 0,
     }
 
 
-def machine(given: Given, name: str) -> Machine:
+def machine(given: Given, name: str) -> StateNode:
     labels = {"karpenter.sh/nodepool": "p"}
     initialized = {"karpenter.sh/initialized": "true"} if given.get("initialized", True) else {}
     ready = {"type": "Ready", "status": "True" if given.get("ready", True) else "False"}
@@ -196,9 +196,9 @@ def machine(given: Given, name: str) -> Machine:
         "metadata": {"name": name, "labels": labels, **leaving},
         "status": {"conditions": [terminating] if given.get("instance_terminating") else []},
     }
-    return Machine(
-        convert(node, Node) if given.get("has_node", True) else None,
-        convert(claim, NodeClaim) if given.get("managed", True) else None,
+    return StateNode(
+        decode(node, Node) if given.get("has_node", True) else None,
+        decode(claim, NodeClaim) if given.get("managed", True) else None,
     )
 
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from karpool.fleet.apiserver.kinds import crds
-from karpool.fleet.apiserver.kinds.bundled import bundled_crds
 from karpool.kube.clock import parse_rfc3339
-from karpool.model.budgets import allowed, granted, is_active
-from karpool.model.disruption import is_protected, protected_seconds
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import Budget
-from karpool.model.meta import convert
+from karpool.model.karpenter.budgets import allowed_by, allowed_disruptions, is_active
+from karpool.model.karpenter.objects import Budget
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod_disruption import is_protected, protected_seconds
+from karpool_fleet.apiserver.kinds import crds
+from karpool_fleet.apiserver.kinds.bundled import bundled_crds
 from tests.vectors.consolidation import vector_pod
 from tests.vectors.registry import Case, kind
 
@@ -21,17 +21,17 @@ _IN_TEMPLATE = ("expireAfter", "terminationGracePeriod", "requirements", "taints
 
 
 def budgets(given: Given) -> list[Budget]:
-    return convert(given["budgets"], list[Budget])
+    return decode(given["budgets"], list[Budget])
 
 
 @kind("budget_allowed")
 def answer_allowed(case: Case) -> Given:
     given = case["input"]
     now, nodes = parse_rfc3339(given["now"]), given["nodes"]
-    found = allowed(budgets(given), nodes, given["reason"], now)
+    found = allowed_disruptions(budgets(given), nodes, given["reason"], now)
     try:
         for budget in budgets(given):
-            granted(budget, nodes, now)
+            allowed_by(budget, nodes, now)
     except Invalid:
         return {"allowed": 0, "error": True, "effective": found}
     return {"allowed": found, "error": False, "effective": found}
@@ -42,7 +42,7 @@ def answer_active(case: Case) -> Given:
     given = case["input"]
     try:
         return {
-            "active": is_active(convert(given["budget"], Budget), parse_rfc3339(given["now"])),
+            "active": is_active(decode(given["budget"], Budget), parse_rfc3339(given["now"])),
             "error": False,
         }
     except Invalid:

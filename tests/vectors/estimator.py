@@ -8,15 +8,15 @@ import numpy as np
 
 from karpool.model import quantity, resources
 from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.requirements import NodeSelector, compile_terms
-from karpool.model.shape import PodShape, positive
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod_shape import PodShape, positive
+from karpool.model.requirements import NodeSelector, node_terms_of
 from karpool.model.taints import UNSCHEDULABLE, Taint, Toleration
-from karpool.packing.count import count, room_for
-from karpool.packing.feasible import feasible
-from karpool.packing.first_fit import UNBOUNDED, Component, first_fit
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import Snapshot, snapshot_of
+from karpool.packing.counting.count import count, room_for
+from karpool.packing.counting.first_fit import UNBOUNDED, PodGroup, first_fit
+from karpool.packing.feasibility import feasible
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room, snapshot_of
 from tests.vectors.registry import Case, kind
 
 _VECTOR_NAMES = {"cpu": "milli_cpu", "ephemeral-storage": "ephemeral_storage"}
@@ -58,7 +58,7 @@ def answer_simulate(case: Case) -> Mapping[str, Any]:
     try:
         snapshot = snapshot_of(_told_apart(node_row(node) for node in given.get("nodes") or ()))
         components = [
-            Component(shape(each.get("replica_requirements")), each.get("replicas", 0))
+            PodGroup(shape(each.get("replica_requirements")), each.get("replicas", 0))
             for each in given.get("components") or ()
             if each is not None
         ]
@@ -71,7 +71,7 @@ def answer_simulate(case: Case) -> Mapping[str, Any]:
 
 
 def node_row(given: Mapping[str, Any]) -> NodeRow:
-    taints = tuple(convert(taint, Taint) for taint in given.get("taints") or ())
+    taints = tuple(decode(taint, Taint) for taint in given.get("taints") or ())
     if given.get("unschedulable"):
         taints = (UNSCHEDULABLE, *taints)
     offered = resources.parse(given.get("allocatable"))
@@ -85,8 +85,8 @@ def shape(requirements: Mapping[str, Any] | None) -> PodShape:
     return PodShape(
         requests=positive(resources.parse(requirements.get("resource_request"))),
         node_selector=tuple(sorted((claim.get("node_selector") or {}).items())),
-        node_terms=None if affinity is None else compile_terms(convert(affinity, NodeSelector)),
-        tolerations=tuple(convert(each, Toleration) for each in claim.get("tolerations") or ()),
+        node_terms=None if affinity is None else node_terms_of(decode(affinity, NodeSelector)),
+        tolerations=tuple(decode(each, Toleration) for each in claim.get("tolerations") or ()),
     )
 
 
@@ -99,7 +99,7 @@ def _told_apart(rows: Iterable[NodeRow]) -> list[NodeRow]:
     return list(seen.values())
 
 
-def _vectors(snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
+def _vectors(snapshot: Room) -> Mapping[str, Mapping[str, Any]]:
     """Each node's free amounts, under the names of Karmada's resource vector."""
     return {
         name: {

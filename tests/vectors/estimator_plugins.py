@@ -5,39 +5,51 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.estimator import gates, registry
-from karpool.estimator.answering import WrongCluster, check_cluster
-from karpool.estimator.framework import UNLIMITED, Code, Estimate, Point, Role, Verdict, merged, no_opinion
-from karpool.estimator.limits_model import KarpenterLimits
-from karpool.estimator.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.node_resource import NodeResourceEstimator
-from karpool.estimator.pods import WaitingPod, waiting_since
-from karpool.estimator.question import Question
-from karpool.estimator.resource_quota import ResourceQuota, ResourceQuotaEstimator
-from karpool.estimator.running import Framework
-from karpool.estimator.unschedulable import PodOwner, Unsupported, check_supported, of_deployment
+from karpool.cluster.cluster import Cluster
+from karpool.estimator import gates
+from karpool.estimator.plugins import registry
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.interface import (
+    UNLIMITED,
+    Estimate,
+    EstimateCode,
+    ExtensionPoint,
+    PluginResult,
+    PluginRole,
+    merge_results,
+    no_opinion,
+)
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.plugins.node_resource import NodeResourceEstimator
+from karpool.estimator.plugins.resource_quota import ResourceQuota, ResourceQuotaEstimator
+from karpool.estimator.pods import UnschedulablePod, waiting_since
+from karpool.estimator.providers.karpenter_limits import KarpenterLimitsProvider
+from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.serving.answering import WrongCluster, check_cluster
+from karpool.estimator.serving.unschedulable import (
+    PodController,
+    UnsupportedKind,
+    check_supported,
+    of_deployment,
+)
 from karpool.kube.clock import rfc3339
-from karpool.kube.resource import Key
 from karpool.model import quantity
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim as KarpenterClaim
-from karpool.model.karpenter import NodePool
-from karpool.model.meta import Condition, OwnerReference, convert
-from karpool.model.pod import Pod
-from karpool.model.requirements import NodeSelector
-from karpool.model.taints import Toleration
-from karpool.state.cluster import ClusterState
-from karpool.state.snapshot import Snapshot
-from karpool.wire.request import (
-    AssumedWorkload,
+from karpool.model.karmada.replica_requirements import (
     Component,
-    ComponentSetsRequest,
-    NodeClaim,
-    ObjectReference,
+    ReplicaNodeClaim,
     ReplicaRequirements,
-    ReplicasRequest,
     requirements,
 )
+from karpool.model.karpenter.objects import NodeClaim as KarpenterClaim
+from karpool.model.karpenter.objects import NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import Condition, OwnerReference, decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.requirements import NodeSelector
+from karpool.model.taints import Toleration
+from karpool.packing.tables.room import Room
+from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest, WorkloadReference
 from tests.vectors.estimator import node_row
 from tests.vectors.registry import Case, includes, kind
 
@@ -50,7 +62,7 @@ def answer_call(case: Case) -> Given:
     given = case["input"]
     asked = given["request"]
     switched = ",".join(f"{name}={value}" for name, value in given.get("feature_gates", {}).items())
-    plugins = registry.build(registry.BY_DEFAULT, registry.Settings(gates=gates.parse(switched)))
+    plugins = registry.build(registry.BY_DEFAULT, registry.PluginSettings(gates=gates.parse(switched)))
     try:
         check_cluster(asked["cluster"], [given["server_cluster_name"]])
     except WrongCluster as error:
@@ -58,8 +70,8 @@ def answer_call(case: Case) -> Given:
     request = ReplicasRequest(asked["cluster"], wanted(asked.get("replica_requirements")))
     protected = gates.parse(switched)[gates.OVERCOMMIT_PROTECTION]
     assumed = assumed_workloads(asked) if protected else ()
-    outcome = Framework(plugins.ours).run_trusted(Question(request, cluster(given), assumed))
-    if outcome.code is Code.ERROR:
+    outcome = Framework(plugins.ours).run_trusted(EstimateQuestion(request, cluster(given), assumed))
+    if outcome.code is EstimateCode.ERROR:
         return {"grpc_code": "UNKNOWN", "message": f"failed to estimate replicas: {outcome.reasons}"}
     return {"max_replicas": outcome.answer}
 
@@ -71,7 +83,7 @@ def answer_node_components(case: Case) -> Given:
     try:
         found = plugin.estimate_components(sets_question(given, cluster(given)))
     except Invalid as error:
-        found = Estimate(0, Code.ERROR, (str(error),))
+        found = Estimate(0, EstimateCode.ERROR, (str(error),))
     return told("sets", found)
 
 
@@ -79,7 +91,7 @@ def answer_node_components(case: Case) -> Given:
 def answer_quota_replicas(case: Case) -> Given:
     given = case["input"]
     request = ReplicasRequest("c", wanted(given.get("replica_requirements")))
-    question = Question(request, cluster({}), assumed_workloads(given))
+    question = EstimateQuestion(request, cluster({}), assumed_workloads(given))
     return told("replicas", quota_plugin(given).estimate(question))
 
 
@@ -98,25 +110,25 @@ def same_reasons(expected: Given, actual: Given) -> bool:
 
 @kind("framework_replicas", same=same_reasons)
 def answer_framework_replicas(case: Case) -> Given:
-    return aggregated(case["input"]["plugins"], Point.REPLICAS)
+    return aggregated(case["input"]["plugins"], ExtensionPoint.REPLICAS)
 
 
 @kind("framework_components", same=same_reasons)
 def answer_framework_components(case: Case) -> Given:
-    return aggregated(case["input"]["plugins"], Point.COMPONENTS)
+    return aggregated(case["input"]["plugins"], ExtensionPoint.COMPONENTS)
 
 
-def aggregated(plugins: Iterable[Given], point: Point) -> Given:
+def aggregated(plugins: Iterable[Given], point: ExtensionPoint) -> Given:
     """Karmada knows no sources: all its plugins cap."""
     verdicts = [
-        Verdict(
+        PluginResult(
             each["name"],
-            Role.LIMIT,
-            Estimate(each["value"], Code(each["code"]), tuple(each.get("reasons") or ())),
+            PluginRole.LIMIT,
+            Estimate(each["value"], EstimateCode(each["code"]), tuple(each.get("reasons") or ())),
         )
         for each in plugins
     ]
-    found = merged(verdicts, point)
+    found = merge_results(verdicts, point)
     return {"value": found.value, "code": found.code.value, "reasons_unordered": list(found.reasons)}
 
 
@@ -125,16 +137,16 @@ def answer_unschedulable(case: Case) -> Given:
     given = case["input"]
     raw = given["workload"]
     meta = raw["metadata"]
-    reference = ObjectReference(raw["apiVersion"], raw["kind"], meta.get("namespace", ""), meta["name"])
+    reference = WorkloadReference(raw["apiVersion"], raw["kind"], meta.get("namespace", ""), meta["name"])
     try:
         check_supported(reference, ["Deployment"])  # what Karmada supports; ours supports all by default
-    except Unsupported:
+    except UnsupportedKind:
         return {"error": True}
     threshold = given["threshold_seconds"]
     overdue = [pod for each in given["pods"] if (pod := waiting(each)) and pod.is_overdue(NOW, threshold)]
     return {
         "unschedulable_replicas": of_deployment(
-            convert(raw, PodOwner), [replica_set(each) for each in given["replica_sets"]], overdue
+            decode(raw, PodController), [replica_set(each) for each in given["replica_sets"]], overdue
         )
     }
 
@@ -149,7 +161,7 @@ def answer_pod_unschedulable(case: Case) -> Given:
 @kind("karpenter_limits_model")
 def answer_limits(case: Case) -> Given:
     given = case["input"]
-    provider = KarpenterLimits(
+    provider = KarpenterLimitsProvider(
         Standing(),
         failure_threshold_seconds=given.get("failure_threshold_seconds", 180),
         recovery_interval_seconds=given.get("recovery_interval_seconds", 600),
@@ -158,11 +170,11 @@ def answer_limits(case: Case) -> Given:
     provider.tracking.failed_since.update(_moments(state.get("failed_age_seconds")))
     provider.tracking.zero_claims_since.update(_moments(state.get("zero_claims_age_seconds")))
     pools = [
-        convert({"metadata": {"name": each["name"]}, "spec": {"limits": each.get("limits")}}, NodePool)
+        decode({"metadata": {"name": each["name"]}, "spec": {"limits": each.get("limits")}}, NodePool)
         for each in given["node_pools"]
     ]
     claims = [
-        convert(
+        decode(
             {
                 "metadata": {"name": each["name"], "labels": each.get("labels")},
                 "status": {"allocatable": each.get("allocatable")},
@@ -186,7 +198,7 @@ def answer_sum(case: Case) -> Given:
     given = case["input"]
     plugin = NodeAutoscalerEstimator([FixedProvider(each) for each in given["providers"]])
     request = ReplicasRequest("c", wanted(given.get("replica_requirements")))
-    return told("replicas", plugin.estimate(Question(request, cluster(given))))
+    return told("replicas", plugin.estimate(EstimateQuestion(request, cluster(given))))
 
 
 @dataclass(frozen=True)
@@ -194,9 +206,9 @@ class FixedProvider:
     given: Given
     name: str = "fixed"
 
-    def estimate(self, question: Question) -> Estimate:
-        code = Code(self.given.get("code", "Success"))
-        if not self.given.get("available", True) or code is Code.NOOPERATION:
+    def estimate(self, question: EstimateQuestion) -> Estimate:
+        code = EstimateCode(self.given.get("code", "Success"))
+        if not self.given.get("available", True) or code is EstimateCode.NOOPERATION:
             return no_opinion()
         return Estimate(self.given["replicas"], code)
 
@@ -233,10 +245,10 @@ def wanted(given: Given | None) -> ReplicaRequirements | None:
         given.get("resource_request"),
         None
         if claim is None
-        else NodeClaim(
+        else ReplicaNodeClaim(
             claim.get("node_selector") or {},
-            None if affinity is None else convert(affinity, NodeSelector),
-            tuple(convert(each, Toleration) for each in claim.get("tolerations") or ()),
+            None if affinity is None else decode(affinity, NodeSelector),
+            tuple(decode(each, Toleration) for each in claim.get("tolerations") or ()),
         ),
         given.get("namespace", ""),
         given.get("priority_class_name", ""),
@@ -257,9 +269,9 @@ def assumed_workloads(given: Given) -> tuple[AssumedWorkload, ...]:
     )
 
 
-def sets_question(given: Given, snapshot: Snapshot) -> Question:
+def sets_question(given: Given, snapshot: Room) -> EstimateQuestion:
     request = ComponentSetsRequest("c", components(given.get("components")), given.get("namespace", ""))
-    return Question(request, snapshot, assumed_workloads(given))
+    return EstimateQuestion(request, snapshot, assumed_workloads(given))
 
 
 def quota_plugin(given: Given) -> ResourceQuotaEstimator:
@@ -267,16 +279,16 @@ def quota_plugin(given: Given) -> ResourceQuotaEstimator:
     for each in given.get("resource_quotas") or ():
         meta = {"name": each["name"], "namespace": each["namespace"]}
         body = {"metadata": meta, "spec": each.get("spec") or {}, "status": each.get("status") or {}}
-        plugin.quotas.put(convert(body, ResourceQuota))
+        plugin.quotas.put(decode(body, ResourceQuota))
     return plugin
 
 
-def cluster(given: Given) -> Snapshot:
-    state = ClusterState(volumes=False)
+def cluster(given: Given) -> Room:
+    state = Cluster(volumes=False)
     for node in given.get("nodes") or ():
         state.put_node(node_row(node))
     for pod in given.get("pods") or ():
-        state.upsert_pod(convert(pod_object(pod), Pod))
+        state.upsert_pod(decode(pod_object(pod), Pod))
     return state.snapshot()
 
 
@@ -296,7 +308,7 @@ def pod_object(given: Given) -> Given:
     }
 
 
-def waiting(given: Given) -> WaitingPod | None:
+def waiting(given: Given) -> UnschedulablePod | None:
     conditions = [
         Condition(
             type=each["type"],
@@ -309,17 +321,17 @@ def waiting(given: Given) -> WaitingPod | None:
     since = waiting_since(conditions)
     if since is None:
         return None
-    key = Key(given["namespace"], given["name"])
-    return WaitingPod(key, given.get("labels") or {}, _controller(given), since)
+    key = ObjectKey(given["namespace"], given["name"])
+    return UnschedulablePod(key, given.get("labels") or {}, _controller(given), since)
 
 
-def replica_set(given: Given) -> PodOwner:
+def replica_set(given: Given) -> PodController:
     meta = {key: given.get(key) for key in ("name", "namespace", "uid", "labels")}
     meta["creationTimestamp"] = rfc3339(NOW - given.get("creation_age_seconds", 0))
     controller = _controller(given)
     if controller is not None:
         meta["ownerReferences"] = [{"kind": controller.kind, "uid": controller.uid, "controller": True}]
-    return convert({"metadata": meta, "spec": {"template": given.get("template")}}, PodOwner)
+    return decode({"metadata": meta, "spec": {"template": given.get("template")}}, PodController)
 
 
 def _controller(given: Given) -> OwnerReference | None:

@@ -3,19 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.estimator import options
+from karpool.estimator.serving import options
 from karpool.model.errors import Invalid
+from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
 from karpool.wire import addresses
-from karpool.wire import serving as wire
-from karpool.wire.request import (
-    AssumedWorkload,
-    Component,
-    ComponentSetsRequest,
-    NodeClaim,
-    ReplicaRequirements,
-    ReplicasRequest,
-    UnschedulableRequest,
-)
+from karpool.wire import server_protocol as wire
+from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest, UnschedulableRequest
 from tests.vectors.registry import Case, kind
 
 _READERS = {
@@ -118,7 +111,7 @@ def _requirements(wanted: ReplicaRequirements | None) -> Mapping[str, Any] | Non
     }
 
 
-def _claim(claim: NodeClaim | None) -> Mapping[str, Any] | None:
+def _claim(claim: ReplicaNodeClaim | None) -> Mapping[str, Any] | None:
     if claim is None:
         return None
     affinity = claim.node_affinity

@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from karpool.gpu import annotations, filters, isolation, oversubscription, partitions, placement, quota
-from karpool.gpu.allocator import Allocator, Settings
-from karpool.gpu.amounts import Amount, Share, parse_amount, parse_share, show
+from karpool.gpu import oversubscription
+from karpool.gpu.allocation import device_filters
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.devices import RUNNING, Device, Partition, as_new
-from karpool.gpu.gangs import Gangs
-from karpool.gpu.partitions import Host, PartitionCatalogue, Template
+from karpool.gpu.gangs import GangTracker
 from karpool.gpu.preemption import Freed, Victim, without
-from karpool.gpu.refusals import Refusal
-from karpool.gpu.request import Gang, GpuRequest, PreferredTerm
+from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.waking import Standing, must_leave_room, should_wake
 from karpool.model import quantity
-from karpool.model.meta import convert
-from karpool.model.requirements import NodeSelector, NodeSelectorTerm, compile_terms
+from karpool.model.devices import isolation, partitions, quota, tensor_fusion
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount, parse_share, show
+from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
+from karpool.model.devices.request import Gang, GpuRequest, PreferredTerm
+from karpool.model.kubernetes.meta import decode
+from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
 from tests.vectors.registry import Case, includes, kind
 
 Given = Mapping[str, Any]
@@ -29,13 +32,13 @@ Given = Mapping[str, Any]
 # From a case to our values
 
 
-def share(given: Given | None) -> Share:
+def share(given: Given | None) -> DeviceShare:
     raw = dict(given or {})
     raw["compute"] = raw.pop("compute_percent", None)
     return parse_share({key: raw.get(key) for key in ("tflops", "vram", "compute")})
 
 
-def amount(given: Given | None) -> Amount | None:
+def amount(given: Given | None) -> DeviceAmount | None:
     return None if given is None else parse_amount(given)
 
 
@@ -58,7 +61,8 @@ def device(given: Given) -> Device:
         isolation_conflict=given.get("isolation_conflict", False),
         capabilities=given.get("capabilities"),
         partitions={
-            uid: Partition(each.get("template", "")) for uid, each in (given.get("partitions") or {}).items()
+            uid: DevicePartition(each.get("template", ""))
+            for uid, each in (given.get("partitions") or {}).items()
         },
         missing_since=given.get("missing_since", ""),
     )
@@ -77,35 +81,35 @@ def worker(given: Given, **more: Any) -> GpuRequest:
     )
 
 
-def charge(given: Given) -> quota.Charge:
-    return quota.Charge(
+def charge(given: Given) -> quota.QuotaCharge:
+    return quota.QuotaCharge(
         parse_amount(given.get("request")), parse_amount(given.get("limit")), given.get("count", 1)
     )
 
 
-def usage(given: Given | None) -> quota.Usage:
+def usage(given: Given | None) -> quota.QuotaUsage:
     found = given or {}
-    return quota.Usage(
+    return quota.QuotaUsage(
         parse_amount(found.get("requests")), parse_amount(found.get("limits")), found.get("workers", 0)
     )
 
 
-def quota_of(given: Given | None, namespace: str = "") -> quota.Quota | None:
+def quota_of(given: Given | None, namespace: str = "") -> quota.GpuQuota | None:
     if not given:
         return None
     single, total = given.get("single"), given.get("total")
-    return quota.Quota(
+    return quota.GpuQuota(
         namespace,
         None
         if single is None
-        else quota.Single(
+        else quota.WorkloadQuota(
             parse_amount(single.get("max_requests")),
             parse_amount(single.get("max_limits")),
             single.get("max_gpu_count", 0),
         ),
         None
         if total is None
-        else quota.Total(
+        else quota.NamespaceQuota(
             amount(total.get("requests")),
             amount(total.get("limits")),
             total.get("max_workers", quota.WORKERS_MAX),
@@ -114,8 +118,8 @@ def quota_of(given: Given | None, namespace: str = "") -> quota.Quota | None:
     )
 
 
-def template(name: str, given: Given) -> Template:
-    return Template(
+def template(name: str, given: Given) -> PartitionTemplate:
+    return PartitionTemplate(
         id=name,
         name=given.get("name", ""),
         memory_gib=given.get("memory_gb", 0),
@@ -169,28 +173,33 @@ def answer_filter(case: Case) -> Given:
         table.has_available[row] = "available" in each
     for name, labels in (given.get("nodes") or {}).items():
         table.put_labels(name, labels)
-    found = filters.run(table, table.all_rows(), [one_filter(table, each) for each in given["filters"]])
+    found = device_filters.run_filters(
+        table, table.all_rows(), [one_filter(table, each) for each in given["filters"]]
+    )
     if found.refusal is not None:
         return {"error": found.refusal.stable}
     return {"names": [table.device(int(row)).name for row in found.rows]}
 
 
-def one_filter(table: DeviceTable, given: Given) -> tuple[str, filters.Filter]:
+def one_filter(table: DeviceTable, given: Given) -> tuple[str, device_filters.Filter]:
     asked = GpuRequest(uid="u", request=share(given))
     required = given.get("required")
-    known: dict[str, tuple[str, filters.Filter]] = {
+    known: dict[str, tuple[str, device_filters.Filter]] = {
         "phase": ("phase", partial(phase_filter, allowed=given.get("allowed", [RUNNING]))),
-        "index": ("index", partial(filters.by_index, indices=given.get("indices") or ())),
-        "isolation_mode": ("isolation", partial(filters.by_isolation_mode, mode=given.get("mode", ""))),
+        "index": ("index", partial(device_filters.by_index, indices=given.get("indices") or ())),
+        "isolation_mode": (
+            "isolation",
+            partial(device_filters.by_isolation_mode, mode=given.get("mode", "")),
+        ),
         "whole_gpu": ("whole", whole_filter(given)),
         "partition_template": ("partition", partition_filter(given)),
-        "resource": ("resource", partial(filters.by_amounts, request=asked)),
-        "model": ("model", partial(filters.by_model, model=given.get("model", ""))),
-        "vendor": ("vendor", partial(filters.by_vendor, vendor=given.get("vendor", ""))),
+        "resource": ("resource", partial(device_filters.by_amounts, request=asked)),
+        "model": ("model", partial(device_filters.by_model, model=given.get("model", ""))),
+        "vendor": ("vendor", partial(device_filters.by_vendor, vendor=given.get("vendor", ""))),
         "node_affinity": (
             "node affinity",
             partial(
-                filters.by_node_affinity,
+                device_filters.by_node_affinity,
                 required=None if required is None else terms(required),
                 preferred=[
                     PreferredTerm(each["weight"], term)
@@ -199,36 +208,38 @@ def one_filter(table: DeviceTable, given: Given) -> tuple[str, filters.Filter]:
                 ],
             ),
         ),
-        "same_node": ("same node", partial(filters.by_same_node, count=given.get("count", 0))),
+        "same_node": ("same node", partial(device_filters.by_same_node, count=given.get("count", 0))),
     }
     known |= dict.fromkeys(("whole", "shared", "shared_gpu", "whole_device"), known["whole_gpu"])
     return known[given["type"]]
 
 
-def phase_filter(table: DeviceTable, rows: filters.Rows, *, allowed: list[str]) -> filters.Rows:
+def phase_filter(table: DeviceTable, rows: device_filters.Rows, *, allowed: list[str]) -> device_filters.Rows:
     """Ours knows one phase that is good; the cases may name others."""
     if allowed == [RUNNING]:
-        return filters.by_phase(table, rows)
+        return device_filters.by_phase(table, rows)
     keep = [table.device(int(row)).phase in allowed and table.device(int(row)).is_ours for row in rows]
     return rows[np.array(keep, dtype=bool)]
 
 
-def whole_filter(given: Given) -> filters.Filter:
+def whole_filter(given: Given) -> device_filters.Filter:
     asked = given.get("isolation", given.get("mode", "shared")) == "shared"
-    return filters.by_whole if asked else lambda table, rows: rows
+    return device_filters.by_whole if asked else lambda table, rows: rows
 
 
-def partition_filter(given: Given) -> filters.Filter:
+def partition_filter(given: Given) -> device_filters.Filter:
     if given.get("isolation", isolation.PARTITIONED) != isolation.PARTITIONED:
         return lambda table, rows: rows
-    return partial(filters.by_partition, template=given.get("template", ""), catalogue=catalogue(given))
+    return partial(
+        device_filters.by_partition, template=given.get("template", ""), catalogue=catalogue(given)
+    )
 
 
 def terms(given: list[Given]) -> tuple[Any, ...]:
     selectors = [
-        convert({"matchExpressions": each.get("match_expressions")}, NodeSelectorTerm) for each in given
+        decode({"matchExpressions": each.get("match_expressions")}, NodeSelectorTerm) for each in given
     ]
-    return compile_terms(NodeSelector(node_selector_terms=selectors)) or ()
+    return node_terms_of(NodeSelector(node_selector_terms=selectors)) or ()
 
 
 @kind("isolation_compatible")
@@ -265,7 +276,7 @@ def answer_preempt(case: Case) -> Given:
 # Placement
 
 
-def strategy(given: Given, **more: Any) -> placement.ByLoad:
+def strategy(given: Given, **more: Any) -> placement.LoadStrategy:
     weights = given.get("weights") or {}
     return placement.by_load(given["mode"], weights.get("vram", 0.7), weights.get("tflops", 0.3), **more)
 
@@ -307,7 +318,7 @@ def answer_allocate(case: Case) -> Given:
     given = case["input"]
     asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
     allocator = Allocator(
-        Settings(policy=given.get("policy", "Static")), (device(each) for each in given["gpus"])
+        AllocatorSettings(policy=given.get("policy", "Static")), (device(each) for each in given["gpus"])
     )
     allocator.open()
     found = allocator.try_allocate(asked)
@@ -328,8 +339,8 @@ def answer_prefilter(case: Case) -> Given:
     given = case["input"]
     table = DeviceTable(device(each) for each in given["gpus"])
     asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
-    chain = filters.chain(asked, given.get("policy", "Static"))
-    found = filters.run(table, table.rows_of_pool(given["pool"]), chain)
+    chain = device_filters.device_filters(asked, given.get("policy", "Static"))
+    found = device_filters.run_filters(table, table.rows_of_pool(given["pool"]), chain)
     nodes = sorted({table.device(int(row)).node for row in found.rows})
     return {"status": "Success" if nodes else "Unschedulable", "nodes": nodes}
 
@@ -368,7 +379,7 @@ def answer_hint(case: Case) -> str:
 @kind("compose_request", same=same_amounts)
 def answer_compose(case: Case) -> Given:
     given = case["input"]
-    asked, problems = annotations.compose(given["annotations"])
+    asked, problems = tensor_fusion.read_request(given["annotations"])
     refused = [each.code for each in problems if each.code != "bad_request"]
     if refused:
         return {"error": str(refused[0])}
@@ -386,15 +397,15 @@ def answer_compose(case: Case) -> Given:
     }
 
 
-def shown_share(given: Share) -> Given:
-    absolute = show(Amount(given.tflops_milli, given.vram_bytes))
+def shown_share(given: DeviceShare) -> Given:
+    absolute = show(DeviceAmount(given.tflops_milli, given.vram_bytes))
     return {**absolute, "compute_percent": quantity.format_milli(given.percent_milli)}
 
 
 @kind("gang_config")
 def answer_gang(case: Case) -> Given:
     given = case["input"]
-    gang = annotations.gang_of(given["annotations"], given["namespace"], given.get("workload_label", ""))
+    gang = tensor_fusion.gang_of(given["annotations"], given["namespace"], given.get("workload_label", ""))
     if gang is None:
         return {"enabled": False}
     return {
@@ -411,7 +422,7 @@ def answer_gang(case: Case) -> Given:
 def answer_permit(case: Case) -> Given:
     given = case["input"]
     gang = Gang("g", given["required"], given["required"], given["required"])
-    gangs, results, released = Gangs(), [], []
+    gangs, results, released = GangTracker(), [], []
     for uid in given["arrivals"]:
         permit = gangs.permit(gang, uid, 0.0)
         results.append("allow" if permit.allowed else "wait")
@@ -422,7 +433,7 @@ def answer_permit(case: Case) -> Given:
 @kind("gang_strict_reject")
 def answer_reject(case: Case) -> Given:
     given = case["input"]
-    gangs = Gangs()
+    gangs = GangTracker()
     gang = Gang("g", given["required"], given["required"], given["required"])
     for uid in given.get("waiting") or ():
         gangs.permit(gang, uid, 0.0)
@@ -460,7 +471,7 @@ def answer_quota(case: Case) -> Given:
     return {"ok": False, "resource": refused.resource, "unresolvable": refused.unresolvable}
 
 
-def shown_usage(found: quota.Usage) -> Given:
+def shown_usage(found: quota.QuotaUsage) -> Given:
     return {"requests": show(found.requests), "limits": show(found.limits), "workers": found.workers}
 
 
@@ -505,7 +516,7 @@ def answer_alert(case: Case) -> bool:
 @kind("template_identifier")
 def answer_identifier(case: Case) -> bool:
     given = case["input"]
-    return Template(given["id"], given["name"]).answers_to(given["requested"])
+    return PartitionTemplate(given["id"], given["name"]).answers_to(given["requested"])
 
 
 @kind("partition_match")
@@ -530,14 +541,14 @@ def answer_partition_usage(case: Case) -> Given:
 def answer_partition_check(case: Case) -> Given:
     given = case["input"]
     known = {name: template(name, each) for name, each in given["templates"].items()}
-    host = Host(
+    host = PartitionHost(
         given["vendor"],
         parse_amount(given["capacity"]),
         parse_amount(given["available"]),
-        [Partition(name) for name in given["partitions"]],
+        [DevicePartition(name) for name in given["partitions"]],
         given["max_partitions"],
     )
-    found = partitions.place(known[given["template"]], host, known)
+    found = partitions.place_partition(known[given["template"]], host, known)
     return {"error": found.stable} if isinstance(found, Refusal) else {"ok": True, "start": found.start}
 
 
@@ -545,17 +556,17 @@ def answer_partition_check(case: Case) -> Given:
 def answer_group(case: Case) -> Given:
     given = case["input"]
     known = {name: template(name, each) for name, each in given["templates"].items()}
-    enough = Amount(10**9, 2**50)
-    host = Host(
+    enough = DeviceAmount(10**9, 2**50)
+    host = PartitionHost(
         given["vendor"],
         enough,
         enough,
-        [Partition(each["template"], group=each["group"]) for each in given["partitions"]],
+        [DevicePartition(each["template"], group=each["group"]) for each in given["partitions"]],
         given["max_partitions"],
         given["max_groups"],
         given["totals"],
     )
-    found = partitions.place(known[given["template"]], host, known)
+    found = partitions.place_partition(known[given["template"]], host, known)
     return {"error": found.stable} if isinstance(found, Refusal) else {"group": found.group}
 
 
@@ -576,7 +587,7 @@ def answer_prepare(case: Case) -> Given:
 @kind("reserve_inflight", same=same_amounts)
 def answer_inflight(case: Case) -> Given:
     given = case["input"]
-    allocator = Allocator(Settings(policy=given["policy"]))
+    allocator = Allocator(AllocatorSettings(policy=given["policy"]))
     for each in given["inflight"]:
         allocator.put_device(replace(device(each), pool="p", node="coming", phase=RUNNING))
     allocator.open()

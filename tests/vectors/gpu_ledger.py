@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from karpool.gpu import isolation
-from karpool.gpu.allocator import Allocator
-from karpool.gpu.amounts import NOTHING, Amount, parse_amount, show
+from karpool.gpu.allocation.allocator import Allocator
+from karpool.gpu.allocation.ledger import DeviceLedger
+from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.devices import Device
-from karpool.gpu.ledger import Ledger
 from karpool.gpu.oversubscription import Oversubscription, node_totals, virtual_capacity
-from karpool.gpu.quota import Quotas
-from karpool.gpu.recovery import Found, recover
-from karpool.gpu.refusals import Refusal
-from karpool.gpu.request import GpuRequest
-from karpool.gpu.resizing import resize
+from karpool.gpu.recovery import Found, restore_allocations
 from karpool.model import quantity
+from karpool.model.devices import isolation
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount, show
+from karpool.model.devices.device import Device
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.quota import GpuQuotas
+from karpool.model.devices.request import GpuRequest
 from tests.vectors.gpu import charge, device, quota_of, same_amounts, share, shown_usage, worker
 from tests.vectors.registry import Case, kind
 
@@ -24,12 +24,12 @@ Given = Mapping[str, Any]
 NAMESPACE = "n"
 
 
-def ledger_of(given: Given) -> Ledger:
-    quotas = Quotas()
+def ledger_of(given: Given) -> DeviceLedger:
+    quotas = GpuQuotas()
     found = quota_of(given.get("quota"), NAMESPACE)
     if found is not None:
         quotas.put(found)
-    return Ledger(DeviceTable(device(each) for each in given["gpus"]), quotas)
+    return DeviceLedger(DeviceTable(device(each) for each in given["gpus"]), quotas)
 
 
 @kind("scenario", same=same_amounts)
@@ -50,10 +50,10 @@ def answer_scenario(case: Case) -> Given:
 
 
 def shown_zero() -> Any:
-    return Quotas().taken("")
+    return GpuQuotas().taken("")
 
 
-def one_step(ledger: Ledger, step: Given) -> object:
+def one_step(ledger: DeviceLedger, step: Given) -> object:
     uid = step.get("uid", "u")
     match step["op"]:
         case "assume":
@@ -77,7 +77,7 @@ def one_step(ledger: Ledger, step: Given) -> object:
 @kind("sweep_assumed")
 def answer_sweep(case: Case) -> Given:
     given = case["input"]
-    ledger = Ledger(DeviceTable([Device("g", capacity=Amount(1000, 1000))]))
+    ledger = DeviceLedger(DeviceTable([Device("g", capacity=DeviceAmount(1000, 1000))]))
     now = 1e6
     since = now - given["age_s"] if given["has_timestamp"] else None
     ledger.assume(GpuRequest(uid="u"), ["g"], since)
@@ -94,9 +94,9 @@ def answer_clamp(case: Case) -> Given:
     return show(parse_amount(given["available"]).at_most(parse_amount(given["capacity"])))
 
 
-def restored(given: Given, capacity: Given) -> Ledger:
+def restored(given: Given, capacity: Given) -> DeviceLedger:
     """A device and what the ledger says of it."""
-    ledger = Ledger(DeviceTable([Device(given["gpu"], capacity=parse_amount(capacity))]))
+    ledger = DeviceLedger(DeviceTable([Device(given["gpu"], capacity=parse_amount(capacity))]))
     for each in given["ledger"]:
         ledger.restore(GpuRequest(uid=each["pod"], request=share(each["request"])), each["gpus"])
     return ledger
@@ -120,7 +120,7 @@ def answer_capacity(case: Case) -> Given:
 def answer_rebuild(case: Case) -> Given:
     given = case["input"]
     allocator = Allocator(devices=(device(each) for each in given["gpus"]))
-    recover(
+    restore_allocations(
         allocator,
         [
             Found(
@@ -142,7 +142,7 @@ def answer_rebuild(case: Case) -> Given:
 @kind("apply_twice", same=same_amounts)
 def answer_twice(case: Case) -> Given:
     given = case["input"]
-    ledger = Ledger(DeviceTable([device(given["gpu"])]))
+    ledger = DeviceLedger(DeviceTable([device(given["gpu"])]))
     name = given["gpu"]["name"]
     ledger.assume(worker(given["request"], uid="a"), [name], 0.0)
     ledger.commit("a")
@@ -161,7 +161,7 @@ def answer_twice(case: Case) -> Given:
 @kind("dynamic_lock")
 def answer_lock(case: Case) -> Given:
     given = case["input"]
-    ledger = Ledger(DeviceTable([device(given["gpu"])]), policy=given["policy"])
+    ledger = DeviceLedger(DeviceTable([device(given["gpu"])]), policy=given["policy"])
     locks, wrong = [], []
     for step in given["steps"]:
         if step["op"] == "assume":

@@ -4,25 +4,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from karpool.model import resources
-from karpool.model.karmada.binding import Binding, BindingKey, Target
-from karpool.model.karmada.cluster import read_cluster
-from karpool.model.karmada.placement import SpreadConstraint, Strategy, read_placement
+from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster
+from karpool.model.karmada.member_cluster import read_cluster
+from karpool.model.karmada.placement import ReplicaStrategy, SpreadConstraint, read_placement
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements, requirements
-from karpool.packing.first_fit import Component as Group
-from karpool.packing.first_fit import first_fit
-from karpool.scheduler import merging, summary_estimate
-from karpool.scheduler.assignment import Assigned, Task, assign
-from karpool.scheduler.components import targets_for
-from karpool.scheduler.decision import Candidate, Failure, Mode, Part, Selection
-from karpool.scheduler.descheduling import lower
-from karpool.scheduler.region_groups import Group as RegionGroup
-from karpool.scheduler.region_groups import select_groups
-from karpool.scheduler.selection import Region, Rules, group_score, select_by_cluster, select_regions
-from karpool.scheduler.settings import Merge, Settings
-from karpool.scheduler.webster import divide
-from karpool.state.nodes import NodeRow
-from karpool.state.snapshot import snapshot_of
-from karpool.wire.request import AssumedWorkload
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.counting.first_fit import first_fit
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
+from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask, assign
+from karpool.scheduler.cycle.components import targets_for
+from karpool.scheduler.cycle.decision import (
+    ClusterCandidate,
+    ClusterSelection,
+    EstimatePart,
+    Failure,
+    SchedulingMode,
+)
+from karpool.scheduler.cycle.region_groups import RegionGroup, select_groups
+from karpool.scheduler.cycle.selection import (
+    RegionCandidates,
+    SpreadRules,
+    group_score,
+    select_by_cluster,
+    select_regions,
+)
+from karpool.scheduler.cycle.webster import divide
+from karpool.scheduler.descheduler.lowering import lower_targets
+from karpool.scheduler.estimates import cluster_summary, merging
+from karpool.wire.requests import AssumedWorkload
 from tests.vectors.registry import Case, includes, kind
 
 Given = Mapping[str, Any]
@@ -51,30 +62,30 @@ def failed(failure: Failure) -> Given:
 @kind("assign", same=same_error)
 def answer_assign(case: Case) -> Given:
     chosen = tuple(
-        Candidate(each["name"], each.get("tier", 0), 0, each["available"], held(case, each["name"]))
+        ClusterCandidate(each["name"], each.get("tier", 0), 0, each["available"], held(case, each["name"]))
         for each in case["candidates"]
     )
     is_workload = case.get("workload", True)
-    found = assign(chosen, task(case)) if is_workload else Assigned({}, ())
+    found = assign(chosen, task(case)) if is_workload else Assignment({}, ())
     if isinstance(found, Failure):
         return failed(found)
     binding = Binding(KEY, replicas=case["replicas"], requirements=needs({}) if is_workload else None)
-    settings = Settings(propagate_empty=bool(case.get("propagate_empty")))
+    settings = SchedulingSettings(propagate_empty=bool(case.get("propagate_empty")))
     targets = targets_for(binding, settings, found.replicas, [each.name for each in chosen])
     return {"clusters": {each.name: each.replicas for each in targets}}
 
 
-def task(case: Case) -> Task:
+def task(case: Case) -> AssignmentTask:
     weights: dict[str, int] = {}
     for rule in case.get("weights") or ():
         for name in rule["clusters"]:
             weights[name] = max(weights.get(name, 0), rule["weight"])
-    return Task(
-        Strategy(case["strategy"]),
-        Mode(case["mode"]),
+    return AssignmentTask(
+        ReplicaStrategy(case["strategy"]),
+        SchedulingMode(case["mode"]),
         case["replicas"],
         case["uid"],
-        [Target(each["name"], each["replicas"]) for each in case["previous"]],
+        [TargetCluster(each["name"], each["replicas"]) for each in case["previous"]],
         weights,
         has_overflow=bool(case.get("overflow")),
     )
@@ -96,7 +107,7 @@ def answer_components(case: Case) -> Given:
         placement=read_placement({"spreadConstraints": case["spread_constraints"]}),
         components=components(case["components"]),
     )
-    settings = Settings(multiple_pod_templates=case["multi_template_gate"])
+    settings = SchedulingSettings(multiple_pod_templates=case["multi_template_gate"])
     targets = targets_for(binding, settings, {}, case["candidates"])
     return {"clusters": [each.to_json() for each in targets]}
 
@@ -116,7 +127,10 @@ def answer_select_by_cluster(case: Case) -> Given:
 
 @kind("select_by_region", same=same_error)
 def answer_select_by_region(case: Case) -> Given:
-    regions = [Region(each["name"], each["score"], candidates(each["clusters"])) for each in case["regions"]]
+    regions = [
+        RegionCandidates(each["name"], each["score"], candidates(each["clusters"]))
+        for each in case["regions"]
+    ]
     return selected(select_regions(regions, rules(case["region"], case["cluster"])))
 
 
@@ -131,8 +145,8 @@ def answer_group_score(case: Case) -> Given:
     return {"score": group_score(candidates(case["clusters"]), given)}
 
 
-def rules(region: Given, cluster: Given, *, replicas: int = 0, is_duplicated: bool = False) -> Rules:
-    return Rules(
+def rules(region: Given, cluster: Given, *, replicas: int = 0, is_duplicated: bool = False) -> SpreadRules:
+    return SpreadRules(
         SpreadConstraint("region", "", region["min_groups"], region["max_groups"]),
         SpreadConstraint("cluster", "", cluster["min_groups"], cluster["max_groups"]),
         replicas,
@@ -140,11 +154,11 @@ def rules(region: Given, cluster: Given, *, replicas: int = 0, is_duplicated: bo
     )
 
 
-def candidates(given: Iterable[Given]) -> list[Candidate]:
-    return [Candidate(each["name"], 0, each["score"], each["available_total"], 0) for each in given]
+def candidates(given: Iterable[Given]) -> list[ClusterCandidate]:
+    return [ClusterCandidate(each["name"], 0, each["score"], each["available_total"], 0) for each in given]
 
 
-def selected(found: Selection | Failure) -> Given:
+def selected(found: ClusterSelection | Failure) -> Given:
     if isinstance(found, Failure):
         return failed(found)
     return {"clusters": [each.name for each in found.chosen]}
@@ -153,12 +167,12 @@ def selected(found: Selection | Failure) -> Given:
 @kind("general_replicas")
 def answer_general_replicas(case: Case) -> Given:
     asked = None if case["requests"] is None else needs(case["requests"])
-    return {"replicas": summary_estimate.replicas(summary(case), asked, assumed(case))}
+    return {"replicas": cluster_summary.replicas(summary(case), asked, assumed(case))}
 
 
 @kind("general_sets")
 def answer_general_sets(case: Case) -> Given:
-    return {"sets": summary_estimate.sets(summary(case), components(case["components"]), assumed(case))}
+    return {"sets": cluster_summary.sets(summary(case), components(case["components"]), assumed(case))}
 
 
 def summary(case: Case) -> Any:
@@ -207,14 +221,14 @@ def answer_first_fit(case: Case) -> Given:
 
 @kind("merge_available")
 def answer_merge(case: Case) -> Given:
-    def part(estimator: Given, cluster: str) -> Part:
+    def part(estimator: Given, cluster: str) -> EstimatePart:
         results = {} if estimator.get("error") else estimator["results"]
-        return Part(estimator["name"], results.get(cluster))
+        return EstimatePart(estimator["name"], results.get(cluster))
 
     return {
         "available": {
             cluster: merging.merge(
-                [part(each, cluster) for each in case["estimators"]], Merge.MIN, case["replicas"]
+                [part(each, cluster) for each in case["estimators"]], EstimateMergeRule.MIN, case["replicas"]
             ).replicas
             for cluster in case["clusters"]
         }
@@ -223,6 +237,6 @@ def answer_merge(case: Case) -> Given:
 
 @kind("deschedule")
 def answer_deschedule(case: Case) -> Given:
-    targets = [Target(each["name"], each.get("replicas", 0)) for each in case["clusters"]]
-    lowered, _ = lower(targets, case["ready"], case["unschedulable"])
+    targets = [TargetCluster(each["name"], each.get("replicas", 0)) for each in case["clusters"]]
+    lowered, _ = lower_targets(targets, case["ready"], case["unschedulable"])
     return {"clusters": [{"name": each.name, "replicas": each.replicas} for each in lowered]}

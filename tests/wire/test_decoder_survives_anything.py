@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
-from karpool.wire import serving as wire
+from karpool.wire import server_protocol as wire
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, node, serving
 
 MALFORMED = 1000
 READERS = (wire.read_replicas, wire.read_component_sets, wire.read_unschedulable)
-REFUSALS = (wire.Malformed, wire.TooLarge, Invalid)
+REFUSALS = (wire.MalformedMessage, wire.MessageTooLarge, Invalid)
 STATUSES = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
@@ -140,7 +140,7 @@ def test_any_damage_is_read_or_refused(random, read):
 def test_more_work_than_an_honest_client_asks_for_is_refused(message):
     read = wire.read_replicas if "Replicas" in message.DESCRIPTOR.name else wire.read_component_sets
 
-    with pytest.raises(wire.TooLarge):
+    with pytest.raises(wire.MessageTooLarge):
         read(message.SerializeToString())
 
 

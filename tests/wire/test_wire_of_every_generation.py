@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.model.errors import Invalid
-from karpool.model.shape import PodShape
-from karpool.wire import serving as wire
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.wire import server_protocol as wire
 from karpool.wire.proto import estimator_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[2]

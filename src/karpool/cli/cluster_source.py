@@ -1,6 +1,6 @@
 """Read a cluster for one command: live through its API, or from a file.
 
-Either way the result is the same `ClusterState`, so that a command cannot tell. Plugins
+Either way the result is the same `Cluster`, so that a command cannot tell. Plugins
 that watch further kinds are told of every object once, as an informer would.
 """
 
@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from karpool.cli.options import ClusterOptions
-from karpool.cli.output import note
-from karpool.estimator.framework import Watched
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.cli.options.cluster import ClusterOptions
+from karpool.cli.output.text import note
+from karpool.cluster.cluster import Cluster, Namespace
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Report, SkippedObject, identity_of, log_bad_objects
 from karpool.kube.clock import parse_rfc3339
-from karpool.kube.decoding import BadObject, Report, identity_of, log_bad_objects
+from karpool.kube.config import kubeconfig
 from karpool.kube.errors import Denied, NotFound
-from karpool.kube.http import HttpTransport
-from karpool.kube.informer import Change
-from karpool.kube.resource import (
+from karpool.kube.snapshots.reader import ObjectFile
+from karpool.kube.transport.http import HttpTransport
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.watched import WatchedKind
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import (
     ALL,
     NAMESPACES,
     NODES,
@@ -28,28 +31,25 @@ from karpool.kube.resource import (
     PVCS,
     PVS,
     STORAGECLASSES,
-    Key,
-    Resource,
-    Selection,
+    ApiResource,
+    ListOptions,
+    ObjectKey,
 )
-from karpool.kube.snapshot_file import ObjectFile
-from karpool.model.errors import Invalid
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from karpool.state.cluster import ClusterState, Namespace
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-_Listed = tuple[tuple[Resource, type[Any]], ...]
-Pages = dict[tuple[Resource, type[Any]], list[Any]]
+_Listed = tuple[tuple[ApiResource, type[Any]], ...]
+Pages = dict[tuple[ApiResource, type[Any]], list[Any]]
 _ALWAYS: _Listed = ((NAMESPACES, Namespace), (NODES, Node), (PODS, Pod))
 _VOLUMES: _Listed = ((PVCS, PersistentVolumeClaim), (PVS, PersistentVolume), (STORAGECLASSES, StorageClass))
 
 
 @dataclass(frozen=True)
-class Loaded:
-    state: ClusterState
-    undecodable: Sequence[BadObject] = ()
+class LoadedCluster:
+    state: Cluster
+    undecodable: Sequence[SkippedObject] = ()
     as_of: float | None = None  # when a file was taken; None: now, or not known
 
     @property
@@ -67,7 +67,7 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
         yield client
 
 
-def note_skipped(bad: Sequence[BadObject]) -> None:
+def note_skipped(bad: Sequence[SkippedObject]) -> None:
     """For people: what could not be understood, and that the rest was."""
     for each in bad:
         note(f"skipped: {each}")
@@ -80,42 +80,44 @@ def cluster_name(options: ClusterOptions) -> str:
     return kubeconfig.load(options.kubeconfig, context=options.context or "").name
 
 
-async def load_cluster(options: ClusterOptions, watches: Sequence[Watched[Any]] = ()) -> Loaded:
+async def load_cluster(options: ClusterOptions, watches: Sequence[WatchedKind[Any]] = ()) -> LoadedCluster:
     """The state, and whatever `watches` want to be told of. Kinds that are optional may be missing."""
-    bad: list[BadObject] = []
+    bad: list[SkippedObject] = []
     if options.snapshot is not None:
         file = ObjectFile(options.snapshot, report=bad.extend)
         objects = list(file.objects())
-        state = ClusterState()
+        state = Cluster()
         state.load(objects)
         bad += tell_of_objects(watches, objects)
-        return Loaded(state, bad, parse_rfc3339(file.header.taken_at) if file.header else None)
+        return LoadedCluster(state, bad, parse_rfc3339(file.header.taken_at) if file.header else None)
     async with connect(options, bad.extend) as client:
         pages: Pages = {}
         state = await read_cluster(client, pages)
         await tell_of_cluster(watches, client, pages)
-    return Loaded(state, bad)
+    return LoadedCluster(state, bad)
 
 
-def tell_of_objects(watches: Sequence[Watched[Any]], objects: Sequence[dict[str, Any]]) -> list[BadObject]:
+def tell_of_objects(
+    watches: Sequence[WatchedKind[Any]], objects: Sequence[dict[str, Any]]
+) -> list[SkippedObject]:
     """Returns those that could not be understood."""
-    bad: list[BadObject] = []
+    bad: list[SkippedObject] = []
     for watched in watches:
-        changes: list[Change[Any]] = []
+        changes: list[ObjectChange[Any]] = []
         for raw in objects:
             if not _is_of(raw, watched.resource) or not _is_selected(raw, watched.selection):
                 continue
             try:
-                found = raw if watched.into is dict else convert(raw, watched.into)
+                found = raw if watched.into is dict else decode(raw, watched.into)
             except Invalid as error:
-                bad.append(BadObject(watched.resource.kind, _key(raw).name, str(error)))
+                bad.append(SkippedObject(watched.resource.kind, _key(raw).name, str(error)))
                 continue
-            changes.append(Change("ADDED", _key(raw), found))
+            changes.append(ObjectChange("ADDED", _key(raw), found))
         watched.sink.apply(changes)
     return bad
 
 
-async def tell_of_cluster(watches: Sequence[Watched[Any]], client: Client, pages: Pages) -> None:
+async def tell_of_cluster(watches: Sequence[WatchedKind[Any]], client: Client, pages: Pages) -> None:
     """`pages` are kinds that were listed before. What may not be listed is reported and left out."""
     for watched in watches:
         kind = watched.resource, watched.into
@@ -124,23 +126,23 @@ async def tell_of_cluster(watches: Sequence[Watched[Any]], client: Client, pages
             found = await _listed(watched, client)
             if watched.selection == ALL:
                 pages[kind] = found
-        watched.sink.apply([Change("ADDED", identity_of(each)[0], each) for each in found])
+        watched.sink.apply([ObjectChange("ADDED", identity_of(each)[0], each) for each in found])
 
 
-async def _listed(watched: Watched[Any], client: Client) -> list[Any]:
+async def _listed(watched: WatchedKind[Any], client: Client) -> list[Any]:
     try:
         return (await client.list(watched.resource, watched.selection, into=watched.into)).items
     except (Denied, NotFound) as error:
         if not watched.optional:
-            client.report([BadObject(watched.resource.plural, "of all kinds", f"not looked at: {error}")])
+            client.report([SkippedObject(watched.resource.plural, "of all kinds", f"not looked at: {error}")])
         return []
 
 
-def _is_of(raw: dict[str, Any], resource: Resource) -> bool:
+def _is_of(raw: dict[str, Any], resource: ApiResource) -> bool:
     return raw.get("kind") == resource.kind and raw.get("apiVersion") == resource.api_version
 
 
-def _is_selected(raw: dict[str, Any], selection: Selection) -> bool:
+def _is_selected(raw: dict[str, Any], selection: ListOptions) -> bool:
     """The selectors that plugins use: a namespace, a name, and the reason of an event."""
     key = _key(raw)
     if selection.namespace is not None and key.namespace != selection.namespace:
@@ -153,13 +155,13 @@ def _is_selected(raw: dict[str, Any], selection: Selection) -> bool:
     return True
 
 
-def _key(raw: dict[str, Any]) -> Key:
+def _key(raw: dict[str, Any]) -> ObjectKey:
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    return ObjectKey(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
 
-async def read_cluster(client: Client, pages: Pages | None = None) -> ClusterState:
+async def read_cluster(client: Client, pages: Pages | None = None) -> Cluster:
     """Everything that a cluster state reads. Who may not list volumes gets pods that go where they like.
 
     What was listed is left in `pages`.
@@ -168,11 +170,11 @@ async def read_cluster(client: Client, pages: Pages | None = None) -> ClusterSta
     try:
         volumes = [(resource.kind, await client.list(resource, into=into)) for resource, into in _VOLUMES]
     except Denied as error:
-        client.report([BadObject("volumes", "of all pods", f"not looked at: {error}")])
+        client.report([SkippedObject("volumes", "of all pods", f"not looked at: {error}")])
         volumes = []
     if pages is not None:
         pages |= {kind: page.items for kind, (_, page) in zip(_ALWAYS, listed, strict=True)}
-    state = ClusterState(volumes=bool(volumes))
+    state = Cluster(volumes=bool(volumes))
     for kind, page in (*listed, *volumes):
         state.replace(kind, page.items)
     return state

@@ -14,48 +14,60 @@ from typing import Any
 import click
 
 from karpool import __version__
-from karpool.cli.exits import FAILURE, INTERRUPTED, KarpoolExit
-from karpool.cli.lazy import LazyGroup, ReaderLeft, Table
+from karpool.cli.command_groups import LazyGroup, OutputClosed, Table
+from karpool.cli.exit_codes import FAILURE, INTERRUPTED, KarpoolExit
 from karpool.model.errors import ModelError
 
 _COMMANDS: Table = {
-    "apiserver": ("karpool.cli.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
-    "apply": ("karpool.cli.apply", "apply", "Carry out a saved consolidation plan, if it still holds."),
-    "cluster": ("karpool.cli.cluster", "cluster", "Start embedded clusters that live."),
-    "capacity": ("karpool.cli.capacity", "capacity", "Say whether a workload fits, now or after scale-up."),
+    "apiserver": ("karpool.cli.embedded.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
+    "apply": ("karpool.cli.run.apply", "apply", "Carry out a saved consolidation plan, if it still holds."),
+    "cluster": ("karpool.cli.embedded.cluster", "cluster", "Start embedded clusters that live."),
+    "capacity": (
+        "karpool.cli.inspect.capacity",
+        "capacity",
+        "Say whether a workload fits, now or after scale-up.",
+    ),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "consolidator": (
-        "karpool.cli.consolidator",
+        "karpool.cli.run.consolidator",
         "consolidator",
         "Take away nodes that cost more than they are worth.",
     ),
-    "dashboard": ("karpool.cli.dashboard", "dashboard", "Serve a web page of the fleet, read-only."),
+    "dashboard": ("karpool.cli.run.dashboard", "dashboard", "Serve a web page of the fleet, read-only."),
     "descheduler": (
-        "karpool.cli.descheduler",
+        "karpool.cli.run.descheduler",
         "descheduler",
         "Take back replicas that cannot start, for other clusters.",
     ),
-    "estimator": ("karpool.cli.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
-    "explain": ("karpool.cli.explain", "explain", "Say how a decision came about."),
-    "get": ("karpool.cli.get", "get", "Show what controllers hold: promises, scale-ups, moves."),
+    "estimator": ("karpool.cli.run.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
+    "explain": ("karpool.cli.inspect.explain", "explain", "Say how a decision came about."),
+    "get": ("karpool.cli.inspect.get", "get", "Show what controllers hold: promises, scale-ups, moves."),
     "gpu-scaler": (
-        "karpool.cli.gpu_scaler",
+        "karpool.cli.run.gpu_scaler",
         "gpu_scaler",
         "Give fractions of GPUs to pods, and bring missing nodes.",
     ),
-    "plan": ("karpool.cli.plan", "plan", "Show which nodes could go, what that saves, and why others stay."),
-    "scheduler": ("karpool.cli.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
-    "simulate": ("karpool.cli.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
-    "snapshot": ("karpool.cli.snapshot", "snapshot", "Save what a cluster holds to a file, without secrets."),
+    "plan": (
+        "karpool.cli.inspect.plan",
+        "plan",
+        "Show which nodes could go, what that saves, and why others stay.",
+    ),
+    "scheduler": ("karpool.cli.run.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
+    "simulate": ("karpool.cli.embedded.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
+    "snapshot": (
+        "karpool.cli.inspect.snapshot",
+        "snapshot",
+        "Save what a cluster holds to a file, without secrets.",
+    ),
     "support-bundle": (
-        "karpool.cli.support_bundle",
+        "karpool.cli.inspect.support_bundle",
         "support_bundle",
         "Save what somebody else needs to understand a problem.",
     ),
-    "top": ("karpool.cli.top", "top", "Show nodes and pools: requested, free and price per hour."),
-    "up": ("karpool.cli.up", "up", "Start a fleet with all controllers, and take a guided tour."),
+    "top": ("karpool.cli.inspect.top", "top", "Show nodes and pools: requested, free and price per hour."),
+    "up": ("karpool.cli.embedded.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (
-        "karpool.cli.verify_policy",
+        "karpool.cli.inspect.verify_policy",
         "verify_policy",
         "Check what the Balanced consolidation policy promises.",
     ),
@@ -78,12 +90,12 @@ _COMMANDS: Table = {
 )
 def commands(verbosity: int, log_format: str | None) -> None:
     """The capacity brain of a Kubernetes fleet."""
-    from karpool.cli import logs
+    from karpool.cli import logging
 
     if not gc.isenabled():  # see `_start`: the command is imported by now
         gc.freeze()
         gc.enable()
-    logs.configure(verbosity, as_json=None if log_format is None else log_format == "json")
+    logging.configure(verbosity, as_json=None if log_format is None else log_format == "json")
 
 
 def run(arguments: Sequence[str], program: str) -> int:
@@ -101,7 +113,7 @@ def run(arguments: Sequence[str], program: str) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except ReaderLeft:
+    except OutputClosed:
         # `karpool top | head`: nothing is wrong, and nothing more can be said. What is still buffered
         # would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

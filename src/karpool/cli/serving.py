@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from karpool.fleet.clock import ScaledLoop
+from karpool_fleet.clusters.clock import ScaledLoop
 
 T = TypeVar("T")
 
 
-def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
+def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
     """Run `main` with an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
 
     With a `speed`, the loop's time passes that many times as fast as real time.

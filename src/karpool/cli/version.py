@@ -5,7 +5,7 @@ import platform
 import click
 
 from karpool import __version__
-from karpool.cli.output import machine
+from karpool.cli.output.text import machine
 
 
 @click.command()

@@ -10,11 +10,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from karpool.consolidation.plan import Why
-from karpool.consolidation.pod_facts import PodFacts
-from karpool.consolidation.prices import node_price
-from karpool.consolidation.view import ClusterView, Disturbance, Machine
-from karpool.kube.resource import (
+from karpool.cluster.unreadable import UnreadableObjects
+from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.pod_facts import PodDisruptionStore
+from karpool.consolidation.policy.prices import node_price
+from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
+from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     DAEMONSETS,
     EC2NODECLASSES,
@@ -23,27 +27,23 @@ from karpool.kube.resource import (
     NODES,
     PDBS,
     PODS,
-    Key,
-    Selection,
+    ListOptions,
+    ObjectKey,
 )
-from karpool.kube.watched import ObjectSink, Watched
-from karpool.model.disruption import DisruptionBudget, PodDisruptionBudget, budget_of
-from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim, NodePool, Pool, pool_of
+from karpool.model.kubernetes.meta import ObjectMeta, Wire, WireObject
+from karpool.model.kubernetes.node import ZONE, Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.workload import pod_template
 from karpool.model.labels import EVERYTHING
-from karpool.model.meta import ObjectMeta, Wire, WireObject
-from karpool.model.node import ZONE, Node
-from karpool.model.pod import Pod
 from karpool.model.requirements import ValueSet, combined
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
-from karpool.model.shape import shape_of
-from karpool.model.workload import pod_template
-from karpool.packing.offerings import StockOut
-from karpool.provisioning.expected import Daemons, counted_capacity
+from karpool.packing.new_nodes.offerings import StockOut
+from karpool.packing.tables.room import Room
+from karpool.provisioning.expected import DaemonOverhead, counted_capacity
 from karpool.provisioning.market import Market
-from karpool.state.problems import Problems
-from karpool.state.snapshot import Snapshot
 
 STOP_NAMESPACE = "karpool-system"
 STOP_NAME = "karpool-consolidation"
@@ -74,56 +74,60 @@ class Observed:
         self, market: Market | None = None, *, stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
     ) -> None:
         self.market = market or Market()
-        self.pods = PodFacts()
-        self.problems = Problems()
+        self.pods = PodDisruptionStore()
+        self.problems = UnreadableObjects()
         self._stop_switch = stop_switch
         self._stop: str = ""
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
-        self._machines: dict[str, Machine] = {}  # of the last view, with what was read off them
+        self._machines: dict[str, StateNode] = {}  # of the last view, with what was read off them
         self._priced = self.market.version  # as it was then
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, CompiledPool] = {}
         self._pool_objects: dict[str, NodePool] = {}
         self._broken: dict[str, str] = {}
         self._zones: dict[str, frozenset[str]] = {}
-        self._budgets: dict[Key, DisruptionBudget] = {}
-        self._daemons = Daemons()
+        self._budgets: dict[ObjectKey, CompiledPdb] = {}
+        self._daemons = DaemonOverhead()
 
     @cached_property
-    def watches(self) -> Sequence[Watched[Any]]:
+    def watches(self) -> Sequence[WatchedKind[Any]]:
         namespace, name = self._stop_switch
-        switch = Selection(namespace=namespace, field_selector=f"metadata.name={name}")
+        switch = ListOptions(namespace=namespace, field_selector=f"metadata.name={name}")
         return (
-            Watched(NODES, Node, ObjectSink(self.put_node, self._drop_node)),
-            Watched(PODS, Pod, ObjectSink(self.pods.put, self.pods.drop)),
-            Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self._drop_pool), optional=True),
-            Watched(NODECLAIMS, NodeClaim, ObjectSink(self.put_claim, self._drop_claim), optional=True),
-            Watched(EC2NODECLASSES, NodeClass, ObjectSink(self.put_class, self._drop_class), optional=True),
-            Watched(PDBS, PodDisruptionBudget, ObjectSink(self.put_budget, self._drop_budget)),
-            Watched(DAEMONSETS, dict, ObjectSink(self.put_daemon_set, self._drop_daemon_set), optional=True),
-            Watched(
-                CONFIGMAPS, Settings, ObjectSink(self.put_switch, self._drop_switch), switch, optional=True
+            WatchedKind(NODES, Node, PutDropSink(self.put_node, self._drop_node)),
+            WatchedKind(PODS, Pod, PutDropSink(self.pods.put, self.pods.drop)),
+            WatchedKind(NODEPOOLS, NodePool, PutDropSink(self.put_pool, self._drop_pool), optional=True),
+            WatchedKind(NODECLAIMS, NodeClaim, PutDropSink(self.put_claim, self._drop_claim), optional=True),
+            WatchedKind(
+                EC2NODECLASSES, NodeClass, PutDropSink(self.put_class, self._drop_class), optional=True
+            ),
+            WatchedKind(PDBS, PodDisruptionBudget, PutDropSink(self.put_budget, self._drop_budget)),
+            WatchedKind(
+                DAEMONSETS, dict, PutDropSink(self.put_daemon_set, self._drop_daemon_set), optional=True
+            ),
+            WatchedKind(
+                CONFIGMAPS, Settings, PutDropSink(self.put_switch, self._drop_switch), switch, optional=True
             ),
         )
 
     # Feeding
 
-    def put_node(self, key: Key, node: Node) -> None:
+    def put_node(self, key: ObjectKey, node: Node) -> None:
         self._nodes[node.name] = node
         self.market.learn(node)
 
-    def _drop_node(self, key: Key) -> None:
+    def _drop_node(self, key: ObjectKey) -> None:
         self._nodes.pop(key.name, None)
 
-    def put_claim(self, key: Key, claim: NodeClaim) -> None:
+    def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
         self._claims[claim.name] = claim
         if claim.is_launched:
             self.market.learn(claim)
 
-    def _drop_claim(self, key: Key) -> None:
+    def _drop_claim(self, key: ObjectKey) -> None:
         self._claims.pop(key.name, None)
 
-    def put_pool(self, key: Key, pool: NodePool) -> None:
+    def put_pool(self, key: ObjectKey, pool: NodePool) -> None:
         self.market.see_pool(pool)
         self._pool_objects[pool.name] = pool
         try:
@@ -133,26 +137,26 @@ class Observed:
             self._pools.pop(pool.name, None)
             self._broken[pool.name] = str(error)
 
-    def _drop_pool(self, key: Key) -> None:
+    def _drop_pool(self, key: ObjectKey) -> None:
         for known in (self._pools, self._pool_objects, self._broken):
             known.pop(key.name, None)
 
-    def put_class(self, key: Key, found: NodeClass) -> None:
+    def put_class(self, key: ObjectKey, found: NodeClass) -> None:
         subnets = (found.status.subnets if found.status else None) or ()
         self._zones[key.name] = frozenset(each.zone for each in subnets if each.zone)
         self.market.see_zones(sorted(self._zones[key.name]))
 
-    def _drop_class(self, key: Key) -> None:
+    def _drop_class(self, key: ObjectKey) -> None:
         self._zones.pop(key.name, None)
 
-    def put_budget(self, key: Key, pdb: PodDisruptionBudget) -> None:
+    def put_budget(self, key: ObjectKey, pdb: PodDisruptionBudget) -> None:
         try:
             self._budgets[key] = budget_of(pdb)
             self.problems.clear("PodDisruptionBudget", str(key))
         except Invalid as error:
             # What it protects cannot be told; as it selects pods that nobody may touch, nothing of the
             # namespace moves until it can be read.
-            self._budgets[key] = DisruptionBudget(
+            self._budgets[key] = CompiledPdb(
                 key.namespace,
                 key.name,
                 EVERYTHING,
@@ -162,26 +166,26 @@ class Observed:
             )
             self.problems.add("PodDisruptionBudget", str(key), error)
 
-    def _drop_budget(self, key: Key) -> None:
+    def _drop_budget(self, key: ObjectKey) -> None:
         self._budgets.pop(key, None)
         self.problems.clear("PodDisruptionBudget", str(key))
 
-    def put_daemon_set(self, key: Key, raw: dict[str, Any]) -> None:
+    def put_daemon_set(self, key: ObjectKey, raw: dict[str, Any]) -> None:
         try:
             self._daemons.put(key, shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod))
             self.problems.clear("DaemonSet", str(key))
         except Invalid as error:
             self.problems.add("DaemonSet", str(key), error)
 
-    def _drop_daemon_set(self, key: Key) -> None:
+    def _drop_daemon_set(self, key: ObjectKey) -> None:
         self._daemons.remove(key)
 
-    def put_switch(self, key: Key, found: Settings) -> None:
+    def put_switch(self, key: ObjectKey, found: Settings) -> None:
         if (key.namespace, key.name) == self._stop_switch:
             asked = (found.data or {}).get(STOP_KEY, "").strip().lower()
             self._stop = str(key) if asked in _YES else ""
 
-    def _drop_switch(self, key: Key) -> None:
+    def _drop_switch(self, key: ObjectKey) -> None:
         if (key.namespace, key.name) == self._stop_switch:
             self._stop = ""
 
@@ -192,11 +196,11 @@ class Observed:
 
     def view(
         self,
-        snapshot: Snapshot,
+        snapshot: Room,
         *,
         unavailable: Collection[StockOut] = (),
         in_flight: Collection[str] = (),
-        recent: Sequence[Disturbance] = (),
+        recent: Sequence[NodeRemoval] = (),
         problems: Iterable[str] = (),
     ) -> ClusterView:
         budgets = list(self._budgets.values())
@@ -205,22 +209,22 @@ class Observed:
         prices: dict[tuple[str, str, str], float | None] = {}
         kept = self._machines if self._priced == self.market.version else {}
 
-        def machine(node: Node | None, claim: NodeClaim | None) -> Machine:
+        def machine(node: Node | None, claim: NodeClaim | None) -> StateNode:
             labels = node.labels if node is not None else claim.labels if claim is not None else {}
             kind = tuple(labels.get(key, "") for key in _PRICED_BY)
             key = (kind[0], kind[1], kind[2])
             if key not in prices:
                 prices[key] = node_price(catalogue, labels)
-            return Machine(node, claim, prices[key])
+            return StateNode(node, claim, prices[key])
 
-        machines: list[Machine] = []
+        machines: list[StateNode] = []
         used: set[str] = set()
         for name in snapshot.names:
             node = self._nodes.get(name)
             claim = self._claim_of(name, node, by_provider, used)
             known = kept.get(name)
             if node is None:
-                machines.append(Machine(Node(metadata=ObjectMeta(name=name)), claim))
+                machines.append(StateNode(Node(metadata=ObjectMeta(name=name)), claim))
             elif known is not None and known.node is node and known.claim is claim:
                 machines.append(known)
             else:
@@ -239,7 +243,7 @@ class Observed:
             budgets=budgets,
             offerings=self.market.offerings,
             daemons=tuple(self._daemons.shapes.values()),
-            usage=self._usage([*machines, *(Machine(None, claim) for claim in waiting)]),
+            usage=self._usage([*machines, *(StateNode(None, claim) for claim in waiting)]),
             unavailable=tuple(unavailable),
             pending=self.pods.pending(snapshot),
             nominated=self.pods.nominated(),
@@ -272,13 +276,13 @@ class Observed:
         used.add(claim.name)
         return claim
 
-    def _in_its_zones(self, pool: Pool) -> Pool:
+    def _in_its_zones(self, pool: CompiledPool) -> CompiledPool:
         zones = self._zones.get(pool.node_class_ref.name)
         if not zones:
             return pool
         return replace(pool, requirements=combined(pool.requirements, {ZONE: ValueSet(zones)}))
 
-    def _usage(self, machines: Iterable[Machine]) -> dict[str, Resources]:
+    def _usage(self, machines: Iterable[StateNode]) -> dict[str, Resources]:
         """Only of pools that have limits: reading quantities of every node takes its time."""
         usage: dict[str, Resources] = {name: {} for name, pool in self._pools.items() if pool.limits}
         if not usage:

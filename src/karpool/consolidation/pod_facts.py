@@ -11,24 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karpool.consolidation.totals import pod_cost
-from karpool.consolidation.view import (
-    ACTIVE,
-    EVICTABLE,
-    RESCHEDULABLE,
-    STARTING,
-    UNREADY,
-    PodTable,
-)
+from karpool.consolidation.policy.totals import pod_cost
+from karpool.consolidation.view import ACTIVE, EVICTABLE, RESCHEDULABLE, STARTING, UNREADY, PodDisruptionTable
 from karpool.kube.clock import moment
-from karpool.kube.resource import Key
-from karpool.model import disruption
-from karpool.model.disruption import DisruptionBudget
 from karpool.model.errors import Invalid
-from karpool.model.meta import condition
-from karpool.model.pod import Pod
-from karpool.state.columns import Int32s, read_only
-from karpool.state.snapshot import Snapshot
+from karpool.model.kubernetes import pod_disruption
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.packing.tables.columns import Int32s, read_only
+from karpool.packing.tables.room import Room
 
 NONE = -1
 SEVERAL = -2
@@ -40,7 +33,7 @@ Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what bud
 def protected_until(pod: Pod) -> float:
     """Until when the pod's own wish holds; 0 when it has none. A pod that has not started is protected."""
     try:
-        seconds = disruption.protected_seconds(pod)
+        seconds = pod_disruption.protected_seconds(pod)
     except Invalid:
         return 0.0
     if seconds <= 0:
@@ -52,9 +45,9 @@ def protected_until(pod: Pod) -> float:
 def flags_of(pod: Pod) -> int:
     ready = condition(pod.status.conditions, "Ready")
     return (
-        RESCHEDULABLE * disruption.is_reschedulable(pod)
-        | ACTIVE * disruption.is_active(pod)
-        | EVICTABLE * disruption.is_evictable(pod, protected=False)
+        RESCHEDULABLE * pod_disruption.is_reschedulable(pod)
+        | ACTIVE * pod_disruption.is_active(pod)
+        | EVICTABLE * pod_disruption.is_evictable(pod, protected=False)
         | UNREADY * (ready is not None and ready.status == "False")
         | STARTING * (pod.status.phase == "Pending" and not pod.is_terminating)
     )
@@ -66,7 +59,7 @@ class _Ordered(NamedTuple):
     shapes: Sequence[int]
 
 
-class PodFacts:
+class PodDisruptionStore:
     def __init__(self) -> None:
         self._slot_of: dict[str, int] = {}
         self._spare: list[int] = []
@@ -81,7 +74,7 @@ class PodFacts:
         self._waiting: dict[str, None] = {}
         self._ordered: list[_Ordered] = []  # by row of the last snapshot
 
-    def put(self, key: Key, pod: Pod) -> None:
+    def put(self, key: ObjectKey, pod: Pod) -> None:
         if pod.is_terminal:
             self.drop(key)
             return
@@ -102,16 +95,16 @@ class PodFacts:
         for known in (self._wishes, self._nominated, self._waiting):
             known.pop(name, None)
         try:
-            disruption.protected_seconds(pod)
+            pod_disruption.protected_seconds(pod)
         except Invalid as error:
             self._wishes[name] = str(error)
         if not pod.spec.node_name and not pod.is_terminating:
             if pod.status.nominated_node_name:
                 self._nominated[name] = pod.status.nominated_node_name
-            if disruption.is_provisionable(pod):
+            if pod_disruption.is_provisionable(pod):
                 self._waiting[name] = None
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: ObjectKey) -> None:
         name = str(key)
         for known in (self._wishes, self._nominated, self._waiting):
             known.pop(name, None)
@@ -134,10 +127,10 @@ class PodFacts:
     def nominated(self) -> frozenset[str]:
         return frozenset(self._nominated.values())
 
-    def pending(self, snapshot: Snapshot) -> list[str]:
+    def pending(self, snapshot: Room) -> list[str]:
         return [name for name in self._waiting if name in snapshot.pending]
 
-    def table(self, snapshot: Snapshot, budgets: Sequence[DisruptionBudget]) -> PodTable:
+    def table(self, snapshot: Room, budgets: Sequence[CompiledPdb]) -> PodDisruptionTable:
         """Pods of the snapshot that were not seen here count as ordinary ones that do not move."""
         keys: list[str] = []
         shapes: list[int] = []
@@ -167,7 +160,7 @@ class PodFacts:
             int(pod): tuple(budgets[each].name for each in several_of_group[int(group[pod])])
             for pod in np.flatnonzero(budget == SEVERAL)
         }
-        return PodTable(
+        return PodDisruptionTable(
             keys=keys,
             rows=read_only(np.repeat(np.arange(snapshot.n, dtype=np.int32), counts[1:])),
             shapes=read_only(np.array(shapes, dtype=np.int32)),
@@ -201,7 +194,7 @@ class PodFacts:
             group = by_id[old[slot]]
             old[slot] = self._group_ids.setdefault(group, len(self._group_ids))
 
-    def _selected_by(self, budgets: Sequence[DisruptionBudget]) -> tuple[Int32s, dict[int, list[int]]]:
+    def _selected_by(self, budgets: Sequence[CompiledPdb]) -> tuple[Int32s, dict[int, list[int]]]:
         """By group of pods: the budget that selects it, and all of them where they are several."""
         found = np.full(max(len(self._group_ids), 1), NONE, dtype=np.int32)
         several: dict[int, list[int]] = {}
@@ -234,7 +227,7 @@ def _last_event(pod: Pod) -> float:
 
     Daemons come with their node and do not.
     """
-    if disruption.is_daemon(pod):
+    if pod_disruption.is_daemon(pod):
         return 0.0
     scheduled = condition(pod.status.conditions, "PodScheduled")
     found = (

@@ -14,24 +14,24 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from karpool.consolidation import sight
-from karpool.consolidation.consolidator import COMPONENT, Consolidator, ConsolidatorOptions
-from karpool.consolidation.executor import Executor
-from karpool.consolidation.plan import Move, Plan
-from karpool.consolidation.record import Phase, Record
+from karpool.consolidation.execution import in_flight_view
+from karpool.consolidation.execution.actuator import MoveActuator
+from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.view import ClusterView
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock, RealClock
-from karpool.kube.health import Health, HealthServer
-from karpool.kube.http import HttpTransport
-from karpool.kube.lease import Leadership, LeaseElector, lead
+from karpool.kube.config import kubeconfig
+from karpool.kube.health import HealthChecks, ProbeServer
+from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process, follow_leadership
-from karpool.provisioning.ask import Purpose
-from karpool.provisioning.claim_monitor import ClaimMonitor
+from karpool.kube.transport.http import HttpTransport
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import Market, market_of
-from karpool.provisioning.smart_pod_manager import SmartPods
-from karpool.wire.addresses import Listener
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
+from karpool.wire.addresses import ListenAddress
 
 LEASE = COMPONENT
 POLL_SECONDS = 2.0
@@ -47,7 +47,7 @@ class ProcessOptions:
     region: str = ""
     catalogue: Path | None = None  # instead of the shipped one
     leader_elect: bool = True
-    listen: tuple[Listener, ...] = ()
+    listen: tuple[ListenAddress, ...] = ()
     qps: float | None = 50.0
     burst: int = 100
     timeout: float | None = None  # of a request, in seconds
@@ -58,7 +58,7 @@ async def run(
     stop: asyncio.Event,
     *,
     ready: Callable[[], None] = lambda: None,
-    show: Callable[[Plan], None] | None = None,
+    show: Callable[[ConsolidationPlan], None] | None = None,
     ended: Callable[[str], None] = lambda summary: None,
 ) -> None:
     """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then. `ended` hears
@@ -68,7 +68,7 @@ async def run(
     """
     config = kubeconfig.load(options.kubeconfig, context=options.context)
     market = market_of(options.catalogue, options.region)
-    registry, health, clock = CollectorRegistry(), Health(), RealClock()
+    registry, health, clock = CollectorRegistry(), HealthChecks(), RealClock()
     async with AsyncExitStack() as stack:
         client = Client(
             HttpTransport(config, clock),
@@ -84,7 +84,7 @@ async def run(
         # Events have a limit of their own: a flood of them must not hold up decisions.
         events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
         for host, port in options.listen:
-            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+            await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=registry))
         describe_process(registry)
 
         async def led(leadership: Leadership | None) -> None:
@@ -113,9 +113,11 @@ async def run(
             await lead(elector, led, stop)
 
 
-def summary(ended: Mapping[Phase, int]) -> str:
+def summary(ended: Mapping[MovePhase, int]) -> str:
     """What came of moves, in one line; said as well when there were none."""
-    made, undone, refused = (ended.get(phase, 0) for phase in (Phase.DONE, Phase.ROLLED_BACK, Phase.REJECTED))
+    made, undone, refused = (
+        ended.get(phase, 0) for phase in (MovePhase.DONE, MovePhase.ROLLED_BACK, MovePhase.REJECTED)
+    )
     if not made + undone + refused:
         return "nothing was moved"
     return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
@@ -139,10 +141,12 @@ def _always() -> None:
 # Applying a plan
 
 
-def executor_of(client: Client, options: ConsolidatorOptions) -> Executor:
+def executor_of(client: Client, options: ConsolidatorOptions) -> MoveActuator:
     """For those who only write down and read records."""
-    smart_pods = SmartPods(client, options.smart_pods, ClaimMonitor(client.clock), Purpose.REPLACEMENT)
-    return Executor(client, smart_pods, options.execution, namespace=options.namespace)
+    smart_pods = SmartPodBackend(
+        client, options.smart_pods, ClaimMonitor(client.clock), RequestPurpose.REPLACEMENT
+    )
+    return MoveActuator(client, smart_pods, options.execution, namespace=options.namespace)
 
 
 async def apply(
@@ -152,8 +156,8 @@ async def apply(
     options: ConsolidatorOptions,
     *,
     market: Market | None = None,
-    told: Callable[[Record], None] = lambda record: None,
-) -> list[Record]:
+    told: Callable[[MoveRecord], None] = lambda record: None,
+) -> list[MoveRecord]:
     """Have moves carried out, by whoever leads, and wait until all of them are over.
 
     `told` hears of every phase that a move reaches. Cancelled, it leaves moves to the next leader.
@@ -162,7 +166,7 @@ async def apply(
     executor, clock = executor_of(client, options), client.clock
     await executor.prepare()
     for move in moves:
-        await executor.begin(move, sight.wanted_of(move, view), clock.now())
+        await executor.begin(move, in_flight_view.wanted_of(move, view), clock.now())
     stop = asyncio.Event()
 
     async def led(leadership: Leadership) -> None:
@@ -180,9 +184,9 @@ async def apply(
 
 
 async def _until_over(
-    executor: Executor, clock: Clock, ids: set[str], told: Callable[[Record], None]
-) -> list[Record]:
-    reached: dict[str, Phase] = {}
+    executor: MoveActuator, clock: Clock, ids: set[str], told: Callable[[MoveRecord], None]
+) -> list[MoveRecord]:
+    reached: dict[str, MovePhase] = {}
     while True:
         found = [record for record in await executor.records() if record.move.id in ids]
         for record in found:

@@ -11,29 +11,29 @@ from typing import Any
 
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import Clock, moment
-from karpool.kube.event_object import Event
-from karpool.kube.resource import EVENTS, NODECLAIMS, Key, Selection
-from karpool.kube.watched import ObjectSink, Watched
-from karpool.model.karpenter import NodeClaim
-from karpool.model.meta import condition
-from karpool.provisioning.failures import Failures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents, offer_of
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, ListOptions, ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import condition
+from karpool.provisioning.failures import LaunchFailures
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents, offer_of
 
 
 class Stock:
-    def __init__(self, clock: Clock, failures: Failures | None = None) -> None:
-        self.failures = failures or Failures()
-        self._events = StockEvents(self.failures, clock)
+    def __init__(self, clock: Clock, failures: LaunchFailures | None = None) -> None:
+        self.failures = failures or LaunchFailures()
+        self._events = StockOutEvents(self.failures, clock)
 
     @cached_property
-    def watches(self) -> Sequence[Watched[Any]]:
-        refused = Selection(field_selector=f"reason={OUT_OF_STOCK}")
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        refused = ListOptions(field_selector=f"reason={OUT_OF_STOCK}")
         return (
-            Watched(NODECLAIMS, NodeClaim, ObjectSink(self.put_claim, _forget), optional=True),
-            Watched(EVENTS, Event, ObjectSink(self._events.put, _forget), refused, optional=True),
+            WatchedKind(NODECLAIMS, NodeClaim, PutDropSink(self.put_claim, _forget), optional=True),
+            WatchedKind(EVENTS, KubeEvent, PutDropSink(self._events.put, _forget), refused, optional=True),
         )
 
-    def put_claim(self, key: Key, claim: NodeClaim) -> None:
+    def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
         self._events.remember(claim)
         registered = condition(claim.status.conditions, "Registered")
         if registered is not None and registered.status == "True":
@@ -52,5 +52,5 @@ class Stock:
         return replace(view, unavailable=stock, pools=pools)
 
 
-def _forget(key: Key) -> None:
+def _forget(key: ObjectKey) -> None:
     """A claim or an event that is gone says nothing more; what it said is remembered for a while."""

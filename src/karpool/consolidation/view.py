@@ -1,6 +1,6 @@
 """Everything a plan is made from, as of one moment: the snapshot, and what it does not say.
 
-A view never changes. Rows are those of its snapshot. `PodTable` is sorted by row, so
+A view never changes. Rows are those of its snapshot. `PodDisruptionTable` is sorted by row, so
 that the pods of a node are a slice. Who fills it is in `observed`.
 """
 
@@ -14,26 +14,26 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from karpool.consolidation.plan import Why
-from karpool.consolidation.totals import NODE_COST, Floats
+from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.policy.totals import NODE_COST, Floats
 from karpool.kube.clock import moment
-from karpool.model.disruption import DisruptionBudget
-from karpool.model.karpenter import (
+from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
     INITIALIZED,
     NODEPOOL,
+    CompiledPool,
     NodeClaim,
     NodePool,
-    Pool,
 )
-from karpool.model.meta import NO_LABELS, condition
-from karpool.model.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.meta import NO_LABELS, condition
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources
-from karpool.model.shape import PodShape
-from karpool.packing.offerings import Offerings, StockOut
-from karpool.state.columns import Bools, Int32s, Int64s
-from karpool.state.snapshot import Snapshot
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.tables.columns import Bools, Int32s, Int64s
+from karpool.packing.tables.room import Room
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -48,7 +48,7 @@ STARTING = 16  # has a node and has not run yet: it may be pulling its image
 
 
 @dataclass(frozen=True, slots=True)
-class PodTable:
+class PodDisruptionTable:
     """Pods on nodes, by row. `budget` indexes `ClusterView.budgets`; -1: none, -2: several."""
 
     keys: Sequence[str]
@@ -71,7 +71,7 @@ class PodTable:
         return found
 
 
-class Marks(NamedTuple):
+class NodeTraits(NamedTuple):
     """What node and claim say that rules of candidates ask for; the times apart."""
 
     pool_label: str
@@ -88,7 +88,7 @@ class Marks(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Machine:
+class StateNode:
     """A node and the claim it came from; one of them may be missing.
 
     What is read off them is kept: of some hundred nodes few change between two plans.
@@ -122,11 +122,11 @@ class Machine:
         return node is not None and node.metadata.deletion_timestamp is not None
 
     @cached_property
-    def marks(self) -> Marks:
+    def marks(self) -> NodeTraits:
         claim = self.claim
         labels = self.node.labels if self.node is not None else NO_LABELS
         annotations = self.node.annotations if self.node is not None else NO_LABELS
-        return Marks(
+        return NodeTraits(
             pool_label=labels.get(NODEPOOL, ""),
             managed=claim is not None,
             initialized=self.is_initialized,
@@ -182,7 +182,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
+class NodeRemoval:
     """A node that was taken away, for limits per window of time."""
 
     pool: str
@@ -192,14 +192,14 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class ClusterView:
-    snapshot: Snapshot
-    pods: PodTable
-    machines: Sequence[Machine]  # by row
-    claims_without_node: Sequence[Machine]
-    pools: Mapping[str, Pool]
+    snapshot: Room
+    pods: PodDisruptionTable
+    machines: Sequence[StateNode]  # by row
+    claims_without_node: Sequence[StateNode]
+    pools: Mapping[str, CompiledPool]
     pool_objects: Mapping[str, NodePool]
     broken_pools: Mapping[str, str]  # pools that cannot be understood, and why
-    budgets: Sequence[DisruptionBudget]
+    budgets: Sequence[CompiledPdb]
     offerings: Offerings
     daemons: Sequence[PodShape] = ()
     usage: Mapping[str, Resources] = field(default_factory=dict)  # of each pool, against its limits
@@ -210,7 +210,7 @@ class ClusterView:
     # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
     promised: Mapping[str, str] = field(default_factory=dict)
     stop: Why | None = None
-    recent: Sequence[Disturbance] = ()
+    recent: Sequence[NodeRemoval] = ()
     problems: Sequence[str] = ()
 
     @cached_property
@@ -229,6 +229,6 @@ class ClusterView:
         return np.array([np.nan if price is None else price for price in found], dtype=np.float64)
 
     @property
-    def movable(self) -> Sequence[Machine]:
+    def movable(self) -> Sequence[StateNode]:
         """Every machine, those without a node included."""
         return [*self.machines, *self.claims_without_node]

@@ -10,21 +10,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from karpool.cluster.cluster import Cluster, Namespace
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
-from karpool.dashboard.bell import Area, Bell
-from karpool.dashboard.happenings import RecentEvents
-from karpool.estimator.owners import BETWEEN, Owned, Owners
-from karpool.estimator.pods import NOT_KNOWN, BoundPods
-from karpool.gpu.record import Record
-from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
-from karpool.kube.client import Client
+from karpool.dashboard.pages.recent_events import EventBuffer
+from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
+from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerStore
+from karpool.estimator.pods import NOT_KNOWN, PodsByOwner
+from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
-from karpool.kube.event_object import Event
-from karpool.kube.following import Following
-from karpool.kube.informer import Change
-from karpool.kube.resource import (
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import binding_key
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.api_resources import (
     ALL,
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
@@ -37,59 +41,55 @@ from karpool.kube.resource import (
     PVS,
     RESOURCEBINDINGS,
     STORAGECLASSES,
-    Key,
-    Resource,
-    Selection,
+    ApiResource,
+    ListOptions,
+    ObjectKey,
 )
-from karpool.kube.watched import ObjectSink, Watched
-from karpool.model.errors import Invalid
-from karpool.model.karmada.binding import binding_key
-from karpool.model.karpenter import NodeClaim
-from karpool.model.node import Node
-from karpool.model.pod import Pod
-from karpool.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.provisioning.market import Market
-from karpool.provisioning.placeholders import REQUEST
-from karpool.scheduler.ledger import Ledger
-from karpool.scheduler.promise import Lifetime, Promise
-from karpool.scheduler.view import View as SchedulerView
-from karpool.state.cluster import ClusterState, Namespace
-from karpool.wire.request import Arrived
+from karpool.provisioning.placeholders.placeholder import REQUEST
+from karpool.scheduler.controller.view import SchedulerStores as SchedulerView
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime
+from karpool.wire.requests import ArrivedReplicas
 
 Object = dict[str, Any]
 FINISHED_MAX = 100
 _KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
 
 
-class ClusterWatch:
+class DashboardCluster:
     """`name` is the cluster's in the whole fleet: the one Karmada knows it by, for a member."""
 
     def __init__(
         self,
         name: str,
         client: Client,
-        bell: Bell,
+        bell: ChangeNotifier,
         *,
-        lifetime: Lifetime | None = None,
+        lifetime: PromiseLifetime | None = None,
         market: Market | None = None,
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.state = ClusterState()
-        self.scheduling = SchedulerView(client.clock, Ledger(lifetime))
-        self.events = RecentEvents()
-        self.records: dict[Key, Record] = {}
-        self.unreadable: dict[Key, str] = {}  # scale-ups
+        self.state = Cluster()
+        self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
+        self.events = EventBuffer()
+        self.records: dict[ObjectKey, ScaleUpRecord] = {}
+        self.unreadable: dict[ObjectKey, str] = {}  # scale-ups
         # Records go as soon as they are over, and people look later: the last seen, and when they went.
-        self.finished: OrderedDict[Key, tuple[Record, float]] = OrderedDict()
-        self.smart_pods: dict[Key, Pod] = {}
+        self.finished: OrderedDict[ObjectKey, tuple[ScaleUpRecord, float]] = OrderedDict()
+        self.smart_pods: dict[ObjectKey, Pod] = {}
         self.claims: dict[str, NodeClaim] = {}
         self._observed = Observed(market)
         self._stock = Stock(client.clock)
         self._bell = bell
-        self._owners = Owners()
-        self._bound = BoundPods(self.state.shape_of, self._owners.get)
-        self._following = Following(client, self._all_watches())
+        self._owners = OwnerStore()
+        self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
+        self._following = InformerSet(client, self._all_watches())
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
@@ -135,7 +135,7 @@ class ClusterWatch:
         found = self._stock.failures.of_pool(pool, self.clock.now())
         return "" if found is None else str(found)
 
-    def arrived(self, promise: Promise) -> Arrived:
+    def arrived(self, promise: Promise) -> ArrivedReplicas:
         """What of a promise is on nodes here, as the cluster's own estimator would say; empty as long as
         that is not known."""
         if self.not_ready() is not None:
@@ -153,55 +153,57 @@ class ClusterWatch:
 
     # Inside
 
-    def _changed(self, resource: Resource, areas: Sequence[Area]) -> None:
+    def _changed(self, resource: ApiResource, areas: Sequence[ViewArea]) -> None:
         self.seen += 1
-        if Area.FLEET in areas and resource not in _KARMADA:
+        if ViewArea.FLEET in areas and resource not in _KARMADA:
             self._changes += 1
         self._bell.ring(areas)
 
-    def _all_watches(self) -> Iterator[Watched[Any]]:
+    def _all_watches(self) -> Iterator[WatchedKind[Any]]:
         """Every kind, and that something of it changed: told last, when all others know."""
         wanted = list(self._watches())
         yield from wanted
         for resource, into, selection in {(each.resource, each.into, each.selection): 0 for each in wanted}:
             told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
-            yield Watched(resource, into, told, selection, optional=True)
+            yield WatchedKind(resource, into, told, selection, optional=True)
 
-    def _watches(self) -> Iterable[Watched[Any]]:
+    def _watches(self) -> Iterable[WatchedKind[Any]]:
         sink = self.state.sink
-        yield Watched(NAMESPACES, Namespace, sink("Namespace"))
-        yield Watched(NODES, Node, sink("Node"))
-        yield Watched(PODS, Pod, sink("Pod"))
-        yield Watched(PVCS, PersistentVolumeClaim, sink("PersistentVolumeClaim"), optional=True)
-        yield Watched(PVS, PersistentVolume, sink("PersistentVolume"), optional=True)
-        yield Watched(STORAGECLASSES, StorageClass, sink("StorageClass"), optional=True)
+        yield WatchedKind(NAMESPACES, Namespace, sink("Namespace"))
+        yield WatchedKind(NODES, Node, sink("Node"))
+        yield WatchedKind(PODS, Pod, sink("Pod"))
+        yield WatchedKind(PVCS, PersistentVolumeClaim, sink("PersistentVolumeClaim"), optional=True)
+        yield WatchedKind(PVS, PersistentVolume, sink("PersistentVolume"), optional=True)
+        yield WatchedKind(STORAGECLASSES, StorageClass, sink("StorageClass"), optional=True)
         yield from self._observed.watches
         yield from self._stock.watches
-        yield Watched(PODS, Pod, ObjectSink(self._put_pod, self._drop_pod))
-        yield Watched(PODS, Pod, self._bound)  # after the state, which knows what each pod asks for
+        yield WatchedKind(PODS, Pod, PutDropSink(self._put_pod, self._drop_pod))
+        yield WatchedKind(PODS, Pod, self._bound)  # after the state, which knows what each pod asks for
         for resource in BETWEEN:
-            yield Watched(resource, Owned, self._owners, optional=True)
-        yield Watched(NODECLAIMS, NodeClaim, ObjectSink(self._put_claim, self._drop_claim), optional=True)
-        yield Watched(SCALEUPS, ScaleUp, ObjectSink(self._put_record, self._drop_record), optional=True)
-        yield Watched(EVENTS, Event, self.events, optional=True)
-        yield Watched(CLUSTERS, dict, _Each(self._on_member), optional=True)
+            yield WatchedKind(resource, OwnedObject, self._owners, optional=True)
+        yield WatchedKind(
+            NODECLAIMS, NodeClaim, PutDropSink(self._put_claim, self._drop_claim), optional=True
+        )
+        yield WatchedKind(SCALEUPS, ScaleUp, PutDropSink(self._put_record, self._drop_record), optional=True)
+        yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)
+        yield WatchedKind(CLUSTERS, dict, _Each(self._on_member), optional=True)
         for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
-            yield Watched(resource, dict, _Each(self._on_binding), optional=True)
+            yield WatchedKind(resource, dict, _Each(self._on_binding), optional=True)
 
-    def _put_pod(self, key: Key, pod: Pod) -> None:
+    def _put_pod(self, key: ObjectKey, pod: Pod) -> None:
         if REQUEST in pod.labels:
             self.smart_pods[key] = pod
 
-    def _drop_pod(self, key: Key) -> None:
+    def _drop_pod(self, key: ObjectKey) -> None:
         self.smart_pods.pop(key, None)
 
-    def _put_claim(self, key: Key, claim: NodeClaim) -> None:
+    def _put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
         self.claims[key.name] = claim
 
-    def _drop_claim(self, key: Key) -> None:
+    def _drop_claim(self, key: ObjectKey) -> None:
         self.claims.pop(key.name, None)
 
-    def _put_record(self, key: Key, found: ScaleUp) -> None:
+    def _put_record(self, key: ObjectKey, found: ScaleUp) -> None:
         try:
             self.records[key] = from_scale_up(found)
             self.unreadable.pop(key, None)
@@ -209,7 +211,7 @@ class ClusterWatch:
         except Invalid as error:
             self.unreadable[key] = f"ScaleUp {key}: {error}"
 
-    def _drop_record(self, key: Key) -> None:
+    def _drop_record(self, key: ObjectKey) -> None:
         self.unreadable.pop(key, None)
         record = self.records.pop(key, None)
         if record is not None:
@@ -217,7 +219,7 @@ class ClusterWatch:
             while len(self.finished) > FINISHED_MAX:
                 self.finished.popitem(last=False)
 
-    def _on_member(self, change: Change[Object]) -> None:
+    def _on_member(self, change: ObjectChange[Object]) -> None:
         _, member = self.scheduling.clusters.apply(change)
         ledger, now = self.scheduling.ledger, self.clock.monotonic()
         if ledger is None:
@@ -227,7 +229,7 @@ class ClusterWatch:
         else:
             ledger.see_cluster(member.name, member.summary, now)
 
-    def _on_binding(self, change: Change[Object]) -> None:
+    def _on_binding(self, change: ObjectChange[Object]) -> None:
         key = binding_key(*change.key)
         _, known = self.scheduling.bindings.apply(change, key)
         if known is None:
@@ -242,27 +244,27 @@ class _Told:
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
 
-    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
         self._tell()
 
 
 class _Each:
-    def __init__(self, take: Callable[[Change[Object]], None]) -> None:
+    def __init__(self, take: Callable[[ObjectChange[Object]], None]) -> None:
         self._take = take
 
-    def apply(self, changes: Sequence[Change[Any]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
         for change in changes:
             self._take(change)
 
 
-def _areas_of(resource: Resource, into: type[Any], selection: Selection) -> Sequence[Area]:
+def _areas_of(resource: ApiResource, into: type[Any], selection: ListOptions) -> Sequence[ViewArea]:
     """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
     if resource == EVENTS and selection == ALL:  # others are about stock
-        return (Area.EVENTS,)
-    if into is Owned:
+        return (ViewArea.EVENTS,)
+    if into is OwnedObject:
         return ()
     if resource in _KARMADA:
-        return (Area.FLEET, Area.PLACEMENTS, Area.PROMISES)
+        return (ViewArea.FLEET, ViewArea.PLACEMENTS, ViewArea.PROMISES)
     if resource == SCALEUPS:
-        return (Area.SCALE_UPS,)
-    return (Area.FLEET, Area.SCALE_UPS)
+        return (ViewArea.SCALE_UPS,)
+    return (ViewArea.FLEET, ViewArea.SCALE_UPS)

@@ -8,32 +8,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from karpool.estimator.explain import explanation
-from karpool.estimator.framework import (
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.interface import (
     EXISTING_NODES,
     UNLIMITED,
-    Code,
+    CapacityPart,
     Estimate,
-    Outcome,
-    Part,
-    Role,
-    Watched,
+    EstimateCode,
+    MergedEstimate,
+    PluginRole,
     watches_of,
 )
-from karpool.estimator.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
-from karpool.estimator.question import Question
-from karpool.estimator.resource_quota import ResourceQuotaEstimator
-from karpool.estimator.running import Framework
-from karpool.packing.reasons import Refusal
+from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
+from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
+from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.serving.explain import explanation
+from karpool.kube.watched import WatchedKind
+from karpool.packing.fit_reasons import Refusal
 
 
-class Verdict(StrEnum):
+class CapacityVerdict(StrEnum):
     NOW = "fits now"
     AFTER_SCALE_UP = "fits after scale-up"
     NO = "does not fit"
 
 
-class Outlook(StrEnum):
+class PlaceOutlook(StrEnum):
     """What one place holds for the workload."""
 
     NOW = "now"
@@ -43,11 +43,11 @@ class Outlook(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CapacityPlace:
     """`replicas` of those wanted go there; `room` is how many could at most."""
 
     name: str
-    outlook: Outlook
+    outlook: PlaceOutlook
     replicas: int
     room: int
     nodes: int = 0
@@ -57,11 +57,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    verdict: Verdict
+class CapacityReport:
+    verdict: CapacityVerdict
     wanted: int
     most: int  # replicas that fit at most; UNLIMITED stands for more than anybody counts
-    places: tuple[Place, ...]
+    places: tuple[CapacityPlace, ...]
     refusals: tuple[Refusal, ...] = ()
     limits: tuple[str, ...] = ()  # other limits that allow fewer than wanted
     remarks: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Capacity:
         return sum(known) if prices and len(known) == len(prices) else None
 
 
-class CapacityCore:
+class CapacityAnalyzer:
     """The plugins of one cluster, fed by whoever reads it."""
 
     def __init__(self, providers: Sequence[CapacityProvider]) -> None:
@@ -87,19 +87,23 @@ class CapacityCore:
         self._framework = Framework((NodeAutoscalerEstimator(self._providers), self._quota))
 
     @property
-    def watches(self) -> list[Watched[object]]:
+    def watches(self) -> list[WatchedKind[object]]:
         return [watch for plugin in self._framework.plugins for watch in watches_of(plugin)]
 
-    def answer(self, question: Question, wanted: int) -> Capacity:
+    def answer(self, question: EstimateQuestion, wanted: int) -> CapacityReport:
         outcome = self._framework.run_trusted(question)
         plans = self._plans(question, wanted)
         planned = _by_name(part for plan in plans for part in plan.parts)
         existing = min(question.existing, UNLIMITED)
         refusals = explanation(question, outcome).refusals
         places = [
-            Place(
+            CapacityPlace(
                 EXISTING_NODES,
-                Outlook.NOW if existing else Outlook.NOT_NOW if _may_pass(refusals) else Outlook.NEVER,
+                PlaceOutlook.NOW
+                if existing
+                else PlaceOutlook.NOT_NOW
+                if _may_pass(refusals)
+                else PlaceOutlook.NEVER,
                 min(existing, wanted),
                 existing,
             )
@@ -109,37 +113,43 @@ class CapacityCore:
         held = sum(place.replicas for place in places)
         limits = tuple(_limits(outcome, wanted))
         fits = held >= wanted and not limits
-        verdict = Verdict.NO if not fits else Verdict.NOW if existing >= wanted else Verdict.AFTER_SCALE_UP
+        verdict = (
+            CapacityVerdict.NO
+            if not fits
+            else CapacityVerdict.NOW
+            if existing >= wanted
+            else CapacityVerdict.AFTER_SCALE_UP
+        )
         remarks = () if fits else tuple(reason for plan in plans for reason in plan.reasons)
-        return Capacity(verdict, wanted, outcome.answer, tuple(places), refusals, limits, remarks)
+        return CapacityReport(verdict, wanted, outcome.answer, tuple(places), refusals, limits, remarks)
 
-    def _plans(self, question: Question, wanted: int) -> list[Estimate]:
+    def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:
         """Providers take turns: what one serves is not asked of the next."""
         found: list[Estimate] = []
         left = wanted
         for provider in self._providers:
             plan = getattr(provider, "plan", None)
             each: Estimate = plan(question, left) if plan is not None else provider.estimate(question)
-            if each.code is Code.SUCCESS:
+            if each.code is EstimateCode.SUCCESS:
                 left -= sum(part.amount for part in each.parts)
                 found.append(each)
         return found
 
 
-def _by_name(parts: Iterable[Part]) -> dict[str, Part]:
-    found: dict[str, Part] = {}
+def _by_name(parts: Iterable[CapacityPart]) -> dict[str, CapacityPart]:
+    found: dict[str, CapacityPart] = {}
     for part in parts:
         known = found.get(part.name)
         found[part.name] = part if known is None else replace(known, amount=known.amount + part.amount)
     return found
 
 
-def _place(part: Part, planned: Part | None) -> Place:
-    outlook = Outlook.NOT_NOW if part.may_pass else Outlook.NEVER
+def _place(part: CapacityPart, planned: CapacityPart | None) -> CapacityPlace:
+    outlook = PlaceOutlook.NOT_NOW if part.may_pass else PlaceOutlook.NEVER
     if part.amount:
-        outlook = Outlook.AFTER_SCALE_UP
-    used = planned if planned is not None and planned.amount else Part(part.name, 0)
-    return Place(
+        outlook = PlaceOutlook.AFTER_SCALE_UP
+    used = planned if planned is not None and planned.amount else CapacityPart(part.name, 0)
+    return CapacityPlace(
         part.name,
         outlook,
         used.amount,
@@ -151,12 +161,12 @@ def _place(part: Part, planned: Part | None) -> Place:
     )
 
 
-def _limits(outcome: Outcome, wanted: int) -> Iterable[str]:
+def _limits(outcome: MergedEstimate, wanted: int) -> Iterable[str]:
     for verdict in outcome.verdicts:
         found = verdict.estimate
         if (
-            verdict.role is Role.LIMIT
-            and found.code in (Code.SUCCESS, Code.UNSCHEDULABLE)
+            verdict.role is PluginRole.LIMIT
+            and found.code in (EstimateCode.SUCCESS, EstimateCode.UNSCHEDULABLE)
             and found.value < wanted
         ):
             why = f" ({'; '.join(found.reasons)})" if found.reasons else ""

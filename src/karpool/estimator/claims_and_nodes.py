@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import structlog
 
-from karpool.estimator.market import Market
 from karpool.kube.clock import Clock, moment
-from karpool.kube.resource import Key
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
-from karpool.model.node import INSTANCE_TYPE, Node
+from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.provisioning import claim_news
 from karpool.provisioning.expected import counted_capacity
-from karpool.provisioning.failures import Failures
-from karpool.provisioning.stock_outs import StockEvents, listed_values
+from karpool.provisioning.failures import LaunchFailures
+from karpool.provisioning.market import Market
+from karpool.provisioning.stock_outs import StockOutEvents, listed_values
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ _SAME_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimFact:
+class ClaimEntry:
     """`claim` is kept until its node is initialised, and again while it is going."""
 
     pool: str
@@ -42,7 +42,7 @@ class ClaimFact:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFact:
+class NodeEntry:
     """A node of some pool, or of some claim. `node` is kept while it is not initialised."""
 
     provider_id: str
@@ -52,15 +52,17 @@ class NodeFact:
     node: Node | None
 
 
-class ClaimsAndNodes:
+class NodeClaimStore:
     """`version` rises with every change."""
 
-    def __init__(self, market: Market, failures: Failures, events: StockEvents, clock: Clock) -> None:
+    def __init__(
+        self, market: Market, failures: LaunchFailures, events: StockOutEvents, clock: Clock
+    ) -> None:
         self.version = 0
         self.market = market
         self.failures = failures
-        self.claims: dict[str, ClaimFact] = {}
-        self.nodes: dict[str, NodeFact] = {}
+        self.claims: dict[str, ClaimEntry] = {}
+        self.nodes: dict[str, NodeEntry] = {}
         self._events = events
         self._clock = clock
         self._node_of: dict[str, str] = {}  # provider id to node
@@ -104,7 +106,7 @@ class ClaimsAndNodes:
 
     # Hearing
 
-    def put_claim(self, key: Key, claim: NodeClaim) -> None:
+    def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
         self.version += 1
         name = claim.name
         before = self.claims.get(name)
@@ -116,7 +118,7 @@ class ClaimsAndNodes:
         created = moment(claim.metadata.creation_timestamp)
         settled = claim.is_initialized and not claim.is_deleting
         amounts = self._capacity(claim, None) if claim.provider_id else self.unlaunched(claim)[1]
-        fact = ClaimFact(
+        fact = ClaimEntry(
             claim.pool_name,
             claim.provider_id,
             claim.is_deleting,
@@ -135,7 +137,7 @@ class ClaimsAndNodes:
         for each in (before, fact):
             self._count_node_with(each.provider_id if each is not None else "")
 
-    def drop_claim(self, key: Key) -> None:
+    def drop_claim(self, key: ObjectKey) -> None:
         fact = self.claims.pop(key.name, None)
         if fact is None:
             return
@@ -147,13 +149,13 @@ class ClaimsAndNodes:
         self._count_claim(key.name)
         self._count_node_with(fact.provider_id)
 
-    def _observe(self, claim: NodeClaim, fact: ClaimFact, before: ClaimFact | None) -> None:
+    def _observe(self, claim: NodeClaim, fact: ClaimEntry, before: ClaimEntry | None) -> None:
         """What a claim says about its pool."""
         claim_news.observe(claim, self.failures, fact.created, self._clock.now())
         if fact.going and before is not None and not before.going:
             self._given_up(claim.name, before, fact)
 
-    def _given_up(self, name: str, before: ClaimFact, now: ClaimFact) -> None:
+    def _given_up(self, name: str, before: ClaimEntry, now: ClaimEntry) -> None:
         if not before.going and not before.registered:
             claim_news.given_up(
                 name,
@@ -164,14 +166,14 @@ class ClaimsAndNodes:
                 now=self._clock.now(),
             )
 
-    def put_node(self, key: Key, node: Node) -> None:
+    def put_node(self, key: ObjectKey, node: Node) -> None:
         self.market.learn(node)
         provider_id = node.spec.provider_id
         pool = node.labels.get(NODEPOOL, "")
         before = self.nodes.get(node.name)
         initialized = node.labels.get(INITIALIZED) == "true"
         starting = not initialized and (bool(pool) or UNREGISTERED in (node.spec.taints or ()))
-        fact = NodeFact(
+        fact = NodeEntry(
             provider_id,
             pool,
             node.metadata.deletion_timestamp is not None,
@@ -190,7 +192,7 @@ class ClaimsAndNodes:
         self._count_node(node.name)
         self._count_claim(self._claim_of.get(provider_id, ""))
 
-    def drop_node(self, key: Key) -> None:
+    def drop_node(self, key: ObjectKey) -> None:
         fact = self.nodes.pop(key.name, None)
         if fact is None:
             return

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from karpool.estimator.claims_and_nodes import ClaimsAndNodes
-from karpool.estimator.framework import Watched
-from karpool.estimator.market import Market
-from karpool.estimator.waiting import LIVE_PODS, ObjectSink, WaitingForNodes
+from karpool.estimator.claims_and_nodes import NodeClaimStore
+from karpool.estimator.waiting import LIVE_PODS, PendingPodStore
 from karpool.kube.clock import Clock, moment
-from karpool.kube.event_object import Event
-from karpool.kube.resource import (
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
+from karpool.model.kubernetes.api_resources import (
     DAEMONSETS,
     EC2NODECLASSES,
     EVENTS,
@@ -27,22 +27,22 @@ from karpool.kube.resource import (
     NODEPOOLS,
     NODES,
     PODS,
-    Key,
-    Selection,
+    ListOptions,
+    ObjectKey,
 )
-from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim, NodePool, Pool, pool_of
-from karpool.model.meta import Wire, WireObject, condition
-from karpool.model.node import ZONE, Node
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import Wire, WireObject, condition
+from karpool.model.kubernetes.node import ZONE, Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet, combined
-from karpool.provisioning.failures import Cause, Failures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockEvents
+from karpool.provisioning.failures import Cause, LaunchFailures
+from karpool.provisioning.market import Market
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-STOCK_EVENTS = Selection(field_selector=f"reason={OUT_OF_STOCK}")
+STOCK_EVENTS = ListOptions(field_selector=f"reason={OUT_OF_STOCK}")
 
 
 class Subnet(Wire, frozen=True):
@@ -58,32 +58,36 @@ class NodeClass(WireObject, frozen=True):
 
 
 class KarpenterObjects:
-    def __init__(self, market: Market, failures: Failures, clock: Clock) -> None:
+    def __init__(self, market: Market, failures: LaunchFailures, clock: Clock) -> None:
         self.market = market
         self.failures = failures
-        self.pods = WaitingForNodes(clock)
+        self.pods = PendingPodStore(clock)
         self.problems: dict[str, str] = {}  # of pools that cannot be understood
-        self.events = StockEvents(failures, clock)
-        self.machines = ClaimsAndNodes(market, failures, self.events, clock)
+        self.events = StockOutEvents(failures, clock)
+        self.machines = NodeClaimStore(market, failures, self.events, clock)
         self._clock = clock
         self._changes = 0
         self._offered = 0  # changes of what could be launched
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, CompiledPool] = {}
         self._zones: dict[str, frozenset[str]] = {}  # by node class
 
     @cached_property
-    def watches(self) -> Sequence[Watched[Any]]:
+    def watches(self) -> Sequence[WatchedKind[Any]]:
         machines, pods = self.machines, self.pods
-        claims = ObjectSink(machines.put_claim, machines.drop_claim)
-        events = ObjectSink(self.events.put, lambda key: None)
+        claims = PutDropSink(machines.put_claim, machines.drop_claim)
+        events = PutDropSink(self.events.put, lambda key: None)
         return (
-            Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self._drop_pool), optional=True),
-            Watched(EC2NODECLASSES, NodeClass, ObjectSink(self.put_class, self._drop_class), optional=True),
-            Watched(NODECLAIMS, NodeClaim, claims, optional=True),
-            Watched(NODES, Node, ObjectSink(machines.put_node, machines.drop_node)),
-            Watched(DAEMONSETS, dict, ObjectSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True),
-            Watched(PODS, Pod, ObjectSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
-            Watched(EVENTS, Event, events, STOCK_EVENTS, optional=True),
+            WatchedKind(NODEPOOLS, NodePool, PutDropSink(self.put_pool, self._drop_pool), optional=True),
+            WatchedKind(
+                EC2NODECLASSES, NodeClass, PutDropSink(self.put_class, self._drop_class), optional=True
+            ),
+            WatchedKind(NODECLAIMS, NodeClaim, claims, optional=True),
+            WatchedKind(NODES, Node, PutDropSink(machines.put_node, machines.drop_node)),
+            WatchedKind(
+                DAEMONSETS, dict, PutDropSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True
+            ),
+            WatchedKind(PODS, Pod, PutDropSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
+            WatchedKind(EVENTS, KubeEvent, events, STOCK_EVENTS, optional=True),
         )
 
     # Reading
@@ -101,11 +105,11 @@ class KarpenterObjects:
     def has_pools(self) -> bool:
         return bool(self._pools or self.problems)
 
-    def pools(self) -> list[Pool]:
+    def pools(self) -> list[CompiledPool]:
         """Each with the zones in which its node class has subnets, where that is known."""
         return [self._in_its_zones(pool) for pool in self._pools.values()]
 
-    def _in_its_zones(self, pool: Pool) -> Pool:
+    def _in_its_zones(self, pool: CompiledPool) -> CompiledPool:
         zones = self._zones.get(pool.node_class_ref.name)
         if not zones:
             return pool
@@ -113,7 +117,7 @@ class KarpenterObjects:
 
     # Pools and node classes
 
-    def put_pool(self, key: Key, pool: NodePool) -> None:
+    def put_pool(self, key: ObjectKey, pool: NodePool) -> None:
         self._pool_changed()
         name = pool.name
         self.market.see_pool(pool)
@@ -138,13 +142,13 @@ class KarpenterObjects:
             at = self._clock.now() if since is None else since
             self.failures.failed(name, Cause.REGISTRATION, at, message)
 
-    def _drop_pool(self, key: Key) -> None:
+    def _drop_pool(self, key: ObjectKey) -> None:
         self._pool_changed()
         self._pools.pop(key.name, None)
         self.problems.pop(key.name, None)
         self.failures.pool_gone(key.name)
 
-    def put_class(self, key: Key, found: NodeClass) -> None:
+    def put_class(self, key: ObjectKey, found: NodeClass) -> None:
         subnets = (found.status.subnets if found.status else None) or ()
         zones = frozenset(each.zone for each in subnets if each.zone)
         self.market.see_zones(sorted(zones))
@@ -152,7 +156,7 @@ class KarpenterObjects:
             self._zones[key.name] = zones
             self._pool_changed()
 
-    def _drop_class(self, key: Key) -> None:
+    def _drop_class(self, key: ObjectKey) -> None:
         if self._zones.pop(key.name, None):
             self._pool_changed()
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound
-from karpool.kube.informer import Change
-from karpool.kube.resource import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
-from karpool.model.meta import ObjectMeta, OwnerReference, WireObject
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, ApiResource
+from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, WireObject
 
 # Kinds between a pod and what people create, for an informer to tell of; others are asked for.
 BETWEEN = (REPLICASETS, DEPLOYMENTS, STATEFULSETS, JOBS)
@@ -24,7 +24,7 @@ _API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")
 Lookup = Callable[[str], OwnerReference | None]  # from a uid to the controller of that object
 
 
-class Owned(WireObject, frozen=True):
+class OwnedObject(WireObject, frozen=True):
     """Any object, of which only the metadata is read."""
 
 
@@ -55,7 +55,7 @@ def chain(reference: OwnerReference | None, lookup: Lookup) -> Iterator[OwnerRef
         reference = lookup(reference.uid)
 
 
-class Owners:
+class OwnerStore:
     """Controllers by the uid of what they control; an informer's sink for any number of kinds."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Owners:
             del self._known[next(iter(self._known))]
         self._known[meta.uid] = controller_of(meta)
 
-    def apply(self, changes: Sequence[Change[Owned]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[OwnedObject]], /) -> None:
         for change in changes:
             if change.object is None:
                 continue
@@ -82,14 +82,14 @@ class Owners:
                 self.put(change.object.metadata)
 
 
-class Kinds:
+class ResourceDiscovery:
     """From an apiVersion and a kind to the resource, by discovery; remembered."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known: dict[tuple[str, str], Resource] = {}
+        self._known: dict[tuple[str, str], ApiResource] = {}
 
-    async def find(self, api_version: str, kind: str) -> Resource:
+    async def find(self, api_version: str, kind: str) -> ApiResource:
         """Raises NotFound when the cluster has no such kind."""
         if (api_version, kind) not in self._known:
             await self._read(api_version)
@@ -109,7 +109,7 @@ class Kinds:
         for entry in listed if isinstance(listed, list) else ():
             if isinstance(entry, Mapping) and "/" not in str(entry.get("name", "/")):
                 kind, plural = str(entry.get("kind")), str(entry["name"])
-                self._known[api_version, kind] = Resource(
+                self._known[api_version, kind] = ApiResource(
                     group, version, plural, kind, bool(entry.get("namespaced"))
                 )
 
@@ -117,7 +117,7 @@ class Kinds:
 class OwnerReader:
     """Looks up controllers that no informer tells of."""
 
-    def __init__(self, client: Client, kinds: Kinds, owners: Owners) -> None:
+    def __init__(self, client: Client, kinds: ResourceDiscovery, owners: OwnerStore) -> None:
         self._client, self._kinds, self._owners = client, kinds, owners
 
     async def leads_to(
@@ -138,9 +138,9 @@ class OwnerReader:
         try:
             resource = await self._kinds.find(reference.api_version, reference.kind)
             where: Any = namespace if resource.namespaced else None
-            found = await self._client.get(resource, reference.name, namespace=where, into=Owned)
+            found = await self._client.get(resource, reference.name, namespace=where, into=OwnedObject)
         except NotFound:
-            found = Owned()
+            found = OwnedObject()
         except (KubeError, ValueError):
             return  # not known this time; it is not remembered as having no owner
         same = found.metadata.uid == reference.uid

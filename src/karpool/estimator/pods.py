@@ -1,7 +1,7 @@
 """Two small indexes over the pods of a cluster, fed by the same informer as its state.
 
-`WaitingPods`: those that the scheduler called unschedulable, and since when.
-`BoundPods`: how many pods of each controller have a node, by what they request, and how many have none.
+`UnschedulablePods`: those that the scheduler called unschedulable, and since when.
+`PodsByOwner`: how many pods of each controller have a node, by what they request, and how many have none.
 """
 
 from collections import Counter
@@ -10,21 +10,22 @@ from dataclasses import dataclass
 
 from karpool.estimator.owners import chain, controller_of, is_of
 from karpool.kube.clock import parse_rfc3339
-from karpool.kube.informer import Change
-from karpool.kube.resource import Key
-from karpool.model.meta import NO_LABELS, Condition, Labels, OwnerReference, condition
-from karpool.model.pod import Pod
-from karpool.model.shape import PodShape
-from karpool.wire.request import Arrived, AssumedWorkload, Component
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.karmada.replica_requirements import Component
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import NO_LABELS, Condition, Labels, OwnerReference, condition
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 Requests = tuple[tuple[str, int], ...]
 _LONG_AGO = float("-inf")
-NOT_KNOWN = Arrived()
+NOT_KNOWN = ArrivedReplicas()
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPod:
-    key: Key
+class UnschedulablePod:
+    key: ObjectKey
     labels: Labels
     controller: OwnerReference | None
     since: float  # seconds since the epoch
@@ -44,17 +45,17 @@ def waiting_since(conditions: list[Condition] | None) -> float | None:
         return _LONG_AGO  # what Go makes of a time that is not there
 
 
-class WaitingPods:
+class UnschedulablePods:
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, WaitingPod]] = {}
+        self._known: dict[str, dict[str, UnschedulablePod]] = {}
 
-    def of(self, namespace: str) -> Iterator[WaitingPod]:
+    def of(self, namespace: str) -> Iterator[UnschedulablePod]:
         return iter(self._known.get(namespace, {}).values())
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def apply(self, changes: Sequence[Change[Pod]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Pod]], /) -> None:
         for change in changes:
             pod = change.object
             since = None
@@ -69,10 +70,10 @@ class WaitingPods:
                 self._remove(change.key)
             else:
                 meta = pod.metadata
-                waiting = WaitingPod(change.key, meta.labels or NO_LABELS, controller_of(meta), since)
+                waiting = UnschedulablePod(change.key, meta.labels or NO_LABELS, controller_of(meta), since)
                 self._known.setdefault(change.key.namespace, {})[change.key.name] = waiting
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ObjectKey) -> None:
         pods = self._known.get(key.namespace)
         if pods is not None:
             pods.pop(key.name, None)
@@ -87,7 +88,7 @@ class _Controlled:
     waiting: int = 0
 
 
-class BoundPods:
+class PodsByOwner:
     """`shape_of` knows what each pod asks for; `owner_of` the controllers of controllers."""
 
     def __init__(
@@ -97,10 +98,10 @@ class BoundPods:
     ) -> None:
         self._shape_of, self._owner_of = shape_of, owner_of
         # The uid of a pod's controller, and what the pod asks for; None while it has no node.
-        self._known: dict[Key, tuple[str, Requests | None]] = {}
+        self._known: dict[ObjectKey, tuple[str, Requests | None]] = {}
         self._by_controller: dict[str, dict[str, _Controlled]] = {}  # namespace, uid
 
-    def apply(self, changes: Sequence[Change[Pod]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Pod]], /) -> None:
         for change in changes:
             self._forget(change.key)
             pod = change.object
@@ -111,7 +112,7 @@ class BoundPods:
             if controller and not pod.is_terminal and not pod.is_terminating:
                 self._remember(change.key, controller, has_node=bool(pod.spec.node_name))
 
-    def arrived(self, assumed: AssumedWorkload) -> Arrived:
+    def arrived(self, assumed: AssumedWorkload) -> ArrivedReplicas:
         """How many replicas of each component are on a node; empty when it does not say whose they are."""
         if assumed.workload is None or not assumed.components:
             return NOT_KNOWN
@@ -125,7 +126,7 @@ class BoundPods:
             counts[index] += more
             rest -= more
         counts[-1] += rest  # a workload that is still shrinking has more than it shall have
-        return Arrived(tuple(counts), waiting)
+        return ArrivedReplicas(tuple(counts), waiting)
 
     def _of(self, assumed: AssumedWorkload) -> tuple[Counter[Requests], int]:
         workload = assumed.workload
@@ -139,7 +140,7 @@ class BoundPods:
                 waiting += each.waiting
         return bound, waiting
 
-    def _remember(self, key: Key, controller: OwnerReference, *, has_node: bool) -> None:
+    def _remember(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool) -> None:
         controllers = self._by_controller.setdefault(key.namespace, {})
         if controller.uid not in controllers:
             controllers[controller.uid] = _Controlled(controller, Counter())
@@ -152,7 +153,7 @@ class BoundPods:
             controllers[controller.uid].waiting += 1
         self._known[key] = (controller.uid, requests)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         if key not in self._known:
             return
         uid, requests = self._known.pop(key)
@@ -179,7 +180,7 @@ def desired_of(assumed: AssumedWorkload) -> list[int]:
     ]
 
 
-def outstanding(assumed: AssumedWorkload, arrived: Arrived) -> AssumedWorkload:
+def outstanding(assumed: AssumedWorkload, arrived: ArrivedReplicas) -> AssumedWorkload:
     """The same promise without the replicas that are on a node already."""
     if not arrived.bound:
         return assumed

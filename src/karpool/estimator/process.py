@@ -16,27 +16,29 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from karpool.estimator import gates, options, registry
-from karpool.estimator.failure_reports import FailureGauges, announce, reporting
-from karpool.estimator.member import Member, MemberSettings
-from karpool.estimator.metrics import Metrics
-from karpool.estimator.registry import Settings
-from karpool.estimator.running import Framework
-from karpool.estimator.server import POLL_SECONDS, EstimatorServer, not_ready
-from karpool.estimator.service import Service
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.estimator import gates
+from karpool.estimator.plugins import registry
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.registry import PluginSettings
+from karpool.estimator.serving import options
+from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
+from karpool.estimator.serving.member import MemberEstimator, MemberSettings
+from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.server import POLL_SECONDS, EstimatorServer, not_ready
+from karpool.estimator.serving.service import EstimatorService
+from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock, RealClock
+from karpool.kube.config import kubeconfig
+from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.config.kubeconfig_file import merge, read_file
 from karpool.kube.errors import ConfigError
-from karpool.kube.events import EventRecorder
-from karpool.kube.flags import WrongOptions
-from karpool.kube.health import Health, HealthServer
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import ClusterConfig
-from karpool.kube.kubeconfig_file import merge, read_file
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.flags import InvalidOptions
+from karpool.kube.health import HealthChecks, ProbeServer
+from karpool.kube.transport.http import HttpTransport
 from karpool.model import durations
 from karpool.wire.addresses import probe_addresses
-from karpool.wire.tls import TlsFiles
+from karpool.wire.server_tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
@@ -58,18 +60,18 @@ async def run(
     """Serve until `stop` is set. Raises WrongOptions, ConfigError, Invalid or OSError if it cannot start."""
     chosen = options.defaults() | dict(given)
     if errors := options.validate(chosen):
-        raise WrongOptions("\n".join(errors))
+        raise InvalidOptions("\n".join(errors))
     members = configs(chosen)
     async with AsyncExitStack() as stack:
         collectors = CollectorRegistry()
-        clusters: dict[str, Member] = {}
-        health = Health()
+        clusters: dict[str, MemberEstimator] = {}
+        health = HealthChecks()
         health.add("readyz", "clusters", lambda: not_ready(clusters) if clusters else "not started yet")
         for address in probe_addresses(chosen):
             host, port = address
-            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=collectors))
+            await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=collectors))
         clock = RealClock()
-        metrics = Metrics(collectors, plugin_names(chosen))
+        metrics = EstimatorMetrics(collectors, plugin_names(chosen))
         gauges = FailureGauges(collectors)
         for config in members:
             client = Client(
@@ -83,7 +85,7 @@ async def run(
             await stack.enter_async_context(client)
             member = clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
             await stack.enter_async_context(announcing(member, client, gauges))
-        service = Service(
+        service = EstimatorService(
             clusters, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
         )
         server = EstimatorServer(
@@ -147,11 +149,11 @@ def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
 
 
 def build_member(
-    name: str, client: Client, chosen: Mapping[str, Any], metrics: Metrics, clock: Clock
-) -> Member:
+    name: str, client: Client, chosen: Mapping[str, Any], metrics: EstimatorMetrics, clock: Clock
+) -> MemberEstimator:
     """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
     switched = gates.parse(chosen["feature-gates"])
-    settings = Settings(
+    settings = PluginSettings(
         cluster=name,
         gates=switched,
         clock=clock,
@@ -174,13 +176,13 @@ def build_member(
     rules = MemberSettings(
         switched, durations.seconds(chosen["max-staleness"]), tuple(chosen["unschedulable-kinds"])
     )
-    member = Member(name, client, plugins, framework, rules)
+    member = MemberEstimator(name, client, plugins, framework, rules)
     metrics.follow(member)
     return member
 
 
 @asynccontextmanager
-async def announcing(member: Member, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
+async def announcing(member: MemberEstimator, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
     """Report what fails to metrics and as events for the length of the context."""
     providers = reporting(member.framework.plugins)
     gauges.follow(member.name, providers)
@@ -189,7 +191,7 @@ async def announcing(member: Member, client: Client, gauges: FailureGauges) -> A
         return
     recorder = EventRecorder(client, "karpool-estimator")
     for provider in providers:
-        announce(provider, recorder)
+        report_failures(provider, recorder)
     writing = asyncio.create_task(recorder.run(), name=f"{member.name} events")
     try:
         yield
@@ -200,7 +202,7 @@ async def announcing(member: Member, client: Client, gauges: FailureGauges) -> A
 
 @asynccontextmanager
 async def running(
-    members: Mapping[str, Member], *, counted: Callable[[], None] | None = None
+    members: Mapping[str, MemberEstimator], *, counted: Callable[[], None] | None = None
 ) -> AsyncIterator[None]:
     """Watch all clusters for the length of the context; `counted` is called once all are."""
     async with asyncio.TaskGroup() as group:
@@ -214,7 +216,7 @@ async def running(
                 task.cancel()
 
 
-async def _call_when_counted(members: Mapping[str, Member], counted: Callable[[], None]) -> None:
+async def _call_when_counted(members: Mapping[str, MemberEstimator], counted: Callable[[], None]) -> None:
     while not_ready(members):  # noqa: ASYNC110 - a state of many informers, not an event of one
         await asyncio.sleep(POLL_SECONDS)
     counted()

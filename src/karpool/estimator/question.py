@@ -10,17 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from karpool.packing.count import count
-from karpool.packing.first_fit import Component as Group
-from karpool.packing.first_fit import Filling, first_fit
-from karpool.state.snapshot import Snapshot
-from karpool.wire.request import (
-    Arrived,
-    AssumedWorkload,
-    Component,
-    ComponentSetsRequest,
-    EstimateRequest,
-)
+from karpool.model.karmada.replica_requirements import Component
+from karpool.packing.counting.count import count
+from karpool.packing.counting.first_fit import NodeFilling, first_fit
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.tables.room import Room
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, ComponentSetsRequest, EstimateRequest
 
 
 def group_of(component: Component) -> Group:
@@ -29,15 +24,15 @@ def group_of(component: Component) -> Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Deduction:
+class AssumedDeduction:
     """`room`: the nodes with assumed workloads in place. `left`: what of each found no node."""
 
-    room: Snapshot
+    room: Room
     left: tuple[tuple[Group, ...], ...] = ()
 
 
 @dataclass(frozen=True)
-class Question:
+class EstimateQuestion:
     """`assumed` is what is to be deducted: nothing, unless overcommit protection is on.
 
     `arrived` says what of each was on a node, and is not deducted any more.
@@ -47,24 +42,24 @@ class Question:
     """
 
     request: EstimateRequest
-    snapshot: Snapshot
+    snapshot: Room
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
-    arrived: Sequence[Arrived] = ()
+    arrived: Sequence[ArrivedReplicas] = ()
 
     @property
     def for_sets(self) -> bool:
         return isinstance(self.request, ComponentSetsRequest)
 
     @cached_property
-    def deduction(self) -> Deduction:
+    def deduction(self) -> AssumedDeduction:
         if not self.assumed:
-            return Deduction(self.snapshot)
+            return AssumedDeduction(self.snapshot)
         workloads = ([group_of(each) for each in workload.components] for workload in self.assumed)
         return deducted(self.snapshot, workloads, topology=self.topology)
 
     @property
-    def room(self) -> Snapshot:
+    def room(self) -> Room:
         return self.deduction.room
 
     @cached_property
@@ -77,14 +72,14 @@ class Question:
 
 
 def deducted(
-    snapshot: Snapshot, workloads: Iterable[Sequence[Group]], *, topology: bool = False
-) -> Deduction:
+    snapshot: Room, workloads: Iterable[Sequence[Group]], *, topology: bool = False
+) -> AssumedDeduction:
     """As if each workload were placed once, first fit, in order.
 
     A workload that does not fit keeps what it got until the first component that failed, and
     nothing is tried after that, as Karmada has it; the rest is `left`.
     """
-    filling = Filling(snapshot, topology=topology)
+    filling = NodeFilling(snapshot, topology=topology)
     left: list[tuple[Group, ...]] = []
     for groups in workloads:
         for index, group in enumerate(groups):
@@ -92,4 +87,4 @@ def deducted(
             if placed < group.replicas:
                 left.append((Group(group.shape, group.replicas - placed), *groups[index + 1 :]))
                 break
-    return Deduction(filling.snapshot(), tuple(left))
+    return AssumedDeduction(filling.snapshot(), tuple(left))

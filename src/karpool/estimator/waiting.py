@@ -8,25 +8,24 @@ import structlog
 
 from karpool.estimator.pods import waiting_since
 from karpool.kube.clock import Clock
-from karpool.kube.resource import Key, Selection
-from karpool.kube.watched import ObjectSink as ObjectSink  # noqa: PLC0414 - read with the rest of this
-from karpool.model.disruption import is_provisionable
 from karpool.model.errors import Invalid
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import ListOptions, ObjectKey
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import is_provisionable
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.workload import pod_template
 from karpool.model.resources import CPU, MEMORY
-from karpool.model.shape import PodShape, shape_of
-from karpool.model.workload import pod_template
-from karpool.provisioning.expected import Daemons
-from karpool.state.snapshot import Snapshot
+from karpool.packing.tables.room import Room
+from karpool.provisioning.expected import DaemonOverhead
 
 log = structlog.get_logger(__name__)
 
 # The selection of the estimator's own watch of pods, so that both share one informer.
-LIVE_PODS = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PendingDemand:
     """Pods of one shape that need a node, and since when the first of them does."""
 
     shape: PodShape
@@ -34,7 +33,7 @@ class Demand:
     since: float
 
 
-def plain(shape: PodShape) -> PodShape:
+def without_topology(shape: PodShape) -> PodShape:
     """Without what depends on other pods."""
     if not (shape.has_topology or shape.preferred_affinity or shape.preferred_anti_affinity):
         return shape
@@ -43,15 +42,15 @@ def plain(shape: PodShape) -> PodShape:
     )
 
 
-class WaitingForNodes:
+class PendingPodStore:
     def __init__(self, clock: Clock) -> None:
-        self.daemons = Daemons()
+        self.daemons = DaemonOverhead()
         self.waiting: dict[str, float] = {}  # `namespace/name` to since when
         self.version = 0  # of the pods
         self.daemons_version = 0
         self._clock = clock
 
-    def put_pod(self, key: Key, pod: Pod) -> None:
+    def put_pod(self, key: ObjectKey, pod: Pod) -> None:
         name = str(key)
         if is_provisionable(pod) and not pod.is_terminal and not pod.is_terminating:
             since = waiting_since(pod.status.conditions)
@@ -63,11 +62,11 @@ class WaitingForNodes:
         else:
             self.drop_pod(key)
 
-    def drop_pod(self, key: Key) -> None:
+    def drop_pod(self, key: ObjectKey) -> None:
         if self.waiting.pop(str(key), None) is not None:
             self.version += 1
 
-    def put_daemon_set(self, key: Key, raw: dict[str, Any]) -> None:
+    def put_daemon_set(self, key: ObjectKey, raw: dict[str, Any]) -> None:
         try:
             shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
         except Invalid as error:
@@ -75,16 +74,16 @@ class WaitingForNodes:
             return
         self.daemons_version += self.daemons.put(key, shape)
 
-    def drop_daemon_set(self, key: Key) -> None:
+    def drop_daemon_set(self, key: ObjectKey) -> None:
         self.daemons_version += self.daemons.remove(key)
 
-    def demands(self, snapshot: Snapshot, going: Sequence[str] = (), now: float = 0.0) -> list[Demand]:
+    def demands(self, snapshot: Room, going: Sequence[str] = (), now: float = 0.0) -> list[PendingDemand]:
         """Pods that wait, and pods of nodes that are `going`, in the order in which Karpenter places them."""
         pods: dict[PodShape, int] = {}
         since: dict[PodShape, float] = {}
 
         def want(number: int, at: float) -> None:
-            shape = plain(snapshot.shapes[number])
+            shape = without_topology(snapshot.shapes[number])
             pods[shape] = pods.get(shape, 0) + 1
             since[shape] = min(since.get(shape, at), at)
 
@@ -97,7 +96,7 @@ class WaitingForNodes:
             for number in snapshot.pods_on(row).values() if row is not None else ():
                 if not is_tied(snapshot.shapes[number]):
                     want(number, now)
-        found = [Demand(shape, count, since[shape]) for shape, count in pods.items()]
+        found = [PendingDemand(shape, count, since[shape]) for shape, count in pods.items()]
         return sorted(found, key=lambda demand: largest_first(demand.shape))
 
 

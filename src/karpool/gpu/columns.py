@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from karpool.gpu.amounts import NOTHING, Amount
-from karpool.gpu.devices import PENDING, RUNNING, Device
-from karpool.gpu.isolation import HARD, PARTITIONED, SOFT, is_capable
-from karpool.state.columns import Bools, Int64s
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import PENDING, RUNNING, Device
+from karpool.model.devices.isolation import HARD, PARTITIONED, SOFT, is_capable
+from karpool.packing.tables.columns import Bools, Int64s
 
 Rows = npt.NDArray[np.int64]
 NO_NODE = -1
@@ -50,7 +50,7 @@ _OF_NODES = ("cpu_room", "memory_room", "workers", "version")
 _CAPABLE = ((SOFT, "soft"), (HARD, "hard"), (PARTITIONED, "partitioned"))
 
 
-class Interned:
+class StringTable:
     """Strings as small numbers; the empty string is 0."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class DeviceTable:
     version: Int64s
 
     def __init__(self, devices: Iterable[Device] = ()) -> None:
-        self.strings = Interned()
+        self.strings = StringTable()
         self.devices: list[Device | None] = []
         self.node_names: list[str] = []
         self.node_labels: dict[str, Mapping[str, str]] = {}
@@ -159,14 +159,14 @@ class DeviceTable:
     def node_code(self, name: str) -> int | None:
         return self._node_of.get(name)
 
-    def capacity(self, row: int) -> Amount:
-        return Amount(int(self.capacity_tflops[row]), int(self.capacity_vram[row]))
+    def capacity(self, row: int) -> DeviceAmount:
+        return DeviceAmount(int(self.capacity_tflops[row]), int(self.capacity_vram[row]))
 
-    def available(self, row: int) -> Amount:
-        return Amount(int(self.available_tflops[row]), int(self.available_vram[row]))
+    def available(self, row: int) -> DeviceAmount:
+        return DeviceAmount(int(self.available_tflops[row]), int(self.available_vram[row]))
 
-    def free(self, row: int) -> Amount:
-        return Amount(int(self.free_tflops[row]), int(self.free_vram[row]))
+    def free(self, row: int) -> DeviceAmount:
+        return DeviceAmount(int(self.free_tflops[row]), int(self.free_vram[row]))
 
     def lock_of(self, row: int) -> str:
         """The mode that a device is locked to; empty for none."""
@@ -236,15 +236,15 @@ class DeviceTable:
 
     # Amounts
 
-    def set_capacity(self, row: int, capacity: Amount) -> None:
+    def set_capacity(self, row: int, capacity: DeviceAmount) -> None:
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.touch(row)
 
-    def set_available(self, row: int, amount: Amount) -> None:
+    def set_available(self, row: int, amount: DeviceAmount) -> None:
         self.available_tflops[row], self.available_vram[row] = amount.tflops_milli, amount.vram_bytes
         self.has_available[row] = True
 
-    def set_free(self, row: int, amount: Amount) -> None:
+    def set_free(self, row: int, amount: DeviceAmount) -> None:
         self.free_tflops[row], self.free_vram[row] = amount.tflops_milli, amount.vram_bytes
         self.touch(row)
 

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from karpool.gpu.request import Gang
+from karpool.model.devices.request import Gang
 
 REST_SECONDS = 10.0
 
 
-class Phase(StrEnum):
+class GangPhase(StrEnum):
     PENDING = "Pending"
     WAITING = "Waiting"
     SCHEDULING = "Scheduling"
@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class GangPermit:
     """`wait` (for so many seconds; None: for ever), or go on with all of `released`."""
 
     allowed: bool
@@ -34,9 +34,9 @@ class Permit:
 
 
 @dataclass
-class Group:
+class GangGroup:
     gang: Gang
-    phase: Phase = Phase.PENDING
+    phase: GangPhase = GangPhase.PENDING
     waiting: dict[str, float] = field(default_factory=dict)  # uid, since
     allowed: set[str] = field(default_factory=set)
     had_quorum: bool = False
@@ -46,8 +46,8 @@ class Group:
 
 
 @dataclass
-class Gangs:
-    groups: dict[str, Group] = field(default_factory=dict)
+class GangTracker:
+    groups: dict[str, GangGroup] = field(default_factory=dict)
     resting: dict[str, float] = field(default_factory=dict)  # group, until
 
     def may_enter(self, gang: Gang, peers: Collection[str], now: float) -> bool:
@@ -57,29 +57,29 @@ class Gangs:
         group = self.groups.get(gang.group)
         return (group is not None and group.had_quorum) or len(peers) >= gang.required_members
 
-    def permit(self, gang: Gang, uid: str, now: float) -> Permit:
+    def permit(self, gang: Gang, uid: str, now: float) -> GangPermit:
         """This member has its reservation."""
-        group = self.groups.setdefault(gang.group, Group(gang))
+        group = self.groups.setdefault(gang.group, GangGroup(gang))
         if group.had_quorum:
             group.allowed.add(uid)
-            return Permit(True, (uid,))
+            return GangPermit(True, (uid,))
         group.waiting.setdefault(uid, now)
         if len(group.waiting) < gang.required_members:
-            group.phase = Phase.WAITING
-            return Permit(False, remaining_seconds=self._remaining(group, now))
+            group.phase = GangPhase.WAITING
+            return GangPermit(False, remaining_seconds=self._remaining(group, now))
         released = tuple(group.waiting)
         group.allowed.update(released)
         group.waiting.clear()
-        group.had_quorum, group.phase = True, Phase.SCHEDULING
-        return Permit(True, released)
+        group.had_quorum, group.phase = True, GangPhase.SCHEDULING
+        return GangPermit(True, released)
 
     def unschedulable(self, gang: Gang, peers: Collection[str], now: float) -> tuple[str, ...]:
         """One member found no room: give up together, unless members are still arriving."""
         if len(peers) < gang.required_members:
             return ()
-        return self.reject(gang.group, now, Phase.FAILED)
+        return self.reject(gang.group, now, GangPhase.FAILED)
 
-    def reject(self, name: str, now: float, phase: Phase = Phase.FAILED) -> tuple[str, ...]:
+    def reject(self, name: str, now: float, phase: GangPhase = GangPhase.FAILED) -> tuple[str, ...]:
         """All waiting members lose their reservation, and the group rests."""
         self.resting[name] = now + REST_SECONDS
         group = self.groups.get(name)
@@ -98,14 +98,14 @@ class Gangs:
             if group.waiting and (left := self._remaining(group, now)) is not None and left <= 0
         ]
         self.resting = {name: until for name, until in self.resting.items() if until > now}
-        return {name: self.reject(name, now, Phase.TIMED_OUT) for name in late}
+        return {name: self.reject(name, now, GangPhase.TIMED_OUT) for name in late}
 
     def remove(self, uid: str) -> None:
         """A member is gone: it counts no more. The last one takes the group with it."""
         for name, group in list(self.groups.items()):
             group.waiting.pop(uid, None)
             group.allowed.discard(uid)
-            if not group.waiting and not group.allowed and group.phase is not Phase.PENDING:
+            if not group.waiting and not group.allowed and group.phase is not GangPhase.PENDING:
                 del self.groups[name]
 
     def running(self, uids: Iterable[str]) -> None:
@@ -113,14 +113,14 @@ class Gangs:
         bound = set(uids)
         for group in self.groups.values():
             if group.had_quorum and len(group.allowed & bound) >= group.gang.required_members:
-                group.phase = Phase.RUNNING
+                group.phase = GangPhase.RUNNING
 
     @property
     def waiting(self) -> frozenset[str]:
         """Members whose reservation must not be swept."""
         return frozenset(uid for group in self.groups.values() for uid in group.waiting)
 
-    def _remaining(self, group: Group, now: float) -> float | None:
+    def _remaining(self, group: GangGroup, now: float) -> float | None:
         started = group.started()
         if not group.gang.timeout_seconds or started is None:
             return None

@@ -10,14 +10,14 @@ them, not when the node is ready. Pure.
 import re
 from collections.abc import Collection, Mapping
 
-from karpool.gpu.amounts import Amount
-from karpool.gpu.demand import Yield
-from karpool.gpu.devices import POOL_LABEL, RUNNING, Device
-from karpool.gpu.world import SMART_POD_USE
-from karpool.model.catalogue import InstanceType
-from karpool.model.karpenter import NODEPOOL
-from karpool.model.meta import Labels
-from karpool.model.node import Node
+from karpool.gpu.scale_up.demand import NodeYield
+from karpool.gpu.scale_up.input import SMART_POD_USE
+from karpool.model.catalogue.catalogue import InstanceType
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.device import POOL_LABEL, RUNNING, Device
+from karpool.model.karpenter.objects import NODEPOOL
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import Node
 from karpool.model.requirements import Requirements
 from karpool.model.resources import CPU, GPU, MEMORY, Resources
 
@@ -95,7 +95,7 @@ def node_devices(
     memory = labels.get(_PRODUCT_MEMORY) or _labelled(labels, _MEMORY) or "0"
     replicas = int(labels[_REPLICAS]) if labels.get(_REPLICAS, "").isdecimal() else 1
     brings = _yield(model, memory, offered[resource], resource, {})
-    amount = Amount(brings.tflops_milli // max(replicas, 1), brings.vram_bytes // max(replicas, 1))
+    amount = DeviceAmount(brings.tflops_milli // max(replicas, 1), brings.vram_bytes // max(replicas, 1))
     names = [f"{name}-gpu-{index}" for index in range(offered[resource])]
     used = _uses(names, smart_pods, others, busy)
     return tuple(
@@ -129,7 +129,7 @@ def _uses(
     return dict(zip(free, marks, strict=False))
 
 
-def type_yield(type_: InstanceType, resource: str) -> Yield:
+def type_yield(type_: InstanceType, resource: str) -> NodeYield:
     """What one node of this type brings."""
     labels = type_.requirements
     return _yield(
@@ -141,10 +141,10 @@ def type_yield(type_: InstanceType, resource: str) -> Yield:
     )
 
 
-def least(yields: Collection[Yield]) -> Yield:
+def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
     """What every one of them brings at least; a model only if it is that of all."""
     models, vendors = {each.model for each in yields}, {each.vendor for each in yields}
-    return Yield(
+    return NodeYield(
         min(each.devices for each in yields),
         min(each.tflops_milli for each in yields),
         min(each.vram_bytes for each in yields),
@@ -155,8 +155,10 @@ def least(yields: Collection[Yield]) -> Yield:
     )
 
 
-def _yield(model: str, memory_mib: str, devices: int, resource: str, allocatable: Mapping[str, int]) -> Yield:
-    return Yield(
+def _yield(
+    model: str, memory_mib: str, devices: int, resource: str, allocatable: Mapping[str, int]
+) -> NodeYield:
+    return NodeYield(
         devices,
         TFLOPS.get(model, 0) * 1000,
         int(memory_mib) * _MIB if memory_mib.isdecimal() else 0,

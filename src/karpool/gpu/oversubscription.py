@@ -7,8 +7,8 @@ compared with these virtual totals.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from karpool.gpu.amounts import MILLI, NOTHING, Amount
-from karpool.gpu.devices import Device
+from karpool.model.devices.amounts import MILLI, NOTHING, DeviceAmount
+from karpool.model.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +19,18 @@ class Oversubscription:
 
 
 def virtual_capacity(
-    total: Amount, memory_bytes: int, disk_bytes: int, rules: Oversubscription | None
-) -> Amount:
+    total: DeviceAmount, memory_bytes: int, disk_bytes: int, rules: Oversubscription | None
+) -> DeviceAmount:
     """Without rules the virtual capacity is the physical one."""
     if rules is None:
         return total
     tflops = total.tflops_milli * rules.tflops_oversell_percent // (100 * MILLI) * MILLI
     memory = memory_bytes * rules.vram_expand_to_host_memory_percent // 100
     disk = disk_bytes * rules.vram_expand_to_host_disk_percent // 100
-    return Amount(tflops, total.vram_bytes + memory + disk)
+    return DeviceAmount(tflops, total.vram_bytes + memory + disk)
 
 
-def node_totals(devices: Iterable[Device]) -> tuple[Amount, Amount]:
+def node_totals(devices: Iterable[Device]) -> tuple[DeviceAmount, DeviceAmount]:
     """Capacity and what is available of it; devices that are missing add nothing."""
     total = available = NOTHING
     for device in devices:

@@ -7,20 +7,20 @@ usual filters decide. Nothing is evicted here.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from karpool.gpu import filters
-from karpool.gpu.amounts import NOTHING, Amount, Share
+from karpool.gpu.allocation import device_filters
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.devices import Device
-from karpool.gpu.isolation import SHARED, STATIC
-from karpool.gpu.partitions import PartitionCatalogue
-from karpool.gpu.refusals import Code, Refusal
-from karpool.gpu.request import GpuRequest
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
+from karpool.model.devices.device import Device
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.isolation import SHARED, STATIC
+from karpool.model.devices.partitions import PartitionCatalogue
+from karpool.model.devices.request import GpuRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
     devices: tuple[str, ...]
-    request: Share = field(default_factory=Share)
+    request: DeviceShare = field(default_factory=DeviceShare)
     isolation: str = ""
     template: str = ""
     uid: str = ""
@@ -31,7 +31,7 @@ class Freed:
     """What would be possible: the devices that fit, and what each device would have."""
 
     devices: tuple[str, ...]
-    available: dict[str, Amount]
+    available: dict[str, DeviceAmount]
 
 
 def without(
@@ -43,15 +43,15 @@ def without(
 ) -> Freed | Refusal:
     """`devices` are those of the nodes in question, with what is available now, reservations subtracted."""
     if not devices:
-        return Refusal(Code.NO_AFFECTED_NODES, "name the node, or the workers that would have to go")
+        return Refusal(DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go")
     known = catalogue or PartitionCatalogue()
     freed = [_freed(device, victims, known) for device in devices]
     table = DeviceTable(freed)
     plain = replace(request, node_terms=None, preferred=(), vendor="")
-    chain = filters.chain(plain, policy, known)
+    chain = device_filters.device_filters(plain, policy, known)
     if request.vendor:
-        chain.extend(filters.vendor_filter(request.vendor))
-    survivors = filters.run(table, table.all_rows(), chain)
+        chain.extend(device_filters.vendor_filter(request.vendor))
+    survivors = device_filters.run_filters(table, table.all_rows(), chain)
     if survivors.refusal is not None:
         return survivors.refusal
     names = tuple(table.device(int(row)).name for row in survivors.rows)

@@ -13,22 +13,22 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from karpool.gpu.controller import GpuScaler, ScalerOptions
-from karpool.gpu.metrics import PREFIX, ScaleUpMetrics
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
+from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.events import EventRecorder
-from karpool.kube.health import Health, HealthServer
-from karpool.kube.http import HttpTransport
-from karpool.kube.lease import Leadership, LeaseElector, lead
+from karpool.kube.config import kubeconfig
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.health import HealthChecks, ProbeServer
+from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.kube.queue_metrics import QueueMetrics
-from karpool.provisioning.choosing import backend
-from karpool.provisioning.claim_monitor import ClaimMonitor
-from karpool.provisioning.groundwork import prepare
+from karpool.kube.transport.http import HttpTransport
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import market_of
-from karpool.wire.addresses import Listener
+from karpool.provisioning.placeholders.choosing import backend
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.wire.addresses import ListenAddress
 
 COMPONENT = "karpool-gpu-scaler"
 
@@ -39,12 +39,12 @@ class ProcessOptions:
 
     kubeconfig: Path | None = None
     context: str = ""
-    scaler: ScalerOptions = field(default_factory=ScalerOptions)
+    scaler: GpuScalerOptions = field(default_factory=GpuScalerOptions)
     backend: str = "smart-pod"
     region: str = ""
     catalogue: Path | None = None  # instead of the shipped one
     leader_elect: bool = True
-    listen: tuple[Listener, ...] = ()
+    listen: tuple[ListenAddress, ...] = ()
     original_metric_names: bool = False
     qps: float | None = 50.0
     burst: int = 100
@@ -58,7 +58,7 @@ async def run(
     LeadershipLost when the lease was lost."""
     market = market_of(options.catalogue, options.region)
     config = kubeconfig.load(options.kubeconfig, context=options.context)
-    registry, health, clock = CollectorRegistry(), Health(), RealClock()
+    registry, health, clock = CollectorRegistry(), HealthChecks(), RealClock()
     async with AsyncExitStack() as stack:
         client = Client(
             HttpTransport(config, clock),
@@ -74,7 +74,7 @@ async def run(
         # Events have a limit of their own: a flood of them must not hold up decisions.
         events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
         for host, port in options.listen:
-            await stack.enter_async_context(HealthServer(health, host=host, port=port, registry=registry))
+            await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=registry))
         describe_process(registry)
         metrics = ScaleUpMetrics(
             registry,
@@ -105,7 +105,7 @@ async def run(
         if not options.leader_elect:
             await led(None)
             return
-        await prepare(client, options.scaler.smart_pods)  # the namespace of the lease
+        await ensure_prerequisites(client, options.scaler.smart_pods)  # the namespace of the lease
         elector = LeaseElector(client, COMPONENT, namespace=options.scaler.smart_pods.namespace)
         follow_leadership(registry, PREFIX, lambda: elector.leading)
         await lead(elector, led, stop)

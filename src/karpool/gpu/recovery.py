@@ -8,9 +8,9 @@ survive, and need not. Only then does the allocator open.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from karpool.gpu.allocator import Allocator
-from karpool.gpu.isolation import DYNAMIC, recover_modes
-from karpool.gpu.request import GpuRequest
+from karpool.gpu.allocation.allocator import Allocator
+from karpool.model.devices.isolation import DYNAMIC, recover_modes
+from karpool.model.devices.request import GpuRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Found:
         return bool(self.node) and bool(self.devices) and not self.is_leaving
 
 
-def recover(allocator: Allocator, pods: Iterable[Found]) -> tuple[str, ...]:
+def restore_allocations(allocator: Allocator, pods: Iterable[Found]) -> tuple[str, ...]:
     """Restore and open. Returns devices that cannot be used because pods disagree on their mode."""
     running = [pod for pod in pods if pod.counts]
     for pod in running:

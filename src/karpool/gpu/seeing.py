@@ -12,48 +12,49 @@ from typing import Any
 
 import structlog
 
-from karpool.gpu import annotations, dialects, inventory
-from karpool.gpu.annotations import BadRequest
-from karpool.gpu.demand import Item
-from karpool.gpu.desk import NodeFacts, View, Worker
-from karpool.gpu.devices import POOL_LABEL, Device, Gpu, from_object
-from karpool.gpu.ladders import Ladders
-from karpool.gpu.quota import Quota
-from karpool.gpu.quota_object import QUOTAS, GpuResourceQuota, closed, quota_of
-from karpool.gpu.record import Record
-from karpool.gpu.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
-from karpool.gpu.world import SMART_POD_USE, Explanation, Tell
+from karpool.gpu import inventory
+from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
+from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.scale_up.candidates import CandidateFinder
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.input import SMART_POD_USE, WaitExplanation, WaitReason
 from karpool.kube.clock import moment
-from karpool.kube.informer import Change
-from karpool.kube.resource import NODEPOOLS, NODES, PODS, Key, Resource, Selection
-from karpool.kube.watched import ObjectSink, Watched
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.devices import pod_requests, tensor_fusion
+from karpool.model.devices.device import POOL_LABEL, Device, GpuObject, from_object
+from karpool.model.devices.gpu_quota import QUOTAS, GpuResourceQuota, quota_admitting_nothing, quota_of
+from karpool.model.devices.quota import GpuQuota
+from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NODEPOOL, NodePool, pool_of
-from karpool.model.node import Node, allocatable
-from karpool.model.pod import Pod, effective_requests
+from karpool.model.karpenter.objects import NODEPOOL, NodePool, pool_of
+from karpool.model.kubernetes.api_resources import NODEPOOLS, NODES, PODS, ApiResource, ListOptions, ObjectKey
+from karpool.model.kubernetes.node import Node, allocatable
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.resources import CPU, MEMORY, Resources
-from karpool.model.shape import shape_of
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.expected import is_ephemeral, same_taint
 from karpool.provisioning.names import digest
-from karpool.provisioning.placeholders import Placeholder
-from karpool.provisioning.readiness import Lack, emptiness_warning, readiness
-from karpool.provisioning.stages import Progress
+from karpool.provisioning.placeholders.placeholder import Placeholder
 
 log = structlog.get_logger(__name__)
 
-GPUS = Resource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
+GPUS = ApiResource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
 SCHEDULER_NAME = "karpool-gpu-scheduler"
-_LIVE = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+_LIVE = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class SeenWorker:
     """A pod of ours. `said` is what its condition says now; `problem` why it cannot be read."""
 
-    key: Key
+    key: ObjectKey
     uid: str
-    worker: Worker | None
+    worker: GpuWorker | None
     said: tuple[str, str]
     problem: str = ""
     is_bound: bool = False
@@ -65,7 +66,7 @@ class Sight:
 
     def __init__(
         self,
-        ladders: Ladders,
+        ladders: CandidateFinder,
         *,
         namespace: str,
         scheduler_name: str = SCHEDULER_NAME,
@@ -74,36 +75,38 @@ class Sight:
     ) -> None:
         self.ladders = ladders
         self._hold_seconds = hold_seconds
-        self.workers: dict[Key, SeenWorker] = {}
+        self.workers: dict[ObjectKey, SeenWorker] = {}
         self.problems: dict[str, str] = {}
-        self.quotas: dict[str, Quota] = {}  # by namespace
-        self.written: dict[str, Record] = {}  # by us, and perhaps not seen yet
+        self.quotas: dict[str, GpuQuota] = {}  # by namespace
+        self.written: dict[str, ScaleUpRecord] = {}  # by us, and perhaps not seen yet
         self._namespace = namespace
         self._scheduler_name = scheduler_name
         self._default_pool = default_pool
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, ScaleUpRecord] = {}
         self._removed: set[str] = set()  # uids
         self._nodes: dict[str, Node] = {}
         self._gpu_nodes: set[str] = set()
         self._gpus: dict[str, Device] = {}
-        self._use: dict[str, dict[Key, Resources]] = {}  # node -> pods that are not workers
-        self._node_of: dict[Key, str] = {}
+        self._use: dict[str, dict[ObjectKey, Resources]] = {}  # node -> pods that are not workers
+        self._node_of: dict[ObjectKey, str] = {}
 
     @cached_property
-    def watches(self) -> Sequence[Watched[Any]]:
-        own = Selection(namespace=self._namespace)
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        own = ListOptions(namespace=self._namespace)
         return (
-            Watched(PODS, Pod, ObjectSink(self.put_pod, self.drop_pod), _LIVE),
-            Watched(NODES, Node, ObjectSink(self.put_node, self.drop_node)),
-            Watched(NODEPOOLS, NodePool, ObjectSink(self.put_pool, self.drop_pool), optional=True),
-            Watched(GPUS, Gpu, ObjectSink(self.put_gpu, self.drop_gpu), optional=True),
-            Watched(QUOTAS, GpuResourceQuota, ObjectSink(self.put_quota, self.drop_quota), optional=True),
-            Watched(SCALEUPS, ScaleUp, ObjectSink(self.put_record, self.drop_record), own),
+            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), _LIVE),
+            WatchedKind(NODES, Node, PutDropSink(self.put_node, self.drop_node)),
+            WatchedKind(NODEPOOLS, NodePool, PutDropSink(self.put_pool, self.drop_pool), optional=True),
+            WatchedKind(GPUS, GpuObject, PutDropSink(self.put_gpu, self.drop_gpu), optional=True),
+            WatchedKind(
+                QUOTAS, GpuResourceQuota, PutDropSink(self.put_quota, self.drop_quota), optional=True
+            ),
+            WatchedKind(SCALEUPS, ScaleUp, PutDropSink(self.put_record, self.drop_record), own),
         )
 
     # Hearing
 
-    def put_pod(self, key: Key, pod: Pod) -> None:
+    def put_pod(self, key: ObjectKey, pod: Pod) -> None:
         if pod.is_terminal:
             self.drop_pod(key)
         elif pod.spec.scheduler_name == self._scheduler_name:
@@ -111,7 +114,7 @@ class Sight:
         elif pod.spec.node_name:
             self._used(key, pod)
 
-    def drop_pod(self, key: Key) -> None:
+    def drop_pod(self, key: ObjectKey) -> None:
         self.workers.pop(key, None)
         node = self._node_of.pop(key, "")
         if node:
@@ -119,7 +122,7 @@ class Sight:
             if not self._use[node]:
                 del self._use[node]
 
-    def _used(self, key: Key, pod: Pod) -> None:
+    def _used(self, key: ObjectKey, pod: Pod) -> None:
         try:
             needs = effective_requests(pod)
         except Invalid as error:
@@ -128,7 +131,7 @@ class Sight:
         self._node_of[key] = pod.spec.node_name
         self._use.setdefault(pod.spec.node_name, {})[key] = needs
 
-    def _worker(self, key: Key, pod: Pod) -> SeenWorker:
+    def _worker(self, key: ObjectKey, pod: Pod) -> SeenWorker:
         meta = pod.metadata
         condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
         said = (condition.reason or "", condition.message or "") if condition else ("", "")
@@ -142,12 +145,12 @@ class Sight:
         )
         try:
             item = self._item(pod)
-        except (BadRequest, Invalid) as error:
+        except (BadGpuRequest, Invalid) as error:
             return seen(worker=None, problem=str(error))
         if isinstance(item, str):
             return seen(worker=None, problem=item)
-        devices = annotations.assigned(pod.annotations)
-        worker = Worker(
+        devices = tensor_fusion.assigned(pod.annotations)
+        worker = GpuWorker(
             item,
             pod.spec.node_name,
             tuple(devices),
@@ -156,9 +159,9 @@ class Sight:
         )
         return seen(worker=worker)
 
-    def _item(self, pod: Pod) -> Item | str:
+    def _item(self, pod: Pod) -> WaitingWorker | str:
         """Raises BadRequest or Invalid; a text where it is understood and cannot be served here."""
-        request = dialects.from_pod(pod, self._default_pool)
+        request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
             return f"it asks for no GPU; remove schedulerName {self._scheduler_name}"
         if request.resource and request.request.vram_bytes == 0 and request.request.vram_percent_milli == 0:
@@ -169,9 +172,9 @@ class Sight:
         size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
         where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations, size)
         created = moment(pod.metadata.creation_timestamp) or 0.0
-        return Item(request, created, digest(repr(where)), shape.tolerations)
+        return WaitingWorker(request, created, digest(repr(where)), shape.tolerations)
 
-    def concerns(self, resource: Resource, change: Change[Any]) -> bool:
+    def concerns(self, resource: ApiResource, change: ObjectChange[Any]) -> bool:
         """Whether a change may matter here: most pods and nodes of a cluster have nothing to do with GPUs."""
         seen, key = change.object, change.key
         if resource == NODES:
@@ -187,7 +190,7 @@ class Sight:
             return True
         return (self._node_of.get(key) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
 
-    def put_node(self, key: Key, node: Node) -> None:
+    def put_node(self, key: ObjectKey, node: Node) -> None:
         self._nodes[node.name] = node
         if inventory.has_gpus(node):
             self._gpu_nodes.add(node.name)
@@ -196,11 +199,11 @@ class Sight:
         except Invalid as error:
             self._problem(f"node {node.name}", str(error))
 
-    def drop_node(self, key: Key) -> None:
+    def drop_node(self, key: ObjectKey) -> None:
         self._nodes.pop(key.name, None)
         self._gpu_nodes.discard(key.name)
 
-    def put_pool(self, key: Key, pool: NodePool) -> None:
+    def put_pool(self, key: ObjectKey, pool: NodePool) -> None:
         self.ladders.market.see_pool(pool)
         try:
             compiled = pool_of(pool)
@@ -211,10 +214,10 @@ class Sight:
             self.ladders.drop_pool(pool.name)
             self._problem(f"NodePool {pool.name}", str(error))
 
-    def drop_pool(self, key: Key) -> None:
+    def drop_pool(self, key: ObjectKey) -> None:
         self.ladders.drop_pool(key.name)
 
-    def put_gpu(self, key: Key, gpu: Gpu) -> None:
+    def put_gpu(self, key: ObjectKey, gpu: GpuObject) -> None:
         try:
             device = from_object(gpu)
             self._gpus[key.name] = replace(device, model=inventory.model_name(device.model))
@@ -222,20 +225,20 @@ class Sight:
             self._gpus.pop(key.name, None)
             self._problem(f"GPU {key.name}", str(error))
 
-    def drop_gpu(self, key: Key) -> None:
+    def drop_gpu(self, key: ObjectKey) -> None:
         self._gpus.pop(key.name, None)
 
-    def put_quota(self, key: Key, quota: GpuResourceQuota) -> None:
+    def put_quota(self, key: ObjectKey, quota: GpuResourceQuota) -> None:
         try:
             self.quotas[key.namespace] = quota_of(quota)
         except Invalid as error:
-            self.quotas[key.namespace] = closed(key.namespace)
+            self.quotas[key.namespace] = quota_admitting_nothing(key.namespace)
             self._problem(f"GPUResourceQuota {key}", str(error))
 
-    def drop_quota(self, key: Key) -> None:
+    def drop_quota(self, key: ObjectKey) -> None:
         self.quotas.pop(key.namespace, None)
 
-    def put_record(self, key: Key, found: ScaleUp) -> None:
+    def put_record(self, key: ObjectKey, found: ScaleUp) -> None:
         try:
             self._records[key.name] = from_scale_up(found)
         except Invalid as error:
@@ -245,7 +248,7 @@ class Sight:
             except Invalid:
                 self._records.pop(key.name, None)
 
-    def drop_record(self, key: Key) -> None:
+    def drop_record(self, key: ObjectKey) -> None:
         gone = self._records.pop(key.name, None)
         written = self.written.get(key.name)
         if gone is not None and written is not None and written.uid == gone.uid:
@@ -258,14 +261,14 @@ class Sight:
 
     # What we wrote ourselves
 
-    def wrote(self, record: Record) -> None:
+    def wrote(self, record: ScaleUpRecord) -> None:
         self.written[record.name] = record
 
-    def removed(self, record: Record) -> None:
+    def removed(self, record: ScaleUpRecord) -> None:
         self._removed.add(record.uid)
         self.written.pop(record.name, None)
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, ScaleUpRecord]:
         """Ours where the watch has not caught up with it yet."""
         found = {name: each for name, each in self._records.items() if each.uid not in self._removed}
         self._removed &= {each.uid for each in self._records.values()}
@@ -287,13 +290,13 @@ class Sight:
         self,
         now: float,
         placeholders: Sequence[Placeholder],
-        claims: Mapping[str, Progress],
+        claims: Mapping[str, ClaimProgress],
         resting: Mapping[str, float],
         busy: Mapping[str, frozenset[str]],
     ) -> View:
         """`busy` are devices with workers, by node."""
         on_node: dict[str, dict[str, int]] = {}
-        own: set[Key] = set()
+        own: set[ObjectKey] = set()
         for pod in placeholders:
             own.add(pod.key)
             if pod.node:
@@ -323,7 +326,7 @@ class Sight:
         self,
         node: Node,
         smart_pods: Mapping[str, int],
-        own: set[Key],
+        own: set[ObjectKey],
         described: Mapping[str, list[Device]],
         busy: Mapping[str, frozenset[str]],
     ) -> NodeFacts:
@@ -367,10 +370,10 @@ class Sight:
             for taint in node.spec.taints or ()
         )
 
-    def unreadable(self) -> dict[str, Explanation]:
+    def unreadable(self) -> dict[str, WaitExplanation]:
         """Pods that ask for something in our name that cannot be understood."""
         return {
-            seen.uid: Explanation(seen.uid, Tell.BAD_REQUEST, seen.problem)
+            seen.uid: WaitExplanation(seen.uid, WaitReason.BAD_REQUEST, seen.problem)
             for seen in self.workers.values()
             if seen.problem
         }
@@ -391,7 +394,7 @@ def _taints(node: Node) -> tuple[Taint, ...]:
     return (*given, UNSCHEDULABLE) if node.spec.unschedulable and UNSCHEDULABLE not in given else given
 
 
-def _is_as_new(seen: Record, ours: Record) -> bool:
+def _is_as_new(seen: ScaleUpRecord, ours: ScaleUpRecord) -> bool:
     if seen.uid != ours.uid:
         return True  # somebody made it anew
     if seen.version.isdecimal() and ours.version.isdecimal():

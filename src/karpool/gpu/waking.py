@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from karpool.gpu.amounts import NOTHING, Amount
-from karpool.gpu.devices import RUNNING, Device
-from karpool.gpu.request import GpuRequest
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.request import GpuRequest
 
 
 def should_wake(
@@ -26,7 +26,7 @@ def should_wake(
     return _more_than_nothing(rose) and rose.covers(need)
 
 
-def _more_than_nothing(rose: Amount) -> bool:
+def _more_than_nothing(rose: DeviceAmount) -> bool:
     return rose.tflops_milli > 0 or rose.vram_bytes > 0
 
 

@@ -23,7 +23,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from karpool.kube.transport import Request, Response
+from karpool.kube.transport.transport import HttpRequest, HttpResponse
 
 MESSAGE_LIMIT = 1000  # a hostile or chatty server must not flood our logs
 
@@ -44,14 +44,14 @@ class LeadershipLost(KubeError):
     pass
 
 
-class Unreachable(KubeError):
+class ApiUnreachable(KubeError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         self.sent = sent
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One entry of `details.causes` in a Status."""
 
     reason: str
@@ -72,7 +72,7 @@ class StatusError(KubeError):
         *,
         reason: str = "",
         message: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after: float | None = None,
     ) -> None:
         self.what = what
@@ -143,11 +143,11 @@ _STATUS = msgspec.json.Decoder(_WireStatus)
 _BY_CODE: dict[int, type[StatusError]] = {401: Denied, 403: Denied, 404: NotFound, 410: Gone, 429: Throttled}
 
 
-def describe(request: Request) -> str:
+def describe(request: HttpRequest) -> str:
     return f"{request.method} {request.path}"
 
 
-def from_response(request: Request, response: Response, *, now: float) -> StatusError:
+def from_response(request: HttpRequest, response: HttpResponse, *, now: float) -> StatusError:
     """The error for an answer that is not a success. `now` turns a dated Retry-After into seconds."""
     retry_after = _retry_after(response.headers.get("retry-after", ""), now)
     return from_status(describe(request), response.body, code=response.status, retry_after=retry_after)
@@ -167,7 +167,7 @@ def from_status(
     reason = _printable(status.reason or "", 80)
     kind = _kind_of_error(number, reason)
     causes = tuple(
-        Cause(
+        StatusCause(
             _printable(c.reason or "", 80),
             _printable(c.field or "", 200),
             _printable(c.message or "", MESSAGE_LIMIT),

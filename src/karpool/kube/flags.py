@@ -15,7 +15,7 @@ from karpool.model.errors import Invalid, ModelError
 Kind = Literal["text", "number", "real", "switch", "duration", "list"]
 
 
-class WrongOptions(ModelError):
+class InvalidOptions(ModelError):
     """What is wrong with the flags, a line each."""
 
 

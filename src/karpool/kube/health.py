@@ -22,7 +22,7 @@ Probe = Literal["livez", "readyz"]
 CONCURRENT_LIMIT = 32
 
 
-class Health:
+class HealthChecks:
     """The checks of one process. `ping` always passes: answering at all is its claim."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Health:
         return {name: _outcome(check) for name, check in checks.items()}
 
 
-class HealthServer:
+class ProbeServer:
     """Serves until the context is left. Port 0 takes any free one; `port` says which."""
 
     def __init__(
         self,
-        health: Health,
+        health: HealthChecks,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -57,7 +57,7 @@ class HealthServer:
         self._slots = asyncio.Semaphore(CONCURRENT_LIMIT)
         self._runner: web.AppRunner | None = None
 
-    async def __aenter__(self) -> "HealthServer":
+    async def __aenter__(self) -> "ProbeServer":
         app = web.Application(client_max_size=1024, middlewares=[self._bounded])
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
@@ -105,7 +105,7 @@ class HealthServer:
         return exposed(self._registry)
 
 
-def probed(health: Health, probe: Probe, request: web.Request) -> web.Response:
+def probed(health: HealthChecks, probe: Probe, request: web.Request) -> web.Response:
     """The answer to a probe: `ok`, or every check that there is."""
     outcomes = health.failures(probe)
     failed = any(outcomes.values())

@@ -49,7 +49,7 @@ _YEARS_MAX = 41
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CronSchedule:
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
@@ -77,7 +77,7 @@ class Schedule:
         return (day and weekday) if self.any_day else (day or weekday)
 
 
-def parse_schedule(text: str) -> Schedule:
+def parse_schedule(text: str) -> CronSchedule:
     """Raises Invalid."""
     whole = _MACROS.get(text.strip(), text)
     fields = whole.split()
@@ -90,7 +90,7 @@ def parse_schedule(text: str) -> Schedule:
         except ValueError as error:
             raise Invalid("", text, f"is not a schedule: {error}") from None
     open_day = any(field[:1] in ("*", "?") for field in (fields[2], fields[4]))
-    return Schedule(sets[0], sets[1], sets[2], sets[3], sets[4], open_day)
+    return CronSchedule(sets[0], sets[1], sets[2], sets[3], sets[4], open_day)
 
 
 def _values(field: str, low: int, high: int, names: Mapping[str, int]) -> frozenset[int]:

@@ -1,6 +1,6 @@
 """Label syntax and label selectors, as Kubernetes writes and matches them.
 
-A `Selector` is a conjunction of `Requirement`s over a label map. It comes from
+A `LabelMatcher` is a conjunction of `LabelRequirement`s over a label map. It comes from
 the query form (`app in (a,b),!legacy`), or from the object form
 (`matchLabels`/`matchExpressions`). Requirements over node labels with numeric
 operators and set algebra are in `requirements`.
@@ -51,7 +51,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelRequirement:
     """One condition on one label. `In`, `NotIn`, `Exists`, `DoesNotExist`; `Gt` and `Lt` in queries."""
 
     key: str
@@ -78,19 +78,19 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class LabelMatcher:
     """All requirements must hold; none at all selects everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-EVERYTHING = Selector()
+EVERYTHING = LabelMatcher()
 
 
-def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
+def requirement(key: str, operator: str, values: Iterable[str] = ()) -> LabelRequirement:
     """A checked requirement of a label selector; raises Invalid."""
     chosen = tuple(values)
     check_key(key)
@@ -107,14 +107,14 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
             raise Invalid("values", list(chosen), f"{operator} needs exactly one integer")
     else:
         raise Invalid("operator", operator, "must be In, NotIn, Exists or DoesNotExist")
-    return Requirement(key, operator, frozenset(chosen))
+    return LabelRequirement(key, operator, frozenset(chosen))
 
 
-def parse_selector(text: str) -> Selector:
+def parse_selector(text: str) -> LabelMatcher:
     """The query form: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`."""
     if len(text) > 64 * 1024:
         raise Invalid("labelSelector", text, "is longer than 64 KiB")
-    return Selector(tuple(_parse_term(term) for term in _split_terms(text)))
+    return LabelMatcher(tuple(_parse_term(term) for term in _split_terms(text)))
 
 
 def _split_terms(text: str) -> list[str]:
@@ -143,7 +143,7 @@ _TERM = re.compile(
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
 
 
-def _parse_term(term: str) -> Requirement:
+def _parse_term(term: str) -> LabelRequirement:
     if match := _SET_TERM.match(term):
         values = [value.strip() for value in match["values"].split(",")]
         return requirement(match["key"], _OPERATORS[match["op"]], values)

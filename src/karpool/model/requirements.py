@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from karpool.model import labels
 from karpool.model.errors import Invalid
-from karpool.model.meta import Labels, SelectorRequirement, Wire
+from karpool.model.kubernetes.meta import Labels, SelectorRequirement, Wire
 
 OPERATORS = frozenset(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"))
 _COMPARISONS = frozenset(("Gt", "Lt", "Gte", "Lte"))
@@ -214,7 +214,7 @@ class NodeTerm:
     fields: tuple[tuple[str, ValueSet], ...] = ()
 
 
-def compile_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...] | None:
+def node_terms_of(selector: NodeSelector | None) -> tuple[NodeTerm, ...] | None:
     """The alternatives of a required node affinity; None when there is no affinity at all.
 
     Terms that kube-scheduler cannot parse, and empty ones, match nothing and are

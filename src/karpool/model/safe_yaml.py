@@ -2,7 +2,7 @@
 
 Only plain data comes out. Dates stay text and 12:30 stays text, as in Go's
 reader. Size, nesting, and what aliases expand to are bounded, and every refusal
-is an `Unusable` that says where.
+is an `UnusableYaml` that says where.
 """
 
 import re
@@ -17,7 +17,7 @@ NODE_LIMIT = 5_000_000  # after expanding aliases
 _SHOWN_MAX = 200  # characters of the input in a refusal
 
 
-class Unusable(Exception):
+class UnusableYaml(Exception):
     pass
 
 
@@ -58,7 +58,7 @@ _Loader.add_implicit_resolver(
 def _integer(loader: Any, node: Any) -> int:
     text = loader.construct_scalar(node).replace("_", "")
     if len(text) > 400:
-        raise Unusable(f"line {node.start_mark.line + 1}: a number of {len(text)} digits")
+        raise UnusableYaml(f"line {node.start_mark.line + 1}: a number of {len(text)} digits")
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-").lower()
     if digits.startswith(("0b", "0o", "0x")):
@@ -72,7 +72,7 @@ _Loader.add_constructor(_TAGS + "int", _integer)
 def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any]:
     """Every document that is not empty. Raises Unusable."""
     if len(data) > size_limit:
-        raise Unusable(f"is larger than {size_limit} bytes")
+        raise UnusableYaml(f"is larger than {size_limit} bytes")
     loader = _Loader(data)
     try:
         _bound_nesting(data)
@@ -84,13 +84,13 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         problem = error.problem or error.context or "is not YAML"
-        raise Unusable(f"{where}{problem[:_SHOWN_MAX]}") from None
+        raise UnusableYaml(f"{where}{problem[:_SHOWN_MAX]}") from None
     except yaml.YAMLError as error:
-        raise Unusable(f"is not YAML: {str(error).splitlines()[0][:_SHOWN_MAX]}") from None
+        raise UnusableYaml(f"is not YAML: {str(error).splitlines()[0][:_SHOWN_MAX]}") from None
     except RecursionError:
-        raise Unusable("is nested too deeply") from None
+        raise UnusableYaml("is nested too deeply") from None
     except (ValueError, TypeError, OverflowError):  # the value may be a secret, so it is not shown
-        raise Unusable("holds a value that cannot be used") from None
+        raise UnusableYaml("holds a value that cannot be used") from None
     finally:
         loader.dispose()
 
@@ -102,7 +102,7 @@ def _bound_nesting(data: bytes) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_LIMIT:
-                raise Unusable(f"is nested more than {DEPTH_LIMIT} levels deep")
+                raise UnusableYaml(f"is nested more than {DEPTH_LIMIT} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -117,17 +117,17 @@ def _bound_expansion(document: Any) -> None:
             return 1
         identity = id(node)
         if identity in open_nodes:
-            raise Unusable("an alias refers to what contains it")
+            raise UnusableYaml("an alias refers to what contains it")
         known = sizes.get(identity)
         if known is None:
             open_nodes.add(identity)
             if isinstance(node, dict) and not all(isinstance(key, str | int | float) for key in node):
-                raise Unusable("holds a key that is not text or a number")
+                raise UnusableYaml("holds a key that is not text or a number")
             children = node.values() if isinstance(node, dict) else node
             known = sizes[identity] = 1 + sum(map(size, children))
             open_nodes.discard(identity)
         if known > NODE_LIMIT:
-            raise Unusable(f"holds more than {NODE_LIMIT} values")
+            raise UnusableYaml(f"holds more than {NODE_LIMIT} values")
         return known
 
     size(document)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from karpool.model.meta import Int64, Wire
+from karpool.model.kubernetes.meta import Int64, Wire
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from karpool.model.karpenter import Pool
+from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.resources import NODES, show_amount
-from karpool.packing.asks import Ask, refusing_taint
-from karpool.packing.launching import Launchable, both
-from karpool.packing.narrowing import State, Wants, offered
-from karpool.packing.planned import PoolRefusal
-from karpool.packing.settling import Settling, Trial, may_be_alone, open_domains
-from karpool.state.columns import Bools
+from karpool.packing.new_nodes.domain_choice import DomainChooser, NodeTrial, may_be_alone, open_domains
+from karpool.packing.new_nodes.launchable import LaunchablePool, both
+from karpool.packing.new_nodes.narrowing import NarrowedNode, Wants, offered
+from karpool.packing.new_nodes.pack_result import PoolRefusal
+from karpool.packing.new_nodes.pod_ask import PodAsk, refusing_taint
+from karpool.packing.tables.columns import Bools
 
 POOL = "pool"
 TAINT = "taint"
@@ -24,11 +24,11 @@ TOPOLOGY = "topology"
 MIN_VALUES = "minValues"
 
 
-def explain(
-    ask: Ask,
-    pools: Sequence[Pool],
-    launch: Sequence[Launchable],
-    settling: Settling,
+def explain_pools(
+    ask: PodAsk,
+    pools: Sequence[CompiledPool],
+    launch: Sequence[LaunchablePool],
+    settling: DomainChooser,
     resources: Sequence[str],
 ) -> tuple[PoolRefusal, ...]:
     if not pools:
@@ -44,14 +44,16 @@ def explain(
     return tuple(found)
 
 
-def _unusable(pool: Pool) -> str:
+def _unusable(pool: CompiledPool) -> str:
     if pool.deleting:
         return "is being deleted"
     return "is static: its size is fixed" if pool.is_static else "is not ready"
 
 
 class _PoolReasons:
-    def __init__(self, ask: Ask, launch: Launchable, settling: Settling, resources: Sequence[str]) -> None:
+    def __init__(
+        self, ask: PodAsk, launch: LaunchablePool, settling: DomainChooser, resources: Sequence[str]
+    ) -> None:
         self._ask = ask
         self._launch = launch
         self._offer = launch.offer
@@ -94,7 +96,7 @@ class _PoolReasons:
         yield from self._of_size(left)
         yield from self._of_the_rest(state, left)
 
-    def _of_stock(self, state: State, left: Bools) -> Iterable[PoolRefusal]:
+    def _of_stock(self, state: NarrowedNode, left: Bools) -> Iterable[PoolRefusal]:
         out = left & ~state.types
         if not out.any():
             return
@@ -131,7 +133,7 @@ class _PoolReasons:
             return f"no instance type has {together or 'a pod slot'} together"
         return f"too small for {together or 'a pod slot'}"
 
-    def _of_the_rest(self, state: State, left: Bools) -> Iterable[PoolRefusal]:
+    def _of_the_rest(self, state: NarrowedNode, left: Bools) -> Iterable[PoolRefusal]:
         launch, ask = self._launch, self._ask
         within = launch.within_limits()
         if within is not None and (out := left & ~within).any():
@@ -143,12 +145,13 @@ class _PoolReasons:
             left &= ports
         if not left.any():
             return
-        trial = Trial(ask, {}, ask.amounts, both(within, ports))
+        trial = NodeTrial(ask, {}, ask.amounts, both(within, ports))
         if launch.fitting(state, ask.amounts, trial.within) is None:
             yield self._refusal(MIN_VALUES, "too few instance types left for minValues", int(left.sum()))
         elif (
             not may_be_alone(ask)
-            or self._settling.settle(state, Trial(ask, open_domains(ask), ask.amounts, trial.within)) is None
+            or self._settling.settle(state, NodeTrial(ask, open_domains(ask), ask.amounts, trial.within))
+            is None
         ):
             yield self._refusal(TOPOLOGY, self._topology(), int(left.sum()))
 

@@ -1,16 +1,16 @@
 """What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
 
 from karpool.kube.clock import moment
-from karpool.model.karpenter import NodeClaim
-from karpool.model.meta import Condition, condition
-from karpool.provisioning.failures import Cause, Failures
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.meta import Condition, condition
+from karpool.provisioning.failures import Cause, LaunchFailures
 from karpool.provisioning.stock_outs import offer_of
 
 # Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
 GIVEN_UP_SECONDS = 240.0
 
 
-def observe(claim: NodeClaim, failures: Failures, created: float, now: float) -> None:
+def observe(claim: NodeClaim, failures: LaunchFailures, created: float, now: float) -> None:
     """Pass on what the claim's conditions say; hearing it twice changes nothing."""
     pool = claim.pool_name
     if not pool:
@@ -24,7 +24,9 @@ def observe(claim: NodeClaim, failures: Failures, created: float, now: float) ->
         failures.failed(pool, Cause.LAUNCH, _at(launched, now), f"{claim.name}: {launched.message}")
 
 
-def given_up(name: str, pool: str, *, created: float, launched: bool, failures: Failures, now: float) -> None:
+def given_up(
+    name: str, pool: str, *, created: float, launched: bool, failures: LaunchFailures, now: float
+) -> None:
     """A claim that goes after minutes without ever having had a node was given up by Karpenter."""
     age = now - created
     if pool and age >= GIVEN_UP_SECONDS:

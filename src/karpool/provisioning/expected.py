@@ -9,8 +9,7 @@ taken off. Pure.
 
 from collections.abc import Collection, Mapping
 
-from karpool.kube.resource import Key
-from karpool.model.karpenter import (
+from karpool.model.karpenter.objects import (
     INITIALIZED,
     REGISTERED,
     UNREGISTERED,
@@ -18,13 +17,14 @@ from karpool.model.karpenter import (
     capacity,
     claim_allocatable,
 )
-from karpool.model.node import HOSTNAME, Node, allocatable
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.node import HOSTNAME, Node, allocatable
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import PODS, Resources, parse
-from karpool.model.shape import PodShape
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
-from karpool.packing.feasible import admitted
-from karpool.state.nodes import NodeRow, node_row
-from karpool.state.snapshot import snapshot_of
+from karpool.packing.feasibility import admitted
+from karpool.packing.tables.node_table import NodeRow, node_row
+from karpool.packing.tables.room import snapshot_of
 
 _EPHEMERAL = (
     Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),
@@ -88,14 +88,14 @@ def counted_capacity(claim: NodeClaim | None, node: Node | None) -> Resources:
     return capacity(claim) if claim is not None else {}
 
 
-class Daemons:
+class DaemonOverhead:
     """Room that daemons will take on nodes where they do not run yet."""
 
     def __init__(self) -> None:
-        self.shapes: dict[Key, PodShape] = {}
-        self._runs: dict[tuple[frozenset[tuple[str, str]], tuple[Taint, ...]], tuple[Key, ...]] = {}
+        self.shapes: dict[ObjectKey, PodShape] = {}
+        self._runs: dict[tuple[frozenset[tuple[str, str]], tuple[Taint, ...]], tuple[ObjectKey, ...]] = {}
 
-    def put(self, key: Key, shape: PodShape) -> bool:
+    def put(self, key: ObjectKey, shape: PodShape) -> bool:
         """Whether that is news."""
         if self.shapes.get(key) == shape:
             return False
@@ -103,11 +103,11 @@ class Daemons:
         self._runs.clear()
         return True
 
-    def remove(self, key: Key) -> bool:
+    def remove(self, key: ObjectKey) -> bool:
         self._runs.clear()
         return self.shapes.pop(key, None) is not None
 
-    def less(self, row: NodeRow, present: Collection[Key]) -> NodeRow:
+    def less(self, row: NodeRow, present: Collection[ObjectKey]) -> NodeRow:
         """The row without the room of daemons that belong there and are not `present`."""
         missing = [self.shapes[key] for key in self._running_on(row) if key not in present]
         if not missing:
@@ -117,7 +117,7 @@ class Daemons:
             _take(left, {**dict(shape.requests), PODS: 1})
         return NodeRow(row.name, row.labels, row.taints, left)
 
-    def _running_on(self, row: NodeRow) -> tuple[Key, ...]:
+    def _running_on(self, row: NodeRow) -> tuple[ObjectKey, ...]:
         if not self.shapes:
             return ()
         named = frozenset(pair for pair in row.labels.items() if pair[0] != HOSTNAME)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karpool.packing.offerings import StockOut
+from karpool.packing.new_nodes.offerings import StockOut
 
 THRESHOLD_SECONDS = 180.0
 RECOVERY_SECONDS = 600.0
@@ -26,7 +26,7 @@ NEVER = float("-inf")
 _OFFERS_MAX = 20_000
 
 
-class Offer(NamedTuple):
+class OfferingKey(NamedTuple):
     instance_type: str
     zone: str
     capacity_type: str
@@ -43,7 +43,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class LaunchFailure:
     """Why a pool, or with `offer` one offering, does not count, and until when."""
 
     cause: Cause
@@ -51,13 +51,13 @@ class Failure:
     since: float
     until: float
     pool: str = ""
-    offer: Offer | None = None
+    offer: OfferingKey | None = None
 
     def __str__(self) -> str:
         return f"{self.cause.value}: {self.message}"
 
 
-OnFailures = Callable[[Sequence[Failure], Sequence[Failure]], None]  # begun, ended
+OnFailures = Callable[[Sequence[LaunchFailure], Sequence[LaunchFailure]], None]  # begun, ended
 
 
 class _Fault(NamedTuple):
@@ -87,7 +87,7 @@ class _Offering:
     fault: _Fault = _NO_FAULT
 
 
-class Failures:
+class LaunchFailures:
     def __init__(
         self,
         *,
@@ -97,7 +97,7 @@ class Failures:
         self._threshold = threshold_seconds
         self._recovery = recovery_seconds
         self._pools: dict[str, _Pool] = {}
-        self._offers: dict[Offer, _Offering] = {}
+        self._offers: dict[OfferingKey, _Offering] = {}
 
     # Observing
 
@@ -116,7 +116,7 @@ class Failures:
         faults = self._of(pool).faults
         faults[cause] = max(faults.get(cause, _NO_FAULT), _Fault(at, message, pool))
 
-    def out_of_stock(self, pool: str, offers: Iterable[Offer], at: float, message: str) -> None:
+    def out_of_stock(self, pool: str, offers: Iterable[OfferingKey], at: float, message: str) -> None:
         """These offerings were refused to a claim of the pool. An empty part of one stands for any."""
         for offer in offers:
             known = self._offers.setdefault(offer, _Offering())
@@ -128,7 +128,7 @@ class Failures:
         known = self._of(pool)
         known.claimed = max(known.claimed, at)
 
-    def succeeded(self, pool: str, offer: Offer | None, at: float) -> None:
+    def succeeded(self, pool: str, offer: OfferingKey | None, at: float) -> None:
         """A node of the pool registered."""
         known = self._of(pool)
         known.succeeded = max(known.succeeded, at)
@@ -143,14 +143,14 @@ class Failures:
 
     # Verdicts
 
-    def of_pool(self, pool: str, now: float, *, waiting_since: float | None = None) -> Failure | None:
+    def of_pool(self, pool: str, now: float, *, waiting_since: float | None = None) -> LaunchFailure | None:
         """Why a pool does not count now; `waiting_since` is in addition to what was observed."""
         known = self._pools.get(pool)
         if known is None:
             return None
         reset = max(known.succeeded, known.changed)
         active = [
-            Failure(cause, fault.message, fault.at, fault.at + self._recovery, pool)
+            LaunchFailure(cause, fault.message, fault.at, fault.at + self._recovery, pool)
             for cause, fault in known.faults.items()
             if fault.at > reset and fault.at <= now < fault.at + self._recovery
         ]
@@ -159,7 +159,7 @@ class Failures:
             active.append(late)
         return max(active, key=lambda each: (each.until, each.cause), default=None)
 
-    def _late(self, known: _Pool, pool: str, since: float, now: float) -> Failure | None:
+    def _late(self, known: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
         """Pods wait: so long to deliver, so long out, in turns, until something happens."""
         start = max(since, known.claimed, known.succeeded, known.changed)
         turn = self._threshold + self._recovery
@@ -169,9 +169,9 @@ class Failures:
         if now - begun < self._threshold:
             return None
         message = f"pods that it should serve have waited for {int(now - since)} s without a new claim"
-        return Failure(Cause.WAITING, message, begun + self._threshold, begun + turn, pool)
+        return LaunchFailure(Cause.WAITING, message, begun + self._threshold, begun + turn, pool)
 
-    def of_offers(self, now: float) -> Iterator[Failure]:
+    def of_offers(self, now: float) -> Iterator[LaunchFailure]:
         for offer, known in list(self._offers.items()):
             fault = known.fault
             if max(fault.at, known.succeeded) + self._recovery < now:
@@ -180,7 +180,7 @@ class Failures:
             pool = self._pools.get(fault.pool)
             reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
             if fault.at > reset and fault.at <= now < fault.at + self._recovery:
-                yield Failure(
+                yield LaunchFailure(
                     Cause.CAPACITY, fault.message, fault.at, fault.at + self._recovery, fault.pool, offer
                 )
 
@@ -189,10 +189,10 @@ class Failures:
         found = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
         return tuple(StockOut(*(each or None for each in offer)) for offer in found)
 
-    def current(self, now: float) -> list[Failure]:
+    def current(self, now: float) -> list[LaunchFailure]:
         """Everything that does not count, pools first."""
         pools = (self.of_pool(name, now) for name in sorted(self._pools))
-        offers = sorted(self.of_offers(now), key=lambda each: each.offer or Offer("", "", ""))
+        offers = sorted(self.of_offers(now), key=lambda each: each.offer or OfferingKey("", "", ""))
         return [*(each for each in pools if each is not None), *offers]
 
     # Inside

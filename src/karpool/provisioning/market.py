@@ -12,13 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from karpool.model.catalogue import ZONE_ID, Catalogue, capacity_type_of
-from karpool.model.catalogue_files import load_shipped, read_catalogue, shipped_regions
+from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
+from karpool.model.catalogue.files import load_shipped, read_catalogue, shipped_regions
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import NodeClaim, NodePool
-from karpool.model.meta import Labels
-from karpool.model.node import INSTANCE_TYPE, REGION, ZONE, Node
-from karpool.packing.offerings import Offerings
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE, Node
+from karpool.packing.new_nodes.offerings import Offerings
 
 log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator
 from itertools import product
 
 from karpool.kube.clock import Clock
-from karpool.kube.event_object import Event
-from karpool.kube.recent import EVENT_SECONDS, Recent
-from karpool.kube.resource import Key
+from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
 from karpool.model.errors import Invalid
-from karpool.model.karpenter import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
-from karpool.model.node import INSTANCE_TYPE, ZONE
-from karpool.provisioning.failures import RECOVERY_SECONDS, Cause, Failures, Offer
+from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.provisioning.failures import RECOVERY_SECONDS, Cause, LaunchFailures, OfferingKey
 
 OUT_OF_STOCK = "InsufficientCapacityError"
 _CLAIMS_REMEMBERED = 1000
@@ -25,13 +25,15 @@ _EVENTS_MAX = 5000
 _PATIENCE_SECONDS = 10.0
 
 
-class StockEvents:
-    def __init__(self, failures: Failures, clock: Clock) -> None:
+class StockOutEvents:
+    def __init__(self, failures: LaunchFailures, clock: Clock) -> None:
         self._failures = failures
-        self._waiting: OrderedDict[str, Event] = OrderedDict()  # by claim, the latest of each
-        self._claims = Recent[str, tuple[str, tuple[Offer, ...]]](clock, EVENT_SECONDS, _CLAIMS_REMEMBERED)
+        self._waiting: OrderedDict[str, KubeEvent] = OrderedDict()  # by claim, the latest of each
+        self._claims = ExpiringMap[str, tuple[str, tuple[OfferingKey, ...]]](
+            clock, EVENT_SECONDS, _CLAIMS_REMEMBERED
+        )
 
-    def put(self, key: Key, event: Event) -> None:
+    def put(self, key: ObjectKey, event: KubeEvent) -> None:
         if event.reason == OUT_OF_STOCK and event.involved_object.kind == "NodeClaim":
             self._waiting[event.involved_object.name] = event
             while len(self._waiting) > _EVENTS_MAX:
@@ -63,19 +65,19 @@ def _pool_named(claim: str, pools: Collection[str]) -> str:
     return max((name for name in pools if claim.startswith(f"{name}-")), key=len, default="")
 
 
-def offer_of(claim: NodeClaim) -> Offer | None:
+def offer_of(claim: NodeClaim) -> OfferingKey | None:
     labels = claim.labels
-    offer = Offer(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
+    offer = OfferingKey(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
     return offer if all(offer) else None
 
 
-def offers_of(claim: NodeClaim) -> Iterator[Offer]:
+def offers_of(claim: NodeClaim) -> Iterator[OfferingKey]:
     """What a launch of the claim would have tried; without a zone in the claim, any zone."""
     kinds = listed_values(claim, CAPACITY_TYPE)
     if SPOT in kinds:
         kinds = [SPOT]  # others are tried only when there is no spot left to try
     places = product(listed_values(claim, INSTANCE_TYPE), listed_values(claim, ZONE) or [""], kinds or [""])
-    return (Offer(*place) for place in places)
+    return (OfferingKey(*place) for place in places)
 
 
 def listed_values(claim: NodeClaim, key: str) -> list[str]:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from karpool.kube.flags import WrongOptions
-from karpool.kube.lease import Leadership
+from karpool.kube.flags import InvalidOptions
+from karpool.kube.leases import Leadership
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler.descheduler import Descheduler, DeschedulerOptions, TakenBack
-from karpool.scheduler.options import DESCHEDULER_FLAGS, DESCHEDULER_NAME, defaults, validate
+from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, DESCHEDULER_NAME, defaults, validate
+from karpool.scheduler.descheduler.descheduler import DescheduledReplicas, Descheduler, DeschedulerOptions
 from karpool.scheduler.process import controlling, estimator_clients, leading
 
 
@@ -19,7 +19,7 @@ async def run(
     stop: asyncio.Event,
     *,
     ready: Callable[[], None] = lambda: None,
-    taken: Callable[[TakenBack], None] | None = None,
+    taken: Callable[[DescheduledReplicas], None] | None = None,
 ) -> None:
     """Deschedule until `stop` is set. `taken` is for a dry run: nothing is written then.
 
@@ -28,7 +28,7 @@ async def run(
     """
     chosen = defaults(DESCHEDULER_FLAGS) | dict(given)
     if errors := validate(DESCHEDULER_FLAGS, chosen):
-        raise WrongOptions("\n".join(errors))
+        raise InvalidOptions("\n".join(errors))
     async with AsyncExitStack() as stack:
         control = await stack.enter_async_context(controlling(chosen, DESCHEDULER_NAME))
         estimators = estimator_clients(chosen, control.client)

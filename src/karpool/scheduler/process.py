@@ -16,34 +16,34 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from karpool.kube import kubeconfig
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock, RealClock
-from karpool.kube.flags import WrongOptions
-from karpool.kube.health import Health, HealthServer
-from karpool.kube.http import HttpTransport
-from karpool.kube.kubeconfig import ClusterConfig
-from karpool.kube.lease import Leadership, LeaseElector, lead
+from karpool.kube.config import kubeconfig
+from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.flags import InvalidOptions
+from karpool.kube.health import HealthChecks, ProbeServer
+from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.kube.process_metrics import describe_process
+from karpool.kube.transport.http import HttpTransport
 from karpool.model import durations
-from karpool.model.karmada.cluster import MemberCluster
+from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler import gates
-from karpool.scheduler.options import (
+from karpool.scheduler.controller.options import (
     SCHEDULER_FLAGS,
     defaults,
     enabled_plugins,
     lease_timing,
     validate,
 )
-from karpool.scheduler.placing import Show
-from karpool.scheduler.promise import Lifetime
-from karpool.scheduler.promise_metrics import follow_estimators
-from karpool.scheduler.running import Scheduler, SchedulerOptions
-from karpool.scheduler.settings import Cost, Merge, Settings
+from karpool.scheduler.controller.reconciler import Show
+from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.promises.metrics import follow_estimators
+from karpool.scheduler.promises.promise import PromiseLifetime
 from karpool.wire.addresses import probe_addresses
 
 if TYPE_CHECKING:
-    from karpool.scheduler.estimator_client import EstimatorClients
+    from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ async def run(
     """
     chosen = defaults(SCHEDULER_FLAGS) | dict(given)
     if errors := validate(SCHEDULER_FLAGS, chosen):
-        raise WrongOptions("\n".join(errors))
+        raise InvalidOptions("\n".join(errors))
     # Bindings, clusters and promises live long and hold no cycles. With Python's own thresholds, looking
     # through a hundred thousand promises for garbage takes as long as deciding.
     gc.set_threshold(50_000, 20, 100)
@@ -107,15 +107,15 @@ def _no_check() -> None:
 
 def scheduler_options(chosen: Mapping[str, Any]) -> SchedulerOptions:
     switched = gates.parse(chosen["feature-gates"])
-    settings = Settings(
+    settings = SchedulingSettings(
         plugins=enabled_plugins(chosen["plugins"]),
         multiple_pod_templates=switched[gates.MULTIPLE_TEMPLATES],
         workload_affinity=switched[gates.WORKLOAD_AFFINITY],
         resource_models=switched[gates.MODELING],
         propagate_empty=chosen["enable-empty-workload-propagation"],
-        merge=Merge(chosen["availability"]),
+        merge=EstimateMergeRule(chosen["availability"]),
         partial=chosen["partial-placement"],
-        cost=Cost(chosen["cost"]),
+        cost=CostPreference(chosen["cost"]),
         spare_tainted=chosen["spare-tainted"],
     )
     seconds = {name: durations.seconds(chosen[name]) for name in _DURATIONS}
@@ -123,7 +123,7 @@ def scheduler_options(chosen: Mapping[str, Any]) -> SchedulerOptions:
         name=chosen["scheduler-name"],
         gates=switched,
         settings=settings,
-        lifetime=Lifetime(seconds["assumption-ttl"], seconds["assumption-ttl-limit"]),
+        lifetime=PromiseLifetime(seconds["assumption-ttl"], seconds["assumption-ttl-limit"]),
         workers=chosen["workers"],
         unschedulable_seconds=seconds["unschedulable-retry"],
         hold_down_seconds=seconds["estimator-hold-down"],
@@ -144,12 +144,16 @@ _DURATIONS = (
 )
 
 
-def estimator_clients(chosen: Mapping[str, Any], client: Client) -> "EstimatorClients | None":
+def estimator_clients(chosen: Mapping[str, Any], client: Client) -> "EstimatorClient | None":
     """Raises Invalid for certificates that cannot be used."""
     if not chosen["enable-scheduler-estimator"]:
         return None
     # Whoever asks no estimator is spared gRPC and cryptography: 25 MiB.
-    from karpool.scheduler.estimator_client import EstimatorClients, EstimatorSettings, service_resolver
+    from karpool.scheduler.estimates.estimator_client import (
+        EstimatorClient,
+        EstimatorSettings,
+        service_resolver,
+    )
     from karpool.wire.channels import ClientTls
 
     settings = EstimatorSettings(
@@ -165,7 +169,7 @@ def estimator_clients(chosen: Mapping[str, Any], client: Client) -> "EstimatorCl
             chosen["insecure-skip-estimator-verify"],
         ),
     )
-    return EstimatorClients(service_resolver(client, settings), settings, client.clock)
+    return EstimatorClient(service_resolver(client, settings), settings, client.clock)
 
 
 def _path(text: str) -> Path | None:
@@ -183,7 +187,7 @@ class Control:
     events: Client
     clock: Clock
     registry: CollectorRegistry
-    health: Health
+    health: HealthChecks
 
 
 @asynccontextmanager
@@ -201,10 +205,10 @@ async def controlling(chosen: Mapping[str, Any], component: str) -> AsyncIterato
         await stack.enter_async_context(client)
         # Events have a limit of their own: a flood of them must not hold up decisions.
         events = Client(client.rest.transport, clock, **limits)
-        control = Control(client, events, clock, CollectorRegistry(), Health())
+        control = Control(client, events, clock, CollectorRegistry(), HealthChecks())
         describe_process(control.registry)
         for host, port in probe_addresses(chosen):
-            server = HealthServer(control.health, host=host, port=port, registry=control.registry)
+            server = ProbeServer(control.health, host=host, port=port, registry=control.registry)
             await stack.enter_async_context(server)
         yield control
 

@@ -13,12 +13,12 @@ SERVICE_PREFIX = "karmada-scheduler-estimator"
 PORT = 10352
 
 
-class Listener(NamedTuple):
+class ListenAddress(NamedTuple):
     host: str  # empty: all interfaces
     port: int
 
 
-def listener(flag: str, text: str) -> Listener | None:
+def listener(flag: str, text: str) -> ListenAddress | None:
     """From `host:port` or `:port`; None for `0`, which means not at all. Raises Invalid."""
     if text == "0":
         return None
@@ -27,7 +27,7 @@ def listener(flag: str, text: str) -> Listener | None:
         raise Invalid(flag, text, "must be host:port, :port, or 0 to switch it off")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    return Listener(host, int(port))
+    return ListenAddress(host, int(port))
 
 
 def probe_addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from karpool.model.errors import Invalid
-from karpool.wire.serving import MESSAGE_BYTES_MAX
-from karpool.wire.tls import check_authority, check_pair, content, stamp
+from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
+from karpool.wire.server_tls import check_authority, check_pair, content, stamp
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class ClientTls:
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         return stamp(each for each in (self.authority, self.certificate, self.key) if each is not None)
 
-    def read(self) -> "Credentials":
+    def read(self) -> "ChannelCredentials":
         """Raises Invalid naming the file."""
         authority = pair = None
         if self.authority is not None and not self.skip_verify:
@@ -66,11 +66,11 @@ class ClientTls:
                 ("--scheduler-estimator-cert-file", self.certificate, pair[1]),
                 ("--scheduler-estimator-key-file", self.key, pair[0]),
             )
-        return Credentials(authority, pair)
+        return ChannelCredentials(authority, pair)
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ChannelCredentials:
     authority: bytes | None
     pair: tuple[bytes, bytes] | None  # key, certificate
 
@@ -79,14 +79,14 @@ class Credentials:
         return grpc.ssl_channel_credentials(authority, key, certificate)
 
 
-class Channels:
+class ChannelPool:
     """Opens channels with the newest certificates that can be used."""
 
     def __init__(self, tls: ClientTls | None = None) -> None:
         """Raises Invalid when the files cannot be used now; later that is only reported."""
         self._tls = tls or ClientTls()
         self._stamp: object = None
-        self._credentials = Credentials(None, None)
+        self._credentials = ChannelCredentials(None, None)
         self.generation = 0
         if not self._tls.is_plaintext:
             self._stamp = self._tls.stamp()

@@ -9,24 +9,24 @@ from typing import Any
 
 import yaml
 
-from karpool.fleet.clock import LoopClock
-from karpool.fleet.cloud import Cloud, CloudSettings, Instance
-from karpool.fleet.cluster_autoscaler import AutoscalerSettings, NodeGroup, cluster_autoscaler
-from karpool.fleet.cluster_autoscaler.groups import GROUP_TAG
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.kube_scheduler import kube_scheduler
-from karpool.fleet.kubelet import KubeletSettings, kubelet
-from karpool.fleet.runtime import Context
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
-from karpool.kube.decoding import Object
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import CONFIGMAPS, DEPLOYMENTS, EVENTS, NODES, PODS, Selection
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, EVENTS, NODES, PODS, ListOptions
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
+from karpool_fleet.cloud.cloud import Cloud, CloudSettings, Instance
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
+from karpool_fleet.cluster_autoscaler.groups import GROUP_TAG, AutoscalerSettings, NodeGroup
+from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
+from karpool_fleet.workloads import workload_components
 
 CATALOGUE_ZONES = ("a", "b")
 BOOT_SECONDS = 30.0
@@ -79,7 +79,7 @@ class Stage:
         return (await self.client.list(NODES, into=Node)).items
 
     async def pods(self, *, on_nodes: bool | None = None) -> list[Pod]:
-        every = (await self.client.list(PODS, Selection("default"), into=Pod)).items
+        every = (await self.client.list(PODS, ListOptions("default"), into=Pod)).items
         return [pod for pod in every if on_nodes is None or bool(pod.spec.node_name) == on_nodes]
 
     async def status(self) -> Any:

@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.cluster_autoscaler import NodeGroup, status
-from karpool.kube.resource import CONFIGMAPS, EVENTS, NODES, PODS
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, EVENTS, NODES, PODS
+from karpool_fleet.cluster_autoscaler import status
+from karpool_fleet.cluster_autoscaler.groups import NodeGroup
+from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.cluster_autoscaler.acting import Stage, stage
 
 GROUP = NodeGroup("small", "small", zones=("a",), max_size=6)

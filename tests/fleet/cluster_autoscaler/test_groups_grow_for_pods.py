@@ -6,15 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.cluster_autoscaler import AutoscalerSettings, NodeGroup
-from karpool.fleet.cluster_autoscaler.backoff import Failure, GroupBackoffs
-from karpool.fleet.cluster_autoscaler.groups import checked
-from karpool.fleet.cluster_autoscaler.priorities import ranks
-from karpool.kube.resource import CONFIGMAPS
-from karpool.model.catalogue import Catalogue
+from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool.model.taints import Taint
+from karpool_fleet.cluster_autoscaler.backoff import GroupBackoffs, GroupFailure
+from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup, checked
+from karpool_fleet.cluster_autoscaler.priorities import ranks
+from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.cluster_autoscaler.acting import BOOT_SECONDS, MACHINES, Stage, stage
 
 SMALL = NodeGroup("small", "small", max_size=5)
@@ -143,7 +142,7 @@ def test_a_failing_group_is_tried_again_after_5_10_20_and_30_minutes() -> None:
 
 def test_back_offs_start_over_after_success_or_three_quiet_hours() -> None:
     backoffs = GroupBackoffs(AutoscalerSettings())
-    why = Failure("x", "y")
+    why = GroupFailure("x", "y")
     backoffs.failed("g", why, 0)
     backoffs.failed("g", why, 10)  # of the same attempt
     assert backoffs.holding("g", 299) == why

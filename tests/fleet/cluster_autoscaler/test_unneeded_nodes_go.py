@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.cluster_autoscaler import AutoscalerSettings, NodeGroup
-from karpool.fleet.cluster_autoscaler.scale_down import keeps_node
-from karpool.kube.resource import NODES, PDBS, PODS
-from karpool.model.disruption import DisruptionBudget
-from karpool.model.labels import Selector
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import NODES, PDBS, PODS
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.model.labels import LabelMatcher
+from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup
+from karpool_fleet.cluster_autoscaler.scale_down import keeps_node
 from tests.fleet.cluster_autoscaler.acting import Stage
 from tests.fleet.cluster_autoscaler.test_groups_grow_for_pods import ONE_CPU, play
 
@@ -168,8 +168,8 @@ REPLICATED = {
 }
 SAFE = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}
 UNSAFE = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
-SPENT = DisruptionBudget("default", "b", Selector(()), 0, False, False)
-OPEN = DisruptionBudget("kube-system", "b", Selector(()), 1, False, False)
+SPENT = CompiledPdb("default", "b", LabelMatcher(()), 0, False, False)
+OPEN = CompiledPdb("kube-system", "b", LabelMatcher(()), 1, False, False)
 DISK = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
 
 
@@ -191,9 +191,9 @@ DISK = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
     ],
 )
 def test_what_keeps_a_pod_where_it_is(
-    metadata: dict[str, Any], spec: dict[str, Any], budgets: Sequence[DisruptionBudget], reason: str | None
+    metadata: dict[str, Any], spec: dict[str, Any], budgets: Sequence[CompiledPdb], reason: str | None
 ) -> None:
-    pod = convert({"metadata": {"name": "p", "namespace": "default", **metadata}, "spec": spec}, Pod)
+    pod = decode({"metadata": {"name": "p", "namespace": "default", **metadata}, "spec": spec}, Pod)
     found = keeps_node(
         pod, lambda namespace: [each for each in budgets if each.namespace == namespace], AutoscalerSettings()
     )

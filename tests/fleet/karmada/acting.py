@@ -6,19 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from karpool.fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
-from karpool.fleet.clock import LoopClock
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.karmada import KarmadaSettings, Member, join, karmada_components
-from karpool.fleet.karmada.names import APPLIED_PLACEMENT, CLAIM_LABELS, execution_space
-from karpool.fleet.runtime import Context, Feed
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
 from karpool.kube.clock import rfc3339
-from karpool.kube.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.informer import Change
-from karpool.kube.resource import (
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import WorkQueue
+from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
     DEPLOYMENTS,
@@ -26,10 +20,17 @@ from karpool.kube.resource import (
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
     WORKS,
-    Key,
-    Resource,
+    ApiResource,
+    ObjectKey,
 )
-from karpool.kube.workqueue import WorkQueue
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada import KarmadaSettings, karmada_components
+from karpool_fleet.karmada.members.members import JoinedMember, join
+from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, CLAIM_LABELS, execution_space
+from karpool_fleet.workloads import workload_components
 from tests.fleet.workloads.acting import Lifegiver, template
 
 # Which clusters get how many: from a binding's spec and the clusters that take work now.
@@ -54,22 +55,24 @@ class StandIn:
 
     def __init__(self, context: Context, decide: Decide = everywhere) -> None:
         self._context, self._client, self._decide = context, context.client, decide
-        self._queue: WorkQueue[tuple[Resource, Key]] = WorkQueue(context.clock, chance=context.random.random)
+        self._queue: WorkQueue[tuple[ApiResource, ObjectKey]] = WorkQueue(
+            context.clock, chance=context.random.random
+        )
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
-        self._feeds: dict[Resource, Feed[Object]] = {
+        self._feeds: dict[ApiResource, Feed[Object]] = {
             each: context.informers.of(each) for each in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
         }
         for resource, feed in self._feeds.items():
             feed.on_change(self._told(resource))
 
-    def _told(self, resource: Resource) -> Callable[[Change[Object]], None]:
+    def _told(self, resource: ApiResource) -> Callable[[ObjectChange[Object]], None]:
         return lambda change: self._queue.add((resource, change.key))
 
     async def run(self) -> None:
         await self._context.informers.synced()
         await self._queue.run(self._schedule)
 
-    async def _schedule(self, work: tuple[Resource, Key]) -> None:
+    async def _schedule(self, work: tuple[ApiResource, ObjectKey]) -> None:
         resource, key = work
         binding = self._feeds[resource].get(key)
         if binding is None or "deletionTimestamp" in binding["metadata"]:
@@ -138,7 +141,7 @@ class Fleet:
                 continue
         return found
 
-    async def everywhere(self, resource: Resource, name: str = "web") -> list[Object]:
+    async def everywhere(self, resource: ApiResource, name: str = "web") -> list[Object]:
         """The object of that name in every member."""
         return [await client.get(resource, name, namespace="default") for client in self._admins.values()]
 
@@ -179,7 +182,7 @@ async def fleet(
         control = await stack.enter_async_context(
             EmbeddedCluster("karmada", clock=clock, seed=seed, crds=[*bundled_crds(KARMADA), *crds])
         )
-        known = {name: Member(name, cluster.client, **about) for name, cluster in members.items()}
+        known = {name: JoinedMember(name, cluster.client, **about) for name, cluster in members.items()}
         for component, build in karmada_components(known, settings).items():
             control.add(component, build)
         control.add("scheduler", lambda context: StandIn(context, decide))

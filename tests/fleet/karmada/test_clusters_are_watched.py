@@ -7,15 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karmada import ClusterSettings, KarmadaSettings, Member, join, unjoin
-from karpool.fleet.karmada.members import default_models
-from karpool.fleet.karmada.names import execution_space
-from karpool.fleet.karmada.summary import Models, Summary
-from karpool.kube.decoding import Object
+from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.informer import Change
-from karpool.kube.resource import (
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model import resources
+from karpool.model.kubernetes.api_resources import (
     CLUSTERS,
     CRDS,
     DEPLOYMENTS,
@@ -25,12 +21,17 @@ from karpool.kube.resource import (
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
     WORKS,
-    Key,
+    ObjectKey,
 )
-from karpool.model import resources
-from karpool.model.meta import convert
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karmada import KarmadaSettings
+from karpool_fleet.karmada.members.clusters import ClusterSettings
+from karpool_fleet.karmada.members.members import JoinedMember, default_models, join, unjoin
+from karpool_fleet.karmada.members.summary import Models, SummaryBuilder
+from karpool_fleet.karmada.propagation.names import execution_space
 from tests.fleet.karmada.acting import Fleet, condition, deploy, deployment, fleet, policy
 from tests.fleet.karmada.test_templates_reach_members import CRD
 
@@ -204,7 +205,7 @@ def test_taints_of_others_are_left_alone() -> None:
 def test_a_cluster_nobody_can_reach_is_not_ready() -> None:
     async def story() -> Object:
         async with fleet("east", lively=False) as world:
-            await join(world.admin, Member("nowhere", world.clusters["east"].client))
+            await join(world.admin, JoinedMember("nowhere", world.clusters["east"].client))
             await asyncio.sleep(5)
             return await world.cluster("nowhere")
 
@@ -406,24 +407,24 @@ _steps = st.lists(
 
 @given(_steps)
 def test_the_summary_kept_up_to_date_is_the_one_counted_again(steps: list[Any]) -> None:
-    summary, pods, nodes = Summary(), {}, {}
+    summary, pods, nodes = SummaryBuilder(), {}, {}
     summary.set_models(Models(MODELS))
     for kind, number, *about in steps:
         name = f"{'n' if 'node' in kind else 'p'}{number}"
-        key = Key("", name)
+        key = ObjectKey("", name)
         if kind == "pod":
             pods[name] = pod(name, node=about[0], cpu=about[1], phase=about[2])
-            summary.on_pod(Change("MODIFIED", key, convert(pods[name], Pod)))
+            summary.on_pod(ObjectChange("MODIFIED", key, decode(pods[name], Pod)))
         elif kind == "node":
             amounts = {"cpu": about[0], "memory": "8Gi", "pods": about[1]}
             nodes[name] = {"metadata": {"name": name}, "status": {"allocatable": amounts}}
-            summary.on_node(Change("MODIFIED", key, convert(nodes[name], Node)))
+            summary.on_node(ObjectChange("MODIFIED", key, decode(nodes[name], Node)))
         elif kind == "no pod":
             pods.pop(name, None)
-            summary.on_pod(Change("DELETED", key, None))
+            summary.on_pod(ObjectChange("DELETED", key, None))
         else:
             nodes.pop(name, None)
-            summary.on_node(Change("DELETED", key, None))
+            summary.on_node(ObjectChange("DELETED", key, None))
 
         told = summary.resources(MODELS)
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karmada import KarmadaSettings, Member, join, karmada_components
-from karpool.kube.decoding import Object
-from karpool.kube.resource import (
+from karpool.kube.api.decoding import Object
+from karpool.model.kubernetes.api_resources import (
     CLUSTERS,
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -18,6 +16,9 @@ from karpool.kube.resource import (
     RESOURCEBINDINGS,
     WORKS,
 )
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karmada import KarmadaSettings, karmada_components
+from karpool_fleet.karmada.members.members import JoinedMember, join
 from tests.fleet.karmada.acting import Fleet, deploy, deployment, fleet, policy
 
 COMPONENTS = tuple(karmada_components({}))
@@ -150,7 +151,7 @@ def test_a_join_survives_the_death_of_those_who_carry_it_out(number: int, when: 
                 if crash
             ]
             reviver = asyncio.get_running_loop().create_task(revive(world))
-            await join(world.admin, Member("nowhere", world.clusters["east"].client))
+            await join(world.admin, JoinedMember("nowhere", world.clusters["east"].client))
             world.clusters["east"].faults.fail("karmada", status=0)
             await asyncio.sleep(90)
             reviver.cancel()

@@ -9,15 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karmada import KarmadaSettings
-from karpool.fleet.karmada.bindings import evict, keeps_works_in
-from karpool.fleet.karmada.eviction import assess
-from karpool.fleet.karmada.names import APPLIED_PLACEMENT
-from karpool.fleet.karmada.taint_manager import Unsigned, evict_in
+from karpool.kube.api.decoding import Object
 from karpool.kube.clock import rfc3339
-from karpool.kube.decoding import Object
-from karpool.kube.resource import CLUSTERS, DEPLOYMENTS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERS,
+    DEPLOYMENTS,
+    PROPAGATIONPOLICIES,
+    RESOURCEBINDINGS,
+)
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karmada import KarmadaSettings
+from karpool_fleet.karmada.members.eviction import assess
+from karpool_fleet.karmada.members.taint_manager import Unsigned, evict_in
+from karpool_fleet.karmada.propagation.bindings import evict, keeps_works_in
+from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT
 from tests.fleet.karmada.acting import Fleet, deploy, fleet, until
 
 NOW = 1_000_000.0

@@ -6,12 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.karmada.affinity import matches_cluster
-from karpool.fleet.karmada.bindings import BindingRef, replaced
-from karpool.fleet.karmada.names import MANAGED, RETAIN_REPLICAS, binding_name, estimator_service, work_name
-from karpool.fleet.karmada.retention import has_drifted, may_write, retained
-from karpool.fleet.karmada.works import marked_manifest, new_work, plain_manifest, shares_of_completions
-from karpool.kube.decoding import Object
+from karpool.kube.api.decoding import Object
+from karpool_fleet.karmada.propagation.affinity import matches_cluster
+from karpool_fleet.karmada.propagation.bindings import BindingRef, replaced
+from karpool_fleet.karmada.propagation.names import (
+    MANAGED,
+    RETAIN_REPLICAS,
+    binding_name,
+    estimator_service,
+    work_name,
+)
+from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
+from karpool_fleet.karmada.propagation.works import (
+    marked_manifest,
+    new_work,
+    plain_manifest,
+    shares_of_completions,
+)
 
 _maps = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("xyz"), max_size=3)
 

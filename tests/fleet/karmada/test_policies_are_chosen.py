@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karmada.names import CLUSTER_POLICY_ID, POLICY_ID, POLICY_NAME
-from karpool.fleet.karmada.policies import MISMATCH, best, choose, match_policy, priority_of
-from karpool.kube.decoding import Object
-from karpool.kube.resource import (
+from karpool.kube.api.decoding import Object
+from karpool.model.kubernetes.api_resources import (
     CLUSTERPROPAGATIONPOLICIES,
     DEPLOYMENTS,
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
 )
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karmada.propagation.names import CLUSTER_POLICY_ID, POLICY_ID, POLICY_NAME
+from karpool_fleet.karmada.propagation.policies import MISMATCH, best, choose, match_policy, priority_of
 from tests.fleet.karmada.acting import Fleet, deployment, fleet, policy
 
 NAMED = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.karmada.names import (
-    CLUSTEROVERRIDEPOLICIES,
-    MANAGED,
-    OVERRIDEPOLICIES,
-    WORK_ID,
-)
-from karpool.kube.decoding import Object
+from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import (
+from karpool.model.kubernetes.api_resources import (
     CLUSTERPROPAGATIONPOLICIES,
     CLUSTERRESOURCEBINDINGS,
     CONFIGMAPS,
@@ -30,7 +23,14 @@ from karpool.kube.resource import (
     SERVICES,
     STATEFULSETS,
     WORKS,
-    Resource,
+    ApiResource,
+)
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.karmada.propagation.names import (
+    CLUSTEROVERRIDEPOLICIES,
+    MANAGED,
+    OVERRIDEPOLICIES,
+    WORK_ID,
 )
 from tests.fleet.karmada.acting import Fleet, condition, deploy, deployment, fleet, policy, until
 from tests.fleet.workloads.acting import template
@@ -180,7 +180,7 @@ CRD = {
         ],
     },
 }
-WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
+WIDGETS = ApiResource("example.com", "v1", "widgets", "Widget")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
     ],
 )
 def test_other_workloads_are_divided_too(
-    resource: Resource, spec: Object, shares: list[dict[str, int]]
+    resource: ApiResource, spec: Object, shares: list[dict[str, int]]
 ) -> None:
     async def story() -> list[Object]:
         async with fleet("east", "west", crds=[CRD], lively=False) as world:
@@ -550,7 +550,7 @@ def test_a_bad_override_stops_its_own_binding_only() -> None:
             await asyncio.sleep(5)
             with pytest.raises(NotFound):
                 await world.at("east").get(DEPLOYMENTS, "web", namespace="default")
-            from karpool.kube.resource import EVENTS
+            from karpool.model.kubernetes.api_resources import EVENTS
 
             events = [
                 each for each in (await world.admin.list(EVENTS)).items if each["reason"] == "SyncWorkFailed"

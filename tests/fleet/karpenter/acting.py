@@ -7,28 +7,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from karpool.fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud, CloudSettings
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.karpenter import KarpenterSettings, karpenter_components
-from karpool.fleet.kubelet import KubeletSettings, kubelet
-from karpool.fleet.runtime import Context
-from karpool.kube.client import Client
+from karpool.cluster.cluster import Cluster
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
 from karpool.kube.clock import parse_rfc3339, rfc3339
-from karpool.kube.decoding import Object
 from karpool.kube.errors import KubeError
-from karpool.kube.resource import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim, NodePool
-from karpool.model.meta import condition
-from karpool.model.node import ARCH, INSTANCE_TYPE, OS, ZONE, Node
-from karpool.model.pod import Pod
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
-from karpool.packing.new_nodes import pack_new_nodes
-from karpool.packing.planned import PendingPod
-from karpool.state.cluster import ClusterState
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PendingPod
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.cloud.cloud import Cloud, CloudSettings
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.karpenter import karpenter_components
+from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
 
 GIB = 2**30
 ZONES = ("zone-a", "zone-b")
@@ -65,7 +66,7 @@ class Scheduler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._state = ClusterState(volumes=False)
+        self._state = Cluster(volumes=False)
         self._wake = asyncio.Event()
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
-from karpool.kube.resource import NODECLAIMS, PODS
-from karpool.model.karpenter import INITIALIZED, TERMINATION_FINALIZER
-from karpool.model.node import INSTANCE_TYPE
+from karpool.model.karpenter.objects import INITIALIZED, TERMINATION_FINALIZER
+from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS
+from karpool.model.kubernetes.node import INSTANCE_TYPE
 from tests.fleet.karpenter.acting import Stage, play, status_of
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from karpool.kube.resource import NODECLAIMS, PODS
+from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS
 from tests.fleet.karpenter.acting import Stage, play, status_of
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.karpenter import KarpenterSettings
-from karpool.fleet.karpenter.disruption.candidates import Candidate
-from karpool.fleet.karpenter.disruption.methods import MULTI_NODE_MAX, multi_node
-from karpool.fleet.karpenter.disruption.simulating import Move, NoMove
-from karpool.kube.resource import NODECLAIMS, NODES, PODS
-from karpool.model.karpenter import DISRUPTED, NodeClaim, NodePool
-from karpool.model.meta import ObjectMeta
-from karpool.model.node import INSTANCE_TYPE, Node
+from karpool.model.karpenter.objects import DISRUPTED, NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES, PODS
+from karpool.model.kubernetes.meta import ObjectMeta
+from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
+from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
+from karpool_fleet.karpenter.disruption.methods import MULTI_NODE_MAX, multi_node
+from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove
+from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, status_of
 
 ON = KarpenterSettings(consolidates=True)
@@ -283,14 +283,14 @@ def test_the_largest_batch_is_searched_as_upstream_searches(
 ) -> None:
     pool = NodePool(metadata=ObjectMeta(name="p"))
     some = [
-        Candidate(NodeClaim(), Node(metadata=ObjectMeta(name=str(number))), pool, (), 1.0, 2.0)
+        DisruptionCandidate(NodeClaim(), Node(metadata=ObjectMeta(name=str(number))), pool, (), 1.0, 2.0)
         for number in range(candidates)
     ]
     seen: list[int] = []
 
-    def consolidate(tried: Any) -> Move | NoMove:
+    def consolidate(tried: Any) -> DisruptionCommand | NoMove:
         seen.append(len(tried))
-        return Move(tuple(tried)) if works(len(tried)) else NoMove("too many")
+        return DisruptionCommand(tuple(tried)) if works(len(tried)) else NoMove("too many")
 
     found = multi_node(some, {"p": 1000}, consolidate)
     assert (len(found.move.candidates) if found else 0) == batch

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.karpenter import KarpenterSettings
 from karpool.kube.clock import parse_rfc3339, rfc3339
-from karpool.kube.resource import NODECLAIMS, NODES, PDBS, PODS
-from karpool.model.karpenter import DISRUPTED, SPOT, TERMINATION_TIMESTAMP
+from karpool.model.karpenter.objects import DISRUPTED, SPOT, TERMINATION_TIMESTAMP
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES, PDBS, PODS
+from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, status_of
 
 PROTECTED = {"karpenter.sh/do-not-disrupt": "true"}

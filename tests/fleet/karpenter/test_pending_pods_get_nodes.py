@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.karpenter import KarpenterSettings
 from karpool.kube.clock import parse_rfc3339
-from karpool.kube.resource import DAEMONSETS, NODECLAIMS, NODES, PODS
-from karpool.model.karpenter import (
+from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     INITIALIZED,
     NODEPOOL,
@@ -18,7 +16,9 @@ from karpool.model.karpenter import (
     TERMINATION_FINALIZER,
     UNREGISTERED,
 )
-from karpool.model.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.api_resources import DAEMONSETS, NODECLAIMS, NODES, PODS
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, since, status_of
 
 

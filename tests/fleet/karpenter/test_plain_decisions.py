@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.cloud import Offer
-from karpool.fleet.karpenter.batching import BatchWindow
-from karpool.fleet.karpenter.claims import pool_hash, wire_requirements
-from karpool.fleet.karpenter.conditions import FALSE, OF_CLAIM, READY, TRUE, UNKNOWN, Conditions
-from karpool.fleet.karpenter.drain_plan import STUCK_SECONDS, drain_plan, is_waited_for
-from karpool.fleet.karpenter.market import Priced, chosen
 from karpool.kube.clock import parse_rfc3339, rfc3339
-from karpool.model.karpenter import NodePool, NodeRequirement, requirements_of
-from karpool.model.meta import Condition, convert
-from karpool.model.pod import Pod
+from karpool.model.karpenter.objects import NodePool, NodeRequirement, requirements_of
+from karpool.model.kubernetes.meta import Condition, decode
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
+from karpool_fleet.cloud.cloud import CloudOffer
+from karpool_fleet.karpenter.lifecycle.conditions import FALSE, OF_CLAIM, READY, TRUE, UNKNOWN, Conditions
+from karpool_fleet.karpenter.provisioning.batching import BatchWindow
+from karpool_fleet.karpenter.provisioning.claims import pool_hash, wire_requirements
+from karpool_fleet.karpenter.provisioning.market import Priced, chosen
+from karpool_fleet.karpenter.termination.drain_plan import STUCK_SECONDS, drain_plan, is_waited_for
 from tests.fleet.karpenter import acting
 
 NOW = parse_rfc3339("2026-01-01T12:00:00Z")
@@ -58,7 +58,7 @@ def test_ready_follows_its_dependents_and_times_follow_the_status(changes: list[
         if wire is None:
             assert before[kind].status == status
             continue
-        held = [convert(each, Condition) for each in wire]
+        held = [decode(each, Condition) for each in wire]
         for each in held:
             if each.type in before and before[each.type].status == each.status:
                 assert each.last_transition_time == before[each.type].last_transition_time
@@ -82,7 +82,7 @@ def draining(name: str, **more: Any) -> Pod:
         api = "apps/v1" if owner == "DaemonSet" else "v1"
         raw["metadata"]["ownerReferences"] = [{"kind": owner, "apiVersion": api, "name": "x", "uid": "x"}]
     raw["status"] = {"phase": more.get("phase", "Running"), "startTime": rfc3339(NOW - more.get("age", 3600))}
-    return convert(raw, Pod)
+    return decode(raw, Pod)
 
 
 def names(pods: Any) -> list[str]:
@@ -160,18 +160,18 @@ def test_with_a_deadline_every_pod_is_told_in_time(grace: int, ahead: int, ends_
 
 
 def offer(kind: str, price: float, type_: str = "m", *, exotic: bool = False) -> Priced:
-    return Priced(price, Offer(type_, "z", kind), exotic)
+    return Priced(price, CloudOffer(type_, "z", kind), exotic)
 
 
 def test_spot_is_bought_only_where_it_is_cheaper_than_on_demand() -> None:
     sold = [offer("on-demand", 1.0), offer("spot", 0.4), offer("spot", 1.5, "x")]
-    assert chosen(sold, 60) == (Offer("m", "z", "spot"),)
-    assert chosen([offer("on-demand", 1.0), offer("spot", 1.5)], 60) == (Offer("m", "z", "on-demand"),)
+    assert chosen(sold, 60) == (CloudOffer("m", "z", "spot"),)
+    assert chosen([offer("on-demand", 1.0), offer("spot", 1.5)], 60) == (CloudOffer("m", "z", "on-demand"),)
 
 
 def test_accelerators_are_bought_only_when_nothing_else_is_left() -> None:
     gpu = offer("on-demand", 0.1, "gpu", exotic=True)
-    assert chosen([gpu, offer("on-demand", 1.0)], 60) == (Offer("m", "z", "on-demand"),)
+    assert chosen([gpu, offer("on-demand", 1.0)], 60) == (CloudOffer("m", "z", "on-demand"),)
     assert chosen([gpu], 60) == (gpu.offer,)
 
 
@@ -194,14 +194,14 @@ def test_requirements_survive_being_written_into_a_claim(
 ) -> None:
     wanted = ValueSet(chosen_values, complement) & ValueSet(complement=True, at_least=low, at_most=high)
     wire = wire_requirements({"some": wanted}, ["m"], ["spot"])
-    read = requirements_of([convert(each, NodeRequirement) for each in wire], "")
+    read = requirements_of([decode(each, NodeRequirement) for each in wire], "")
     for value in ("0", "1", "2", "3", "4", "7", "x", "y"):
         assert (value in read["some"]) == (value in wanted)
 
 
 def test_the_hash_ignores_order_requirements_and_everything_outside_the_template() -> None:
     def hashed(**changes: Any) -> str:
-        return pool_hash(convert(acting.pool(**changes), NodePool))
+        return pool_hash(decode(acting.pool(**changes), NodePool))
 
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]
     assert hashed(template={"taints": taints}) == hashed(template={"taints": taints[::-1]})

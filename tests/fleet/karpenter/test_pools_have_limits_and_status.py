@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.runtime import Context
-from karpool.kube.resource import NODECLAIMS, NODEPOOLS, NODES, PODS
 from karpool.model import resources
-from karpool.model.karpenter import NodeClaim
-from karpool.model.meta import condition
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES, PODS
+from karpool.model.kubernetes.meta import condition
+from karpool_fleet.clusters.runtime import Context
 from tests.fleet.karpenter.acting import Stage, play, pod, pool, status_of
 
 

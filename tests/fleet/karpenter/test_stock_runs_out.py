@@ -2,12 +2,12 @@
 
 import asyncio
 
-from karpool.fleet.cloud import CloudSettings
-from karpool.fleet.delays import constant
-from karpool.kube.resource import NODEPOOLS
-from karpool.model.karpenter import CAPACITY_TYPE, ON_DEMAND, SPOT
-from karpool.model.meta import condition
-from karpool.model.node import INSTANCE_TYPE, ZONE
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT
+from karpool.model.kubernetes.api_resources import NODEPOOLS
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool_fleet.cloud.cloud import CloudSettings
+from karpool_fleet.cloud.delays import constant
 from tests.fleet.karpenter.acting import Stage, play
 
 

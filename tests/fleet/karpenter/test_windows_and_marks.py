@@ -3,8 +3,8 @@
 import asyncio
 
 from karpool.kube.clock import parse_rfc3339
-from karpool.kube.resource import PODS
-from karpool.model.karpenter import NodeClaim
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.api_resources import PODS
 from tests.fleet.karpenter.acting import Stage, play, since, status_of
 
 

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.kube_scheduler import KubeSchedulerSettings, kube_scheduler
-from karpool.kube.resource import EVENTS, NODES, PODS, PRIORITYCLASSES
-from karpool.model.meta import Condition, condition
-from karpool.model.node import HOSTNAME, ZONE, Node, allocatable
-from karpool.model.pod import Pod, effective_requests
+from karpool.model.kubernetes.api_resources import EVENTS, NODES, PODS, PRIORITYCLASSES
+from karpool.model.kubernetes.meta import Condition, condition
+from karpool.model.kubernetes.node import HOSTNAME, ZONE, Node, allocatable
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 
 T = TypeVar("T")
 Story = Callable[["Stage"], Awaitable[T]]

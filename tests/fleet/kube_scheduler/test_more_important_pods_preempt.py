@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.delays import constant
-from karpool.fleet.kubelet import KubeletSettings, kubelet
-from karpool.kube.resource import PDBS
-from karpool.model.meta import condition
-from karpool.model.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.api_resources import PDBS
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
 from tests.fleet.kube_scheduler.acting import Stage, near, play, settle, spread
 
 SLOW = KubeletSettings(pull=constant(0), start=constant(0), stop=constant(20))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.kube_scheduler import KubeSchedulerSettings, kube_scheduler
-from karpool.kube.resource import NODES, PODS
-from karpool.model.node import ZONE, Node, allocatable
-from karpool.model.pod import effective_requests
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.node import ZONE, Node, allocatable
+from karpool.model.kubernetes.pod import effective_requests
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from tests.fleet.kube_scheduler.acting import Stage, near, play, settle, spread
 
 NODES_WANTED, PODS_WANTED = 3, 10

@@ -2,9 +2,9 @@
 
 import pytest
 
-from karpool.fleet.kube_scheduler import LEAST_ALLOCATED, MOST_ALLOCATED
-from karpool.kube.resource import PODS
-from karpool.model.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool_fleet.kube_scheduler.settings import LEAST_ALLOCATED, MOST_ALLOCATED
 from tests.fleet.kube_scheduler.acting import Stage, near, play, settle, spread
 
 

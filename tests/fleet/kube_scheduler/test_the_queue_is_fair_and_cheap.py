@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
-from karpool.kube.resource import Key
-from karpool.model.shape import PodShape
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool_fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
 
 A, B = PodShape(labels=(("app", "a"),)), PodShape(labels=(("app", "b"),))
 
@@ -15,7 +15,7 @@ def queue() -> SchedulingQueue:
 
 
 def pod(name: str, priority: int = 0, created: str = "1") -> QueuedPod:
-    return QueuedPod(Key("default", name), name, priority, created)
+    return QueuedPod(ObjectKey("default", name), name, priority, created)
 
 
 def popped(waiting: SchedulingQueue, now: float = 0.0) -> list[str]:

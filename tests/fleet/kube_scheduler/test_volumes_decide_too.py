@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.volumes import volumes
-from karpool.kube.resource import NODES, PVCS, PVS, STORAGECLASSES
-from karpool.model.volumes import SELECTED_NODE
+from karpool.model.kubernetes.api_resources import NODES, PVCS, PVS, STORAGECLASSES
+from karpool.model.kubernetes.volumes import SELECTED_NODE
+from karpool_fleet.kube_controllers.volumes import volumes
 from tests.fleet.kube_scheduler.acting import Stage, play, settle
 
 LATER = "WaitForFirstConsumer"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from karpool.kube.resource import NODES
-from karpool.model.node import HOSTNAME, ZONE
+from karpool.model.kubernetes.api_resources import NODES
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
 from tests.fleet.kube_scheduler.acting import Stage, near, play, settle, spread
 
 NO_HELP = "Preemption is not helpful for scheduling"

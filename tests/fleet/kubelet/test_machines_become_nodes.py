@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud, CloudSettings, Instance, Offer
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.kubelet import KubeletSettings, kubelet
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import NODES
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.node import Node
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.kubernetes.api_resources import NODES
+from karpool.model.kubernetes.node import Node
 from karpool.model.taints import Taint
+from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings, Instance
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
 
 GPU = InstanceType(
     name="gpu-1",
@@ -22,7 +22,7 @@ GPU = InstanceType(
     allocatable={"cpu": 3900, "memory": 15 << 30, "pods": 50, "nvidia.com/gpu": 1},
     offerings=(Offering("a", "on-demand", 1.0),),
 )
-OFFER = Offer("gpu-1", "a", "on-demand")
+OFFER = CloudOffer("gpu-1", "a", "on-demand")
 STEPS = KubeletSettings(register=constant(20), ready=constant(10), devices=constant(30))
 
 Story = Callable[[EmbeddedCluster, Cloud], Awaitable[object]]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import EPOCH, LoopClock, run_manual
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.kubelet import OUTCOME, RUN_SECONDS, KubeletSettings, kubelet
-from karpool.fleet.pod_status import is_ready
 from karpool.kube.clock import parse_rfc3339
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import NODES, PODS
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import NODES, PODS
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.clusters.clock import EPOCH, LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.kubelet.kubelet import OUTCOME, RUN_SECONDS, KubeletSettings, kubelet
+from karpool_fleet.kubelet.pod_status import is_ready
 
 STEPS = KubeletSettings(pull=constant(10), start=constant(2), readiness=constant(5), stop=constant(4))
 

@@ -8,20 +8,26 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import LoopClock, run_manual
-from karpool.fleet.cloud import Cloud, CloudSettings, Instance, Offer
-from karpool.fleet.delays import constant
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.kubelet import KubeletSettings, kubelet
-from karpool.fleet.node_lifecycle import NOT_READY, UNREACHABLE, node_lifecycle, stay_seconds, taints_for
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import EVENTS, NODES, PODS
-from karpool.model.catalogue import Catalogue, InstanceType, Offering
-from karpool.model.karpenter import TERMINATION_FINALIZER
-from karpool.model.meta import condition
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.karpenter.objects import TERMINATION_FINALIZER
+from karpool.model.kubernetes.api_resources import EVENTS, NODES, PODS
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.taints import Taint, Toleration
+from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings, Instance
+from karpool_fleet.cloud.delays import constant
+from karpool_fleet.clusters.clock import LoopClock, run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.kube_controllers.node_lifecycle import (
+    NOT_READY,
+    UNREACHABLE,
+    node_lifecycle,
+    stay_seconds,
+    taints_for,
+)
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
 
 SMALL = InstanceType(
     name="small",
@@ -39,7 +45,7 @@ class Scene:
         self.cluster, self.cloud, self.client = cluster, cloud, cluster.client("admin")
 
     async def buy(self) -> Instance:
-        offer = Offer("small", "a", "on-demand")
+        offer = CloudOffer("small", "a", "on-demand")
         instance = await self.cloud.launch([offer], tags={"claim": "c"}, labels={})
         await asyncio.sleep(20)
         return instance
@@ -77,7 +83,7 @@ UNREACHABLE_TAINTS = {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
 
 def test_a_node_that_starts_is_not_ready_and_then_free_of_taints() -> None:
     async def story(scene: Scene) -> list[set[tuple[str, str]]]:
-        instance = await scene.cloud.launch([Offer("small", "a", "on-demand")], tags={}, labels={})
+        instance = await scene.cloud.launch([CloudOffer("small", "a", "on-demand")], tags={}, labels={})
         await asyncio.sleep(7)
         starting = await scene.taints(instance.id)
         await asyncio.sleep(7)

@@ -5,19 +5,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.fleet.clock import LoopClock
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.runtime import Build, Context
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
 from karpool.kube.clock import rfc3339
-from karpool.kube.decoding import Object
 from karpool.kube.errors import KubeError
-from karpool.kube.informer import Change
-from karpool.kube.resource import DEPLOYMENTS, NODES, PODS, REPLICASETS, Key, Resource, Selection
-from karpool.kube.workqueue import WorkQueue
-from karpool.model.node import Node
-from karpool.model.pod import Pod
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import WorkQueue
+from karpool.model.kubernetes.api_resources import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    REPLICASETS,
+    ApiResource,
+    ListOptions,
+    ObjectKey,
+)
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.runtime import Build, Context
+from karpool_fleet.workloads import workload_components
 
 
 class Lifegiver:
@@ -25,7 +33,7 @@ class Lifegiver:
 
     def __init__(self, context: Context, *, start: float = 1.0, stop: float = 1.0) -> None:
         self._client, self._clock = context.client, context.clock
-        self._queue: WorkQueue[tuple[Key, str]] = WorkQueue(context.clock, chance=context.random.random)
+        self._queue: WorkQueue[tuple[ObjectKey, str]] = WorkQueue(context.clock, chance=context.random.random)
         self._start, self._stop = start, stop
         self._pods = context.informers.of(PODS, Pod)
         context.informers.of(NODES, Node)
@@ -34,7 +42,7 @@ class Lifegiver:
         self.ends: Callable[[Pod], str] = lambda pod: pod.labels.get("ends", "")
         self._pods.on_change(self._on_change)
 
-    def _on_change(self, change: Change[Pod]) -> None:
+    def _on_change(self, change: ObjectChange[Pod]) -> None:
         pod = change.object
         if pod is None or change.type == "DELETED":
             return
@@ -51,9 +59,9 @@ class Lifegiver:
         await self._synced()
         await self._queue.run(self._act)
 
-    async def _act(self, work: tuple[Key, str]) -> None:
+    async def _act(self, work: tuple[ObjectKey, str]) -> None:
         (namespace, name), what = work
-        pod = self._pods.get(Key(namespace, name))
+        pod = self._pods.get(ObjectKey(namespace, name))
         if pod is None:
             return
         try:
@@ -127,14 +135,14 @@ def workload(name: str = "web", *, image: str = "web:1", namespace: str = "defau
 
 
 async def pods(client: Client, app: str = "web") -> list[Pod]:
-    return (await client.list(PODS, Selection("default", f"app={app}"), into=Pod)).items
+    return (await client.list(PODS, ListOptions("default", f"app={app}"), into=Pod)).items
 
 
 async def active(client: Client, app: str = "web") -> list[Pod]:
     return [pod for pod in await pods(client, app) if not pod.is_terminating and not pod.is_terminal]
 
 
-async def get(client: Client, resource: Resource, name: str) -> Object:
+async def get(client: Client, resource: ApiResource, name: str) -> Object:
     return await client.get(resource, name, namespace="default")
 
 

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.workloads.daemonset import target_of
-from karpool.kube.client import Client
-from karpool.kube.decoding import Object
-from karpool.kube.resource import DAEMONSETS, NODES, PODS
-from karpool.model.pod import Pod
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
+from karpool.model.kubernetes.api_resources import DAEMONSETS, NODES, PODS
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.workloads.daemonset import target_of
 from tests.fleet.workloads.acting import Onlooker, get, living, pods, set_phase, template, workload
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.kube.client import Client, Propagation
-from karpool.kube.decoding import Object
-from karpool.kube.resource import DEPLOYMENTS, PODS, REPLICASETS
-from karpool.model.meta import convert
-from karpool.model.pod import Pod
+from karpool.kube.api.client import Client, Propagation
+from karpool.kube.api.decoding import Object
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, REPLICASETS
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.fleet.workloads.acting import (
     Onlooker,
     active,
@@ -280,4 +280,4 @@ def test_a_watch_that_lags_does_not_break_the_bounds(lag: float) -> None:
 def _stored(cluster: EmbeddedCluster) -> list[Pod]:
     """The pods as the server has them, whatever any watch has told."""
     records = cluster.server.cluster.store.collection("pods").records()
-    return [convert(record.object(), Pod) for record in records]
+    return [decode(record.object(), Pod) for record in records]

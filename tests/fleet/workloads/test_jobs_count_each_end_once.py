@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.workloads.job_rules import FINALIZER, INDEX, parse_indexes, show_indexes
-from karpool.kube.client import Client, Propagation
-from karpool.kube.decoding import Object
+from karpool.kube.api.client import Client, Propagation
+from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.resource import JOBS, PODS, Selection
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import JOBS, PODS, ListOptions
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.workloads.job_rules import FINALIZER, INDEX, parse_indexes, show_indexes
 from tests.fleet.workloads.acting import get, living, template
 
 
@@ -23,7 +23,7 @@ def job(ends: str = "Succeeded", **spec: object) -> Object:
 
 
 async def pods(admin: Client) -> list[Pod]:
-    return (await admin.list(PODS, Selection("default", "app=work"), into=Pod)).items
+    return (await admin.list(PODS, ListOptions("default", "app=work"), into=Pod)).items
 
 
 def conditions(obj: Object) -> dict[str, str]:

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from karpool.fleet.apiserver.storage.history import Event
-from karpool.fleet.clock import run_manual
-from karpool.kube.resource import PODS, REPLICASETS
-from karpool.model.pod import Pod
+from karpool.model.kubernetes.api_resources import PODS, REPLICASETS
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.apiserver.storage.history import StoredEvent
+from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.workloads.acting import Onlooker, active, get, living, pods, set_phase, until, workload
 
 CONTROLLER = "replicaset-controller"
@@ -118,7 +118,7 @@ def test_a_watch_that_lags_never_makes_it_create_too_many(lag: float) -> None:
     assert run_manual(story()) == (30, 30)
 
 
-def _note_created(event: Event, created: list[str]) -> None:
+def _note_created(event: StoredEvent, created: list[str]) -> None:
     if event.type == "ADDED" and event.record.collection.group_resource == "pods":
         created.append(event.record.name)
 

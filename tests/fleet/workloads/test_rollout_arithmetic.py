@@ -5,13 +5,21 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.fleet.workloads.pods import removal_order
-from karpool.fleet.workloads.revisions import template_hash
-from karpool.fleet.workloads.rollout import Bounds, Part, bounds_of, grow_new, obsolete, rescale, shrink_old
+from karpool.kube.api.conditions import changed_fields
 from karpool.kube.clock import rfc3339
-from karpool.kube.status import changed_fields
-from karpool.model.meta import Condition, ObjectMeta
-from karpool.model.pod import Pod, PodSpec, PodStatus
+from karpool.model.kubernetes.meta import Condition, ObjectMeta
+from karpool.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from karpool_fleet.workloads.pods import removal_order
+from karpool_fleet.workloads.revisions import template_hash
+from karpool_fleet.workloads.rollout import (
+    Bounds,
+    RolloutPart,
+    bounds_of,
+    grow_new,
+    obsolete,
+    rescale,
+    shrink_old,
+)
 
 NOW = 1_000_000.0
 BOUNDS = st.builds(
@@ -27,10 +35,10 @@ def test_every_rollout_ends_and_keeps_its_bounds_on_the_way(
     """Each step is one of: the Deployment decides, or one ReplicaSet catches up, or a pod gets ready."""
     first = data.draw(st.integers(0, bounds.desired))
     old = [
-        Part("a", "1", first, first, first, first),
-        Part("b", "2", *[bounds.desired - first] * 4),
+        RolloutPart("a", "1", first, first, first, first),
+        RolloutPart("b", "2", *[bounds.desired - first] * 4),
     ]
-    new = Part("c", "3")
+    new = RolloutPart("c", "3")
     for choice in choices:
         if choice <= 1:
             size = grow_new(bounds, new, old)
@@ -64,7 +72,8 @@ def test_scaling_in_the_middle_of_a_rollout_shares_out_exactly(
     bounds: Bounds, sizes: list[int], before: int
 ) -> None:
     parts = [
-        Part(f"p{i}", str(i), size, size, size, size, most=before, desired=0) for i, size in enumerate(sizes)
+        RolloutPart(f"p{i}", str(i), size, size, size, size, most=before, desired=0)
+        for i, size in enumerate(sizes)
     ]
     chosen = rescale(bounds, parts, parts[-1], sum(sizes))
     after = [chosen.get(part.name, part.size) for part in parts]
@@ -80,10 +89,10 @@ def test_percentages_round_so_that_pods_are_kept() -> None:
 
 
 def test_the_history_keeps_the_newest() -> None:
-    parts = [(Part(f"r{number}"), number) for number in (3, 1, 2)]
+    parts = [(RolloutPart(f"r{number}"), number) for number in (3, 1, 2)]
     assert obsolete(parts, 2) == ["r1"]
     assert obsolete(parts, 0) == ["r1", "r2", "r3"]
-    assert obsolete([(Part("busy", size=1), 1), (Part("idle"), 2)], 0) == ["idle"]
+    assert obsolete([(RolloutPart("busy", size=1), 1), (RolloutPart("idle"), 2)], 0) == ["idle"]
 
 
 def test_a_hash_depends_on_the_template_and_the_collisions_alone() -> None:

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from karpool.fleet.clock import run_manual
-from karpool.kube.client import Client
-from karpool.kube.decoding import Object
-from karpool.kube.resource import PODS, PVCS, STATEFULSETS
-from karpool.model.pod import Pod
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
+from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.workloads.acting import Onlooker, get, living, pods, workload
 
 CLAIM = {

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from karpool.fleet.clock import run_manual
-from karpool.fleet.embedded import EmbeddedCluster
-from karpool.fleet.faults import Fault
-from karpool.fleet.workloads import workload_components
-from karpool.kube.client import Client
-from karpool.kube.resource import DAEMONSETS, DEPLOYMENTS, JOBS, STATEFULSETS
+from karpool.kube.api.client import Client
+from karpool.model.kubernetes.api_resources import DAEMONSETS, DEPLOYMENTS, JOBS, STATEFULSETS
+from karpool_fleet.clusters.clock import run_manual
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.faults.faults import Fault
+from karpool_fleet.workloads import workload_components
 from tests.fleet.workloads.acting import active, living, rollout_image, template, workload
 
 

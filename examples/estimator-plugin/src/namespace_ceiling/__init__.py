@@ -10,12 +10,13 @@ the annotation. The annotations come from a watch, so a request costs no API cal
 
 from collections.abc import Sequence
 
-from karpool.estimator.framework import Code, Estimate, Role, Watched, no_opinion
-from karpool.estimator.question import Question
-from karpool.estimator.registry import Settings
-from karpool.kube.informer import Change
-from karpool.kube.resource import NAMESPACES
-from karpool.model.meta import WireObject
+from karpool.estimator.plugins.interface import Estimate, EstimateCode, PluginRole, no_opinion
+from karpool.estimator.plugins.registry import PluginSettings
+from karpool.estimator.question import EstimateQuestion
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.watched import WatchedKind
+from karpool.model.kubernetes.api_resources import NAMESPACES
+from karpool.model.kubernetes.meta import WireObject
 
 ANNOTATION = "example.com/replica-ceiling"
 
@@ -30,7 +31,7 @@ class Ceilings:
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
 
-    def apply(self, changes: Sequence[Change[Namespace]], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Namespace]], /) -> None:
         for change in changes:
             text = change.object.annotations.get(ANNOTATION, "") if change.object else ""
             if change.type != "DELETED" and text.isdecimal():
@@ -43,16 +44,16 @@ class NamespaceCeiling:
     """Made once per cluster, with the estimator's settings."""
 
     name = "NamespaceCeiling"
-    role = Role.LIMIT
+    role = PluginRole.LIMIT
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PluginSettings) -> None:
         self._ceilings = Ceilings()
-        self.watches = (Watched(NAMESPACES, Namespace, self._ceilings),)
+        self.watches = (WatchedKind(NAMESPACES, Namespace, self._ceilings),)
 
-    def estimate(self, question: Question) -> Estimate:
+    def estimate(self, question: EstimateQuestion) -> Estimate:
         return self._capped(question.request.namespace)
 
-    def estimate_components(self, question: Question) -> Estimate:
+    def estimate_components(self, question: EstimateQuestion) -> Estimate:
         return self._capped(question.request.namespace)
 
     def _capped(self, namespace: str) -> Estimate:
@@ -60,5 +61,5 @@ class NamespaceCeiling:
         if ceiling is None:
             return no_opinion(f"namespace {namespace} has no {ANNOTATION}")
         if not ceiling:
-            return Estimate(0, Code.UNSCHEDULABLE, (f"{ANNOTATION} of namespace {namespace} is 0",))
+            return Estimate(0, EstimateCode.UNSCHEDULABLE, (f"{ANNOTATION} of namespace {namespace} is 0",))
         return Estimate(ceiling)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from karpool.model.errors import Invalid
-from karpool.model.labels import Requirement, Selector, requirement
-from karpool.model.meta import Labels, LabelSelector, SelectorRequirement, Wire
+from karpool.model.kubernetes.meta import Labels, LabelSelector, SelectorRequirement, Wire
+from karpool.model.labels import LabelMatcher, LabelRequirement, requirement
 
 ZONE = "zone"
 
 
-class Described(Protocol):
+class AffinitySubject(Protocol):
     """What an affinity looks at."""
 
     @property
@@ -53,7 +53,7 @@ class ClusterAffinity(Wire, frozen=True):
                 raise error.at(f"{path}.fieldSelector.matchExpressions[{index}]") from None
 
 
-Matcher = Callable[[Described], bool]
+Matcher = Callable[[AffinitySubject], bool]
 
 
 def matcher(affinity: ClusterAffinity | None) -> Matcher:
@@ -80,11 +80,11 @@ def matcher(affinity: ClusterAffinity | None) -> Matcher:
     return lambda cluster: all(check(cluster) for check in checks)
 
 
-def _everything(_: Described) -> bool:
+def _everything(_: AffinitySubject) -> bool:
     return True
 
 
-def _nothing(_: Described) -> bool:
+def _nothing(_: AffinitySubject) -> bool:
     return False
 
 
@@ -94,25 +94,25 @@ def _expressions(selector: FieldSelector | None) -> Sequence[SelectorRequirement
 
 def _field_checks(expressions: Sequence[SelectorRequirement]) -> list[Matcher]:
     checks: list[Matcher] = []
-    others: list[Requirement] = []
+    others: list[LabelRequirement] = []
     for entry in expressions:
         if entry.key == ZONE:
             checks.append(_zone_check(entry.operator, frozenset(entry.values or ())))
         else:
             others.append(_field_requirement(entry))
     if others:
-        selector = Selector(tuple(others))
+        selector = LabelMatcher(tuple(others))
         checks.append(lambda cluster: selector.matches(_fields(cluster)))
     return checks
 
 
-def _field_requirement(entry: SelectorRequirement) -> Requirement:
+def _field_requirement(entry: SelectorRequirement) -> LabelRequirement:
     if entry.operator in ("Gt", "Lt"):
         raise Invalid("operator", entry.operator, "must be In, NotIn, Exists or DoesNotExist")
     return requirement(entry.key, entry.operator, entry.values or ())
 
 
-def _fields(cluster: Described) -> Labels:
+def _fields(cluster: AffinitySubject) -> Labels:
     pairs = (("provider", cluster.provider), ("region", cluster.region))
     return {key: value for key, value in pairs if value}
 

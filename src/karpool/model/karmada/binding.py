@@ -1,6 +1,6 @@
 """ResourceBindings and ClusterResourceBindings as a scheduler reads them.
 
-`key_of` and `Head` read what decides whether a binding is ours and never fail on the
+`key_of` and `BindingHead` read what decides whether a binding is ours and never fail on the
 rest; `read_binding` reads all of it and raises `Invalid` with the path of the field
 that cannot be used, so that the one binding can be told and the others go on.
 """
@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from karpool.model.errors import Invalid
-from karpool.model.karmada.placement import Placement, read_placement
-from karpool.model.karmada.replica_requirements import (
-    Component,
-    NodeClaim,
-    ReplicaRequirements,
-    requirements,
-)
-from karpool.model.karmada.words import (
+from karpool.model.karmada.names import (
     APPLIED_PLACEMENT,
     CLUSTER_RESOURCE_BINDING,
     DEFAULT_SCHEDULER,
     RESOURCE_BINDING,
     SCHEDULED_LABELS,
 )
-from karpool.model.meta import Condition, Int32, Int64, Labels, ObjectMeta, Wire, convert
+from karpool.model.karmada.placement import KarmadaPlacement, read_placement
+from karpool.model.karmada.replica_requirements import (
+    Component,
+    ReplicaNodeClaim,
+    ReplicaRequirements,
+    requirements,
+)
+from karpool.model.kubernetes.meta import Condition, Int32, Int64, Labels, ObjectMeta, Wire, decode
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 
@@ -60,7 +60,7 @@ class TargetComponent(NamedTuple):
     replicas: int
 
 
-class Target(NamedTuple):
+class TargetCluster(NamedTuple):
     """One entry of `spec.clusters`."""
 
     name: str
@@ -78,7 +78,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class WorkloadTemplate:
     """`spec.resource`: what the binding places."""
 
     api_version: str = ""
@@ -101,13 +101,13 @@ class AggregatedStatus:
 @dataclass(frozen=True, slots=True)
 class Binding:
     key: BindingKey
-    template: Template = Template()
-    placement: Placement = field(default_factory=lambda: read_placement(None))
+    template: WorkloadTemplate = WorkloadTemplate()
+    placement: KarmadaPlacement = field(default_factory=lambda: read_placement(None))
     raw_placement: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 0
     requirements: ReplicaRequirements | None = None
     components: tuple[Component, ...] = ()
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TargetCluster, ...] = ()
     evicting: frozenset[str] = frozenset()
     scheduler_name: str = DEFAULT_SCHEDULER
     is_suspended: bool = False
@@ -148,7 +148,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class BindingHead:
     """What decides whether a binding is ours to schedule, readable whatever else is wrong."""
 
     key: BindingKey
@@ -165,12 +165,12 @@ def key_of(raw: Mapping[str, Any]) -> BindingKey:
     return binding_key(str(meta.get("namespace") or ""), str(meta.get("name") or ""))
 
 
-def head_of(raw: Mapping[str, Any]) -> Head:
+def head_of(raw: Mapping[str, Any]) -> BindingHead:
     meta, spec = _mapping(raw, "metadata"), _mapping(raw, "spec")
     labels = _mapping(meta, "labels")
     priority = _mapping(spec, "schedulePriority").get("priority")
     generation = meta.get("generation")
-    return Head(
+    return BindingHead(
         key_of(raw),
         str(spec.get("schedulerName") or DEFAULT_SCHEDULER),
         _mapping(spec, "suspension").get("scheduling") is True,
@@ -282,13 +282,13 @@ class _Binding(Wire, frozen=True):
 
 def read_binding(raw: Mapping[str, Any]) -> Binding:
     """Raises Invalid naming the field."""
-    wire = convert(raw, _Binding)
+    wire = decode(raw, _Binding)
     meta, spec, status = wire.metadata, wire.spec, wire.status or _Status()
     _check(spec)
     groups = spec.workload_affinity_groups or _AffinityGroups()
     return Binding(
         key=key_of(raw),
-        template=Template(*msgspec.structs.astuple(spec.resource)),
+        template=WorkloadTemplate(*msgspec.structs.astuple(spec.resource)),
         placement=_placement(spec.placement),
         raw_placement=spec.placement or {},
         replicas=spec.replicas,
@@ -311,7 +311,7 @@ def read_binding(raw: Mapping[str, Any]) -> Binding:
         observed_generation=status.scheduler_observed_generation,
         observing_affinity_name=status.scheduler_observing_affinity_name,
         last_scheduled_time=status.last_scheduled_time or "",
-        conditions=tuple(convert(each, Condition) for each in status.conditions or ()),
+        conditions=tuple(decode(each, Condition) for each in status.conditions or ()),
         raw_conditions=tuple(status.conditions or ()),
         aggregated=tuple(
             AggregatedStatus(each.cluster_name, each.applied, each.health, each.status or {})
@@ -334,7 +334,7 @@ def _check(spec: _Spec) -> None:
             raise Invalid(path, replicas, "must not be negative")
 
 
-def _placement(raw: Mapping[str, Any] | None) -> Placement:
+def _placement(raw: Mapping[str, Any] | None) -> KarmadaPlacement:
     try:
         return read_placement(raw)
     except Invalid as error:
@@ -346,7 +346,9 @@ def _requirements(wire: _Requirements | None, path: str) -> ReplicaRequirements 
         return None
     claim, where = wire.node_claim, None
     if claim is not None:
-        where = NodeClaim(claim.node_selector or {}, claim.hard_node_affinity, tuple(claim.tolerations or ()))
+        where = ReplicaNodeClaim(
+            claim.node_selector or {}, claim.hard_node_affinity, tuple(claim.tolerations or ())
+        )
     request = {name: str(amount) for name, amount in (wire.resource_request or {}).items()}
     try:
         return requirements(request, where, wire.namespace, wire.priority_class_name)
@@ -365,6 +367,6 @@ def _components(wire: list[_Component]) -> tuple[Component, ...]:
     )
 
 
-def _target(wire: _Target) -> Target:
+def _target(wire: _Target) -> TargetCluster:
     parts = tuple(TargetComponent(each.name, each.replicas) for each in wire.components or ())
-    return Target(wire.name, wire.replicas, parts)
+    return TargetCluster(wire.name, wire.replicas, parts)

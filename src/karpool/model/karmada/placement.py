@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from karpool.model.errors import Invalid
-from karpool.model.karmada.affinity import ClusterAffinity, Described, Matcher, matcher
-from karpool.model.meta import Int64, Wire, convert
+from karpool.model.karmada.affinity import AffinitySubject, ClusterAffinity, Matcher, matcher
+from karpool.model.kubernetes.meta import Int64, Wire, decode
 from karpool.model.taints import Toleration
 
 
-class Strategy(StrEnum):
+class ReplicaStrategy(StrEnum):
     DUPLICATED = "Duplicated"
     STATIC = "StaticWeight"
     DYNAMIC = "DynamicWeight"
@@ -27,7 +27,7 @@ class Strategy(StrEnum):
     UNSUPPORTED = "Unsupported"
 
 
-_BY_ROOM = (Strategy.DYNAMIC, Strategy.AGGREGATED)
+_BY_ROOM = (ReplicaStrategy.DYNAMIC, ReplicaStrategy.AGGREGATED)
 # Entries that lists of a placement may have; far above anything a person writes.
 ENTRIES_MAX = 10_000
 WEIGHT_MAX = 2**31 - 1
@@ -77,14 +77,14 @@ class _Placement(Wire, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AffinityGroup:
     """One affinity, and those it overflows into. The name is empty for a plain `clusterAffinity`."""
 
     name: str
     matches: Matcher
     overflow: tuple[Matcher, ...] = ()
 
-    def tier(self, cluster: Described) -> int:
+    def tier(self, cluster: AffinitySubject) -> int:
         """0 for the group itself, then one for each overflow, in order."""
         if self.matches(cluster):
             return 0
@@ -109,14 +109,14 @@ class WeightRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class KarmadaPlacement:
     """`groups` has one entry for `clusterAffinity` or no affinity at all."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[AffinityGroup, ...]
     has_named_groups: bool
     tolerations: tuple[Toleration, ...]
     spread: tuple[SpreadConstraint, ...]
-    strategy: Strategy
+    strategy: ReplicaStrategy
     scheduling_type: str  # as written; for messages
     division_preference: str
     has_replica_scheduling: bool
@@ -140,7 +140,7 @@ class Placement:
         return next((i for i, each in enumerate(self.groups) if observing and each.name == observing), 0)
 
 
-def read_placement(raw: Mapping[str, Any] | None) -> Placement:
+def read_placement(raw: Mapping[str, Any] | None) -> KarmadaPlacement:
     """Raises Invalid with the path inside the placement. Equal placements are compiled once."""
     try:
         text = msgspec.json.encode(raw or {}, order="deterministic")
@@ -150,12 +150,12 @@ def read_placement(raw: Mapping[str, Any] | None) -> Placement:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: bytes) -> Placement:
-    wire = convert(msgspec.json.decode(text), _Placement)
+def _compiled(text: bytes) -> KarmadaPlacement:
+    wire = decode(msgspec.json.decode(text), _Placement)
     _check(wire)
     scheduling = wire.replica_scheduling
     preference = scheduling.weight_preference if scheduling else None
-    return Placement(
+    return KarmadaPlacement(
         groups=_groups(wire),
         has_named_groups=bool(wire.cluster_affinities),
         tolerations=tuple(wire.cluster_tolerations or ()),
@@ -169,11 +169,11 @@ def _compiled(text: bytes) -> Placement:
     )
 
 
-def _groups(wire: _Placement) -> tuple[Group, ...]:
+def _groups(wire: _Placement) -> tuple[AffinityGroup, ...]:
     if not wire.cluster_affinities:
-        return (Group("", matcher(wire.cluster_affinity)),)
+        return (AffinityGroup("", matcher(wire.cluster_affinity)),)
     return tuple(
-        Group(term.affinity_name, matcher(term), tuple(map(matcher, term.overflow_affinities or ())))
+        AffinityGroup(term.affinity_name, matcher(term), tuple(map(matcher, term.overflow_affinities or ())))
         for term in wire.cluster_affinities
     )
 
@@ -183,17 +183,17 @@ def _spread(wire: _Spread) -> SpreadConstraint:
     return SpreadConstraint(field, wire.spread_by_label, wire.min_groups, wire.max_groups)
 
 
-def _strategy(scheduling: _ReplicaScheduling | None) -> Strategy:
+def _strategy(scheduling: _ReplicaScheduling | None) -> ReplicaStrategy:
     if scheduling is None or scheduling.replica_scheduling_type == "Duplicated":
-        return Strategy.DUPLICATED
+        return ReplicaStrategy.DUPLICATED
     if scheduling.replica_scheduling_type != "Divided":
-        return Strategy.UNSUPPORTED
+        return ReplicaStrategy.UNSUPPORTED
     if scheduling.replica_division_preference == "Aggregated":
-        return Strategy.AGGREGATED
+        return ReplicaStrategy.AGGREGATED
     if scheduling.replica_division_preference not in ("", "Weighted"):
-        return Strategy.UNSUPPORTED
+        return ReplicaStrategy.UNSUPPORTED
     preference = scheduling.weight_preference
-    return Strategy.DYNAMIC if preference and preference.dynamic_weight else Strategy.STATIC
+    return ReplicaStrategy.DYNAMIC if preference and preference.dynamic_weight else ReplicaStrategy.STATIC
 
 
 def _weights(preference: _WeightPreference | None) -> tuple[WeightRule, ...] | None:
@@ -206,7 +206,7 @@ def _weights(preference: _WeightPreference | None) -> tuple[WeightRule, ...] | N
 
 def _ignores_spread(scheduling: _ReplicaScheduling | None) -> bool:
     """A preference that is there and empty is divided statically, and yet heeds the constraints."""
-    if _strategy(scheduling) is not Strategy.STATIC or scheduling is None:
+    if _strategy(scheduling) is not ReplicaStrategy.STATIC or scheduling is None:
         return False
     preference = scheduling.weight_preference
     return preference is None or bool(preference.static_weight_list)

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.requirements import NodeSelector, compile_terms
-from karpool.model.shape import PodShape, positive
+from karpool.model.kubernetes.pod_shape import PodShape, positive
+from karpool.model.requirements import NodeSelector, node_terms_of
 from karpool.model.taints import Toleration
 
 NO_SHAPE = PodShape()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeClaim:
+class ReplicaNodeClaim:
     """Where pods may run. `node_affinity` None: anywhere; without terms: nowhere."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class ReplicaRequirements:
     namespace: str = ""
     priority_class_name: str = ""
     resource_request: Mapping[str, str] = field(default_factory=dict)  # as it was written
-    node_claim: NodeClaim | None = None
+    node_claim: ReplicaNodeClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Component:
 
 def requirements(
     resource_request: Mapping[str, str] | None = None,
-    node_claim: NodeClaim | None = None,
+    node_claim: ReplicaNodeClaim | None = None,
     namespace: str = "",
     priority_class_name: str = "",
 ) -> ReplicaRequirements:
@@ -72,10 +72,10 @@ def requirements(
     shape = PodShape(
         requests=positive(counted),
         node_selector=tuple(sorted(claim.node_selector.items())),
-        node_terms=compile_terms(claim.node_affinity),
+        node_terms=node_terms_of(claim.node_affinity),
         tolerations=claim.tolerations,
     )
     return ReplicaRequirements(shape, namespace, priority_class_name, wanted, node_claim)
 
 
-_ANYWHERE = NodeClaim()
+_ANYWHERE = ReplicaNodeClaim()

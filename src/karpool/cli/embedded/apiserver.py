@@ -1,0 +1,71 @@
+"""`karpool apiserver`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from karpool.cli.output.text import note
+from karpool.cli.serving import run_until_signalled
+from karpool_fleet.apiserver.serve.run import RunningServer, read_token, run_apiserver
+
+
+@click.command(epilog="Example: karpool apiserver --write-kubeconfig kube.yaml --data-dir ./data")
+@click.option(
+    "--write-kubeconfig",
+    "kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="Write a kubeconfig for the server to this file.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 takes a free one."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep objects, certificates and token here; an acknowledged write survives a crash.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Bearer token to ask for.",
+)
+@click.option(
+    "--insecure-http",
+    is_flag=True,
+    help="Serve without TLS. kubectl sends no token over plain HTTP: not for kubectl.",
+)
+def apiserver(
+    kubeconfig: Path,
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    token_file: Path | None,
+    insecure_http: bool,
+) -> None:
+    """Run an embedded Kubernetes API server until Ctrl-C.
+
+    It listens on loopback with TLS and a bearer token, all of it in the kubeconfig that it writes.
+    """
+
+    token = read_token(token_file) if token_file else None
+
+    def ready(running: RunningServer) -> None:
+        note(f"listening on {running.url}")
+        note(f"try: kubectl --kubeconfig {kubeconfig} get namespaces")
+
+    async def serve(stop: asyncio.Event) -> None:
+        await run_apiserver(
+            host=host,
+            port=port,
+            kubeconfig=kubeconfig,
+            data_dir=data_dir,
+            token=token,
+            tls=not insecure_http,
+            ready=ready,
+            stop=stop,
+        )
+
+    run_until_signalled(serve)

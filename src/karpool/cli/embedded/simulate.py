@@ -1,0 +1,270 @@
+"""`karpool simulate`: a scenario played to its end in seconds, and what came of it."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Timer
+from typing import Self
+
+import click
+import msgspec
+import structlog
+
+from karpool.cli.embedded import simulate_html, simulate_spread, simulate_svg
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.options.cluster import catalogue_option
+from karpool.cli.output.text import columns, machine, note
+from karpool.kube.clock import RealClock
+from karpool.model.errors import Invalid
+from karpool_fleet.simulation.engine import simulate as run
+from karpool_fleet.simulation.figures import FIGURES, Result, document, shown, titled
+from karpool_fleet.simulation.scenario_file import Expectation, Named, Trace, check_scenario, read_scenario
+from karpool_fleet.simulation.traces import check_traces
+
+KIND = "SimulationReport"
+# What a person looks at first; -o wide has all.
+MAIN = (
+    "cost",
+    "nodesMean",
+    "nodesMost",
+    "pods",
+    "pendingP50",
+    "pendingP95",
+    "pendingEnd",
+    "stuckMost",
+    "stuckHours",
+    "evictions",
+    "lost",
+    "cpuUse",
+    "gpuUse",
+    "placed",
+    "moves",
+    "scaleUps",
+    "arrivalsRefused",
+)
+SHOW_AFTER_SECONDS = 2.0
+
+
+@click.command(
+    epilog="Examples: karpool simulate scenarios/consolidation-policies.yaml;  "
+    "karpool simulate scenarios/trace.yaml --trace pods.csv.gz -o html > report.html"
+)
+@click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "html", "svg"]),
+    default="table",
+    show_default=True,
+    help="Form of the report.",
+)
+@click.option("--variant", "variants", multiple=True, help="Only these variants.")
+@click.option(
+    "--seed",
+    "seeds",
+    type=int,
+    multiple=True,
+    help="Instead of the scenario's; several give means with their spread.",
+)
+@click.option("--duration", help="Instead of the scenario's, like 6h.")
+@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
+@catalogue_option
+@click.option(
+    "--decisions",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the decision log here: JSON lines, the same bytes for the same seed.",
+)
+@click.option("--check", is_flag=True, help="Only say whether the file is right.")
+def simulate(
+    scenario: Path,
+    output: str,
+    variants: tuple[str, ...],
+    seeds: tuple[int, ...],
+    duration: str | None,
+    trace: Path | None,
+    catalogue: Path | None,
+    decisions: Path | None,
+    check: bool,
+) -> None:
+    """Play a scenario: clusters, autoscalers and all controllers, days in seconds.
+
+    Every variant of the scenario is run and shown beside the others. Exits with 1 when something that the
+    scenario expects did not come true.
+    """
+    _hush()
+    different: list[int | None] = list(dict.fromkeys(seeds))
+    if len(different) > 1 and output == "html":
+        raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
+    chosen = _chosen(read_scenario(scenario), variants)
+    found = [_changed(each, seed, duration, trace) for seed in different or [None] for each in chosen]
+    for each in found:
+        check_traces(each.scenario, scenario.parent)
+    if check:
+        note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
+        return
+    results = [_played(each, scenario.parent, catalogue, keep_log=decisions is not None) for each in found]
+    if decisions is not None:
+        _write(decisions, results)
+    first = found[0].scenario
+    broken = [line for result in results for line in unmet(first.expect, result)]
+    click.echo(_rendered(first.title or scenario.stem, first.description, results, broken, output))
+    if broken:
+        raise CommandFailed("not as expected: " + "; ".join(broken))
+
+
+def _hush() -> None:
+    """Without -v only errors: what controllers warn of is what the scenario does to them."""
+    parent = click.get_current_context().parent
+    if parent is None or not parent.params.get("verbosity"):
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
+def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
+    known = [each.name for each in found]
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"--variant: {name!r} is not in the scenario; there are {', '.join(known)}"
+            )
+    return [each for each in found if not names or each.name in names]
+
+
+def _changed(named: Named, seed: int | None, duration: str | None, trace: Path | None) -> Named:
+    scenario = named.scenario
+    if seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=seed)
+    if duration is not None:
+        scenario = msgspec.structs.replace(scenario, duration=duration)
+    if trace is not None:
+        path = str(trace.absolute())  # resolved, a pipe would lose its name
+        rest = scenario.traces
+        first = msgspec.structs.replace(rest[0], file=path) if rest else Trace(file=path)
+        scenario = msgspec.structs.replace(scenario, traces=[first, *rest[1:]])
+    try:
+        check_scenario(scenario)
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
+    return Named(named.name, scenario)
+
+
+def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: bool) -> Result:
+    clock = RealClock()
+    start = clock.monotonic()
+    with _Bar(named.name) as bar:
+        result = run(
+            named,
+            folder=folder,
+            progress=bar.show,
+            reading=bar.reading,
+            keep_log=keep_log,
+            catalogue=catalogue,
+        )
+    took = clock.monotonic() - start
+    for each in result.notes:
+        note(each)
+    note(f"{named.name}: {named.scenario.duration} in {took:.1f} s, {result.seconds / took:,.0f} x real time")
+    return result
+
+
+class _Bar:
+    """Drawn in a terminal, and only when it takes long enough to be worth looking at.
+
+    Traces are read and a large fleet starts before time begins to pass, so a timer draws the bar when
+    nobody else has by then.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._clock = RealClock()
+        self._start = self._clock.monotonic()
+        self._now = ("starting", 0)
+        self._drawn: tuple[str, int] | None = None
+        self._timer = Timer(SHOW_AFTER_SECONDS, self._draw)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exit_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()  # or it might draw once more
+        if self._drawn is not None:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def show(self, share: float, doing: str = "") -> None:
+        self._now = doing, int(share * 100)
+        if self._now != self._drawn and self._clock.monotonic() - self._start >= SHOW_AFTER_SECONDS:
+            self._draw()
+
+    def reading(self, share: float) -> None:
+        if share < 1:
+            self.show(share, "reading traces")
+        else:
+            self.show(0.0, "starting")
+
+    def _draw(self) -> None:
+        if self.terminal():
+            doing, percent = self._drawn = self._now
+            label = f"{self._label}: {doing}" if doing else self._label
+            click.echo(f"\r\x1b[K{label} [{'#' * (percent // 4):<25}] {percent:3d} %", err=True, nl=False)
+
+    def terminal(self) -> bool:
+        return sys.stderr.isatty()
+
+
+def unmet(expected: Sequence[Expectation], result: Result) -> list[str]:
+    """What was expected of this result and is not so, a line each."""
+    lines = []
+    for each in expected:
+        if each.variant and each.variant != result.variant:
+            continue
+        value = result.figures[each.figure]
+        low = each.least is not None and (value is None or value < each.least)
+        high = each.most is not None and (value is None or value > each.most)
+        if low or high:
+            limit = f"at least {each.least:g}" if low else f"at most {each.most:g}"
+            why = f" ({each.why})" if each.why else ""
+            given = shown(each.figure, value)
+            lines.append(f"{result.variant}: {titled(each.figure)} is {given}, not {limit}{why}")
+    return lines
+
+
+def _write(path: Path, results: Sequence[Result]) -> None:
+    with path.open("wb") as file:
+        for result in results:
+            if len(results) > 1:
+                file.write(msgspec.json.encode({"variant": result.variant, "seed": result.seed}) + b"\n")
+            for line in result.log:
+                file.write(line + b"\n")
+
+
+def _rendered(
+    title: str, description: str, results: Sequence[Result], broken: Sequence[str], output: str
+) -> str:
+    several = len({each.seed for each in results if each.variant == results[0].variant}) > 1
+    if output == "html":
+        return simulate_html.report(title, description, results, broken)
+    if output == "svg":
+        draw = simulate_spread.picture if several else simulate_svg.picture
+        return draw(title, results)
+    if output in ("json", "yaml"):
+        items = [document(each) for each in results]
+        more = {"spread": simulate_spread.document(results)} if several else {}
+        return machine(KIND, {"title": title, "items": items, **more, "unmet": list(broken)}, output)
+    names = list(FIGURES) if output == "wide" else MAIN
+    return columns(*(simulate_spread.table if several else table)(results, names))
+
+
+def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """A row for each figure that any of the results has, a column for each result."""
+    rows = []
+    for name in names:
+        values = [result.figures[name] for result in results]
+        if any(values) or any(value is not None and name in _ALWAYS for value in values):
+            rows.append([titled(name), *(shown(name, value) for value in values)])
+    return ["FIGURE", *(result.variant.upper() for result in results)], rows
+
+
+_ALWAYS = ("cost", "pods", "pendingP50", "pendingP95", "stuckMost", "evictions")

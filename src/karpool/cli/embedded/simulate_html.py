@@ -1,0 +1,92 @@
+"""A simulation as one HTML file: figures side by side, plots over time, and what was not as expected."""
+
+from collections.abc import Iterator, Sequence
+
+from karpool.cli.output import charts, html_page
+from karpool_fleet.simulation.figures import FIGURES, Result, shown, titled
+
+POINTS_MAX = 400  # of one line; more cannot be seen and make the file heavy
+_HOUR = 3600.0
+
+
+def report(title: str, description: str, results: Sequence[Result], broken: Sequence[str]) -> str:
+    return html_page.page(title, _body(title, description, results, broken))
+
+
+def _body(title: str, description: str, results: Sequence[Result], broken: Sequence[str]) -> Iterator[str]:
+    yield html_page.text(title, "h1")
+    if description:
+        yield html_page.text(description)
+    first = results[0]
+    yield html_page.text(f"Simulated {first.seconds / _HOUR:g} h with seed {first.seed}.", style="quiet")
+    for line in broken:
+        yield html_page.text(f"Not as expected: {line}", style="bad")
+    yield html_page.text("Cost against disruption", "h2")
+    yield cost_and_disruption(results)
+    yield html_page.text("Over time", "h2")
+    known = {name: series.title for each in results for name, series in each.series.items()}
+    for name, heading in known.items():
+        yield html_page.text(heading.capitalize(), "h3")
+        yield over_time(results, name)
+    yield html_page.text("Figures", "h2")
+    yield _figures(results)
+    if len(first.by_cluster) > 1:
+        yield html_page.text("Clusters", "h2")
+        yield from (_clusters(each) for each in results)
+    digests = [[each.variant, each.log_sha256] for each in results]
+    yield html_page.text("Decision logs", "h2")
+    yield html_page.table(["variant", "SHA-256"], digests)
+
+
+def over_time(results: Sequence[Result], name: str) -> str:
+    drawn = []
+    for result in results:
+        series = result.series.get(name)
+        if series is None:  # it was 0 all the time; its colour stays its own
+            drawn.append(
+                charts.ChartSeries(
+                    result.variant,
+                    [(time / _HOUR, 0.0) for time in result.times[:: len(result.times) - 1 or 1]],
+                )
+            )
+            continue
+        points = [
+            (time / _HOUR, value)
+            for time, value in zip(result.times, series.values, strict=True)
+            if value is not None
+        ]
+        step = max(1, -(-len(points) // POINTS_MAX))
+        drawn.append(charts.ChartSeries(result.variant, points[::step]))
+    known = next(each.series[name] for each in results if name in each.series)
+    return charts.line_chart(drawn, title=known.title, x_label="hours", y_label=known.unit)
+
+
+def cost_and_disruption(results: Sequence[Result]) -> str:
+    series = []
+    for each in results:
+        cost, evictions = each.figures["cost"] or 0.0, each.figures["evictions"] or 0.0
+        text = f"{each.variant}: ${cost:,.2f}, {evictions:,.0f} pods evicted"
+        series.append(charts.ChartSeries(each.variant, [(evictions, cost)], [text], line=False))
+    return charts.line_chart(
+        series, title="Cost against disruption", x_label="pods evicted", y_label="cost in $"
+    )
+
+
+def _figures(results: Sequence[Result]) -> str:
+    header = ["", *(each.variant for each in results)]
+    rows = [
+        [titled(name), *(shown(name, each.figures[name]) for each in results)]
+        for name in FIGURES
+        if any(each.figures[name] is not None for each in results)  # what does not apply is not there
+    ]
+    return html_page.table(header, rows, numbers=range(1, len(header)))
+
+
+def _clusters(result: Result) -> str:
+    header = ["", *result.by_cluster]
+    rows = [
+        [titled(name), *(shown(name, figures[name]) for figures in result.by_cluster.values())]
+        for name in FIGURES
+        if any(figures[name] for figures in result.by_cluster.values())
+    ]
+    return html_page.details(result.variant, html_page.table(header, rows, numbers=range(1, len(header))))

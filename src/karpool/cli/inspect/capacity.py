@@ -1,0 +1,229 @@
+"""`karpool capacity`: can this run here: now, after scaling up, or never, and what is in the way."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from karpool.cli.cluster_source import LoadedCluster, load_cluster, note_skipped
+from karpool.cli.exit_codes import DoesNotFit
+from karpool.cli.options.cluster import (
+    ClusterOptions,
+    RegionParam,
+    catalogue_option,
+    cluster_options,
+    output_option,
+)
+from karpool.cli.output.text import columns, machine, note
+from karpool.cluster.cluster import Cluster
+from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
+from karpool.estimator.plugins.interface import UNLIMITED
+from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
+from karpool.estimator.providers.karpenter import NODES_MAX, KarpenterProvider
+from karpool.estimator.question import EstimateQuestion
+from karpool.kube.clock import RealClock
+from karpool.kube.snapshots.reader import read_objects
+from karpool.model import safe_yaml
+from karpool.model.errors import Invalid
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.workload import PodTemplate, pod_template
+from karpool.provisioning.market import Market, market_of
+from karpool.wire.requests import ReplicasRequest
+
+NONE = "-"
+UNKNOWN = "?"
+_KINDS_WITHOUT_PODS = ("Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace")
+_OWN_NAME = "karpool-capacity"
+
+
+class _Moment:
+    """The time a file was taken, for whoever asks what is overdue in it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@click.command(epilog="Example: karpool capacity -f deployment.yaml --replicas 20 --context prod")
+@click.option(
+    "-f",
+    "--filename",
+    required=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="A Pod, or a workload with a pod template; - reads from stdin.",
+)
+@click.option("--replicas", type=click.IntRange(0, UNLIMITED), help="Instead of those in the file.")
+@click.option("-n", "--namespace", default="", help="Namespace, if the file names none.")
+@click.option(
+    "--region", type=RegionParam(), default="", help="Whose instance types count. Default: the cluster's own."
+)
+@click.option(
+    "--max-potential-nodes",
+    type=click.IntRange(0, 1_000_000),
+    default=NODES_MAX,
+    show_default=True,
+    help="New nodes that one pool counts for at most, also without limits.",
+)
+@catalogue_option
+@output_option("table", "wide", "json", "yaml")
+@cluster_options
+def capacity(
+    filename: Path,
+    replicas: int | None,
+    namespace: str,
+    region: str,
+    max_potential_nodes: int,
+    catalogue: Path | None,
+    output: str,
+    cluster: ClusterOptions,
+) -> None:
+    """Say whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
+
+    Reads only. The exit code is 3 when not all replicas fit.
+    """
+    template = _template(filename, namespace)
+    wanted = template.replicas if replicas is None else replicas
+    markets = [market_of(catalogue, region) for _ in range(2)]  # each learns by itself
+    found, problems = asyncio.run(_answer(template.pod, wanted, markets, max_potential_nodes, cluster))
+    click.echo(render(found, template.pod, output))
+    for problem in problems:
+        note(f"skipped: {problem}")
+    if found.verdict is CapacityVerdict.NO:
+        raise DoesNotFit
+
+
+async def _answer(
+    pod: Pod, wanted: int, markets: Sequence[Market], nodes_max: int, cluster: ClusterOptions
+) -> tuple[CapacityReport, Sequence[str]]:
+    clock = _Moment(RealClock().now())
+    core = CapacityAnalyzer(
+        [
+            KarpenterProvider(clock, markets[0], nodes_max=nodes_max),
+            ClusterAutoscalerProvider(clock, markets[1], nodes_max=nodes_max),
+        ]
+    )
+    loaded = await load_cluster(cluster, core.watches)
+    if loaded.as_of is not None:
+        clock.seconds = loaded.as_of
+    return core.answer(question_of(pod, loaded), wanted), loaded.problems
+
+
+def question_of(pod: Pod, loaded: LoadedCluster) -> EstimateQuestion:
+    """About one more such pod, its volumes included."""
+    wanted = ReplicaRequirements(
+        _shape(pod, loaded.state), pod.metadata.namespace, pod.spec.priority_class_name
+    )
+    return EstimateQuestion(ReplicasRequest("", wanted), loaded.state.snapshot(), topology=True)
+
+
+def _shape(pod: Pod, state: Cluster) -> PodShape:
+    """As the cluster would see it: claims and storage classes decide where its volumes can be."""
+    shape = shape_of(pod)  # raises Invalid with the field
+    if not pod.spec.volumes:
+        return shape
+    named = msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
+    )
+    state.upsert_pod(named)
+    found = state.shape_of(pod.metadata.namespace, _OWN_NAME)
+    state.remove_pod(pod.metadata.namespace, _OWN_NAME)
+    return replace(shape, volume_terms=found.volume_terms) if found is not None else shape
+
+
+def _template(path: Path, namespace: str) -> PodTemplate:
+    """The one object of a file that has pods. Raises Invalid or UsageError."""
+    found: list[PodTemplate] = []
+    for document in _documents(path):
+        if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:
+            continue
+        if namespace:
+            metadata = document.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or namespace}
+        found.append(pod_template(document))
+    if len(found) != 1:
+        raise click.UsageError(f"{path}: has {len(found)} objects with pods; give a file with one")
+    return found[0]
+
+
+def _documents(path: Path) -> Iterator[Any]:
+    if str(path) != "-":
+        yield from read_objects(path, report=note_skipped)
+        return
+    try:
+        yield from safe_yaml.load_documents(sys.stdin.buffer.read())
+    except safe_yaml.UnusableYaml as error:
+        raise Invalid("-", "stdin", str(error)) from None
+
+
+# Showing
+
+
+def render(found: CapacityReport, pod: Pod, output: str) -> str:
+    if output in ("json", "yaml"):
+        content = msgspec.to_builtins(found)
+        content |= {"price_per_hour": found.price_per_hour, "new_nodes": found.new_nodes}
+        return machine("Capacity", {"workload": _named(pod), **content}, output)
+    lines = [_table(found, wide=output == "wide"), "", _summary(found, pod)]
+    lines += (f"  {limit}" for limit in found.limits)
+    lines += (f"  {remark}" for remark in found.remarks)
+    return "\n".join(lines)
+
+
+def _table(found: CapacityReport, *, wide: bool) -> str:
+    why = [str(each) for each in found.refusals]
+    rows = []
+    for place in found.places:
+        reasons = [*place.reasons, *(why if place is found.places[0] else [])]
+        rows.append(
+            [
+                place.name,
+                place.outlook.value,
+                str(place.replicas),
+                _amount(place.room),
+                str(place.nodes) if place.nodes else NONE,
+                ",".join(place.instance_types) or NONE,
+                _price(place),
+                ("; ".join(reasons if wide else reasons[:1])) or NONE,
+            ]
+        )
+    return columns(["WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE"], rows)
+
+
+def _summary(found: CapacityReport, pod: Pod) -> str:
+    held = sum(place.replicas for place in found.places)
+    text = f"{_named(pod)} {found.verdict.value}: {held} of {found.wanted} replicas"
+    if found.new_nodes:
+        price = found.price_per_hour
+        cost = "price unknown" if price is None else f"${price:.3f} per hour"
+        text += f", {found.new_nodes} new node{'' if found.new_nodes == 1 else 's'}, {cost}"
+    return f"{text}; at most {_amount(found.most)} fit"
+
+
+def _price(place: CapacityPlace) -> str:
+    if not place.nodes:
+        return NONE
+    return UNKNOWN if place.price_per_hour is None else f"{place.price_per_hour:.3f}"
+
+
+def _amount(replicas: int) -> str:
+    return "unlimited" if replicas >= UNLIMITED else str(replicas)
+
+
+def _named(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.name or 'pod'}"

@@ -1,0 +1,83 @@
+"""`karpool explain binding`: where a workload goes in Karmada, and why."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import click
+
+from karpool.cli.cluster_source import connect
+from karpool.cli.exit_codes import DoesNotFit
+from karpool.cli.options import scheduling
+from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
+from karpool.cli.output.text import machine
+from karpool.model.karmada.binding import binding_key
+from karpool.scheduler.cycle import explanation
+from karpool.scheduler.cycle.what_if import WhatIf, what_if
+from karpool.scheduler.process import estimator_clients, scheduler_options
+
+
+@output_option("text", "json", "yaml")
+@click.option("--fresh", is_flag=True, help="As if a person asked for rescheduling now.")
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@connection_options
+def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **given: Any) -> None:
+    namespace, _, short = name.rpartition("/")
+    if not short or "/" in namespace:
+        raise click.BadParameter(
+            f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
+        )
+    chosen = scheduling.chosen(given)
+    found = asyncio.run(_explain(cluster, (namespace, short), chosen, fresh))
+    click.echo(_shown(found, output))
+    if not found.decision.is_success:
+        raise DoesNotFit
+
+
+async def _explain(
+    cluster: ClusterOptions, name: tuple[str, str], chosen: dict[str, Any], fresh: bool
+) -> WhatIf:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(cluster))
+        estimators = estimator_clients(chosen, client)
+        if estimators is not None:
+            stack.push_async_callback(estimators.close)
+        use = scheduler_options(chosen)
+        return await what_if(
+            client,
+            binding_key(*name),
+            use.settings,
+            asker=estimators,
+            lifetime=use.lifetime,
+            fresh=fresh,
+        )
+
+
+def _shown(found: WhatIf, output: str) -> str:
+    if output != "text":
+        content = explanation.document(found.decision)
+        content["schedulerName"] = found.binding.scheduler_name
+        content["due"] = found.is_due
+        content["why"] = found.why
+        content["inFlight"] = found.promised
+        return machine("BindingExplanation", content, output)
+    lines = [explanation.text(found.decision), ""]
+    if found.promised:
+        lines.append(f"{found.promised} of its replicas are on their way")
+    due = "would be scheduled now" if found.is_due else "would not be scheduled now"
+    lines.append(f"it {due} by {found.binding.scheduler_name}: {found.why}")
+    return "\n".join(lines)
+
+
+binding = click.Command(
+    "binding",
+    callback=_binding,
+    help="""Say where a workload would go now, and how that came about: clusters filtered and why, scores,
+    estimates with their source and the promises taken off, division step by step. Writes nothing.
+
+    NAME is that of a ResourceBinding, like default/web-deployment; without a namespace, of a
+    ClusterResourceBinding. Exit code 3 means that it has no place.
+    """,
+    epilog="Example: karpool explain binding default/web-deployment --enable-scheduler-estimator",
+)
+binding.params = [*getattr(_binding, "__click_params__", [])[::-1], *scheduling.parameters()]

@@ -1,0 +1,152 @@
+"""`karpool explain node NAME`: what holds a node, or where everything on it would go."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.inspect.plan import PlannedCluster, see
+from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
+from karpool.cli.options.plan import PlanFlags, chosen_policies, plan_options
+from karpool.cli.output import plan_text
+from karpool.cli.output.text import columns, machine
+from karpool.consolidation.execution import event_text
+from karpool.consolidation.execution.validation import what_if
+from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove, Why
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
+from karpool.consolidation.policy.settings import PlanSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """`verdict`: it goes, it could go but is not taken, or it stays. `move` is what would take it.
+
+    `what_if` is what happens if it goes whatever holds it: the fate of every pod, or what has no place.
+    """
+
+    node: str
+    verdict: str
+    why: tuple[Why, ...]
+    move: Move | None
+    rejected: tuple[RejectedMove, ...]
+    held: KeptNode | None
+    what_if: Move | tuple[Why, ...]
+
+
+def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
+    """Raises Failed when there is no such node."""
+    if any(each.name == node for each in seen.view.claims_without_node):
+        raise CommandFailed(
+            f"{node} is a NodeClaim that has no node yet; consolidation leaves it alone until it has"
+        )
+    if node not in seen.view.snapshot.names:
+        raise CommandFailed(f"node {node} is not in {seen.cluster or 'the cluster'}; see kubectl get nodes")
+    plan = plan_consolidation(seen.view, settings, seen.now)
+    move = next((each for each in plan.moves if node in each.names), None)
+    rejected = tuple(each for each in plan.rejected if node in each.move.names)
+    held = next((each for each in plan.held if each.node == node), None)
+    return NodeExplanation(
+        node,
+        _verdict(move, rejected),
+        _why(plan, node, rejected, held),
+        move,
+        rejected,
+        held,
+        what_if(seen.view, [node], settings, seen.now),
+    )
+
+
+def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:
+    if move is not None:
+        return "goes"
+    return "could go, and is not taken" if rejected else "stays"
+
+
+def _why(
+    plan: ConsolidationPlan, node: str, rejected: tuple[RejectedMove, ...], held: KeptNode | None
+) -> tuple[Why, ...]:
+    found = [why for each in rejected for why in each.why]
+    found += held.why if held is not None else ()
+    found += [Why("not_looked_at", each.why) for each in plan.not_looked_at if node in each.nodes]
+    return tuple(dict.fromkeys(found))
+
+
+@click.command(epilog="Example: karpool explain node ip-10-0-1-7.ec2.internal --context prod")
+@click.argument("name")
+@click.option(
+    "--policy", type=click.Choice([str(name) for name in PolicyName]), help="Instead of the pool's own."
+)
+@click.option(
+    "--threshold",
+    type=click.IntRange(1, LARGEST_K),
+    help="k of the Balanced policy; alone it means that policy.",
+)
+@output_option("table", "json", "yaml")
+@plan_options
+@cluster_options
+def node(
+    name: str,
+    policy: str | None,
+    threshold: int | None,
+    output: str,
+    flags: PlanFlags,
+    cluster: ClusterOptions,
+) -> None:
+    """Say whether consolidation would take a node, what holds it, and where each of its pods would go.
+
+    Reads only.
+    """
+    (override,) = chosen_policies([policy] if policy else [], [threshold] if threshold else [])
+    seen = asyncio.run(see(cluster, flags))
+    click.echo(render(explained(name, seen, flags.settings(override)), output))
+
+
+def render(found: NodeExplanation, output: str) -> str:
+    if output in ("json", "yaml"):
+        content: dict[str, Any] = msgspec.to_builtins(found)
+        return machine("NodeExplanation", content, output)
+    return "\n".join(_lines(found))
+
+
+def _lines(found: NodeExplanation) -> Iterator[str]:
+    yield f"{found.node} {found.verdict}"
+    yield from (f"  {why.message}" for why in found.why)
+    shown = found.move or (found.rejected[0].move if found.rejected else None)
+    if shown is not None:
+        yield ""
+        yield f"move {shown.id}: {event_text.command(shown.kind, shown.names, len(shown.new_nodes))}"
+        yield from scores(shown)
+        yield from pods_of(shown)
+    if isinstance(found.what_if, Move):
+        if shown is None or shown.names != found.what_if.names:
+            yield ""
+            yield "if it went away all the same, and nothing else did:"
+            yield from scores(found.what_if)
+            yield from pods_of(found.what_if)
+    elif shown is None:
+        yield ""
+        yield "it could not go away even so:"
+        yield from (f"  {why.message}" for why in found.what_if)
+
+
+def scores(move: Move) -> Iterator[str]:
+    into = ", ".join(plan_text.new_node(each) for each in move.new_nodes)
+    yield f"  saves ${plan_text.money(move.savings_per_hour)} per hour{f', buys {into}' if into else ''}"
+    for pool in move.verdict.pools:
+        if pool.score is not None:
+            yield f"  nodepool {pool.pool}: {event_text.approved(pool.score, pool.policy.k)}"
+        else:
+            yield f"  nodepool {pool.pool}: {pool.policy} does not score"
+
+
+def pods_of(move: Move) -> Iterator[str]:
+    if not move.pods:
+        yield "  no pods move"
+        return
+    _, rows = plan_text.pod_table([move])
+    yield "  " + columns(["POD", "COST", "FROM", "TO"], [row[1:] for row in rows]).replace("\n", "\n  ")

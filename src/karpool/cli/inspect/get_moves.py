@@ -1,0 +1,115 @@
+"""`karpool get moves`: the ledger of consolidation: what was moved, what it saved, whom it disturbed."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from karpool.cli.cluster_source import connect
+from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
+from karpool.cli.output.text import columns, machine, note, pluralize
+from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.observed import STOP_NAMESPACE
+from karpool.consolidation.process import executor_of
+from karpool.kube.clock import rfc3339
+from karpool.model import durations
+
+_NODES_SHOWN = 3
+
+
+def to_json(record: MoveRecord) -> dict[str, Any]:
+    move = record.move
+    return {
+        "name": record.name,
+        "phase": str(record.phase),
+        "kind": str(move.kind),
+        "reason": str(move.reason),
+        "attempt": record.attempt,
+        "nodes": list(move.names),
+        "kept": list(record.kept),
+        "newNodes": list(dict.fromkeys(record.arrived)),
+        "extraNodes": list(record.extra_nodes),
+        "score": move.score,
+        "predictedSavingsPerHour": move.savings_per_hour,
+        "realisedSavingsPerHour": record.realised,
+        "podsDisturbed": record.disturbed,
+        "podsRedisturbed": record.redisturbed,
+        "began": rfc3339(record.created),
+        "phaseSince": rfc3339(record.since),
+        "ended": None if record.ended is None else rfc3339(record.ended),
+        "why": {"code": record.reason, "message": record.message},
+    }
+
+
+def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
+    found = list(records)
+    if output in ("json", "yaml"):
+        return machine("MoveList", {"items": [to_json(each) for each in found]}, output)
+    if not found:
+        return "no moves"
+    titles = [
+        "MOVE",
+        "PHASE",
+        "AGE",
+        "KIND",
+        "NODES",
+        "SCORE",
+        "PREDICTED $/H",
+        "REALISED $/H",
+        "PODS",
+        "AGAIN",
+    ]
+    wide = output == "wide"
+    table = columns(
+        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(each, now, wide) for each in found)
+    )
+    done = [each for each in found if each.phase is MovePhase.DONE]
+    measured = [each for each in done if each.realised is not None]
+    predicted = sum(each.move.savings_per_hour for each in measured)
+    realised = sum(each.realised or 0.0 for each in measured)
+    sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
+    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}"
+
+
+def _row(record: MoveRecord, now: float, wide: bool) -> list[str]:
+    move = record.move
+    nodes = ",".join(move.names[:_NODES_SHOWN]) + ("" if len(move.names) <= _NODES_SHOWN else ",...")
+    cells = [
+        record.name.rpartition("-")[2],
+        str(record.phase),
+        durations.show(float(int(max(0.0, now - record.created)))),
+        str(move.kind),
+        nodes,
+        "-" if move.score is None else f"{move.score:.2f}",
+        f"{move.savings_per_hour:.4f}",
+        "-" if record.realised is None else f"{record.realised:.4f}",
+        str(record.disturbed or move.disturbed),
+        str(record.redisturbed),
+    ]
+    if wide:
+        cells += [",".join(dict.fromkeys((*record.arrived, *record.extra_nodes))), record.message]
+    return cells
+
+
+@click.command(epilog="Example: karpool get moves --context prod -o wide")
+@click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Of the records.")
+@click.option("--active", is_flag=True, help="Only moves under way.")
+@output_option("table", "wide", "json", "yaml")
+@connection_options
+def moves(cluster: ClusterOptions, namespace: str, active: bool, output: str) -> None:
+    """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
+    found, problems, now = asyncio.run(_read(cluster, namespace, active))
+    click.echo(render(found, now, output))
+    for problem in problems:
+        note(f"skipped: {problem}")
+
+
+async def _read(
+    cluster: ClusterOptions, namespace: str, active: bool
+) -> tuple[list[MoveRecord], list[str], float]:
+    async with connect(cluster) as client:
+        executor = executor_of(client, ConsolidatorOptions(namespace=namespace))
+        records = await executor.records(active=active)
+        return records, list(map(str, executor.unreadable)), client.clock.now()

@@ -1,0 +1,141 @@
+"""`karpool get promises`: room in member clusters that is given away and not taken yet."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from karpool.cli.cluster_source import connect
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.options.cluster import ClusterOptions, DurationParam, connection_options, output_option
+from karpool.cli.output.text import columns, join_names, machine, note, pluralize
+from karpool.kube.clock import Clock
+from karpool.scheduler.cycle.what_if import listed
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime
+
+
+@dataclass(frozen=True)
+class PromiseLine:
+    """One promise. Seconds are rounded; `replicas` are in flight, of `desired` that shall run there."""
+
+    kind: str
+    namespace: str
+    name: str
+    cluster: str
+    replicas: int
+    promised: int
+    desired: int
+    components: dict[str, int]
+    age_seconds: int
+    expires_in_seconds: int
+
+    @property
+    def binding(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "binding": {"kind": self.kind, "namespace": self.namespace, "name": self.name},
+            "cluster": self.cluster,
+            "replicas": self.replicas,
+            "promised": self.promised,
+            "desired": self.desired,
+            "components": self.components,
+            "ageSeconds": self.age_seconds,
+            "expiresInSeconds": self.expires_in_seconds,
+        }
+
+
+def lines(ledger: PromiseLedger, now: float) -> list[PromiseLine]:
+    """What is in flight, by cluster, oldest first."""
+    return [_line(each, ledger.lifetime, now) for each in ledger.promises() if each.replicas]
+
+
+def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLine:
+    key = promise.binding
+    in_flight = promise.in_flight
+    named = zip(promise.wanted.names, in_flight, strict=True)
+    return PromiseLine(
+        kind=key.kind,
+        namespace=key.namespace,
+        name=key.name,
+        cluster=promise.cluster,
+        replicas=sum(in_flight),
+        promised=sum(promise.promised),
+        desired=sum(promise.desired),
+        components=dict(named) if len(in_flight) > 1 else {},
+        age_seconds=round(now - promise.made_at),
+        expires_in_seconds=max(0, round(promise.ends_at(lifetime) - now)),
+    )
+
+
+def render(found: Iterable[PromiseLine], output: str) -> str:
+    shown = list(found)
+    if output in ("json", "yaml"):
+        return machine("PromiseList", {"items": [each.to_json() for each in shown]}, output)
+    if not shown:
+        return "nothing is promised"
+    table = columns(
+        ("CLUSTER", "BINDING", "IN FLIGHT", "OF", "AGE", "EXPIRES IN"),
+        (
+            (
+                each.cluster,
+                each.binding,
+                str(each.replicas),
+                str(each.desired),
+                f"{each.age_seconds}s",
+                f"{each.expires_in_seconds}s",
+            )
+            for each in shown
+        ),
+    )
+    replicas, clusters = sum(each.replicas for each in shown), len({each.cluster for each in shown})
+    return f"{table}\n\n{pluralize(replicas, 'replica')} in {pluralize(clusters, 'cluster')}"
+
+
+@click.command(epilog="Example: karpool get promises --kubeconfig karmada.config --cluster-name member1")
+@click.option("--cluster-name", help="Only in this member cluster.")
+@click.option("-n", "--namespace", help="Only of bindings in this namespace.")
+@click.option("--assumption-ttl", type=DurationParam(), default="5m", help="As the scheduler has it.")
+@output_option("table", "json", "yaml")
+@connection_options
+def promises(
+    cluster: ClusterOptions,
+    cluster_name: str | None,
+    namespace: str | None,
+    assumption_ttl: float,
+    output: str,
+) -> None:
+    """Show replicas that were placed and are not known to have landed, of all schedulers.
+
+    Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
+    runs may know of more pods that have landed, from the estimators it asks.
+    """
+    found, members, problems = asyncio.run(_read(cluster, assumption_ttl))
+    if cluster_name is not None and cluster_name not in {*members, *(each.cluster for each in found)}:
+        known = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
+        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {known}")
+    wanted = [
+        each for each in found if cluster_name in (None, each.cluster) and namespace in (None, each.namespace)
+    ]
+    click.echo(render(wanted, output))
+    for problem in problems:
+        note(f"skipped: {problem}")
+
+
+async def _read(
+    cluster: ClusterOptions, ttl_seconds: float
+) -> tuple[list[PromiseLine], list[str], list[str]]:
+    """Promises, names of member clusters, and what could not be read."""
+    async with connect(cluster) as client:
+        view = await listed(client, PromiseLifetime(seconds=ttl_seconds))
+        clock: Clock = client.clock
+        assert view.ledger is not None
+        skipped = [
+            f"{each.head.key}: {each.problem}" for each in view.bindings.all() if each.problem is not None
+        ]
+        members = [each.name for each in view.clusters.all()]
+        return lines(view.ledger, clock.monotonic()), members, skipped

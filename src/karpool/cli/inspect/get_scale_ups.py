@@ -1,0 +1,194 @@
+"""`karpool get scale-ups`: nodes asked for on behalf of waiting GPU workers, and how far they are."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from karpool.cli.cluster_source import connect, note_skipped
+from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
+from karpool.cli.output.text import columns, machine, note, pluralize, printable
+from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
+from karpool.kube.api.client import Client
+from karpool.kube.clock import RealClock, parse_rfc3339, rfc3339
+from karpool.kube.errors import NotFound
+from karpool.kube.snapshots.reader import ObjectFile
+from karpool.model import durations
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import PODS, ListOptions
+from karpool.model.kubernetes.meta import condition, decode
+from karpool.model.kubernetes.pod import Pod
+from karpool.provisioning.placeholders.placeholder import CANDIDATE, INDEX, REQUEST
+from karpool.provisioning.placeholders.smart_pod import SELECTOR
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ScaleUpListing:
+    """What a cluster shows of its scale-ups. `words` are candidates in words, by key."""
+
+    records: Sequence[ScaleUpRecord]
+    now: float
+    problems: Sequence[str] = ()
+    words: dict[str, str] = field(default_factory=dict)
+    said: dict[tuple[str, int], str] = field(default_factory=dict)  # of the scheduler, by record and index
+
+
+def see(options: ClusterOptions) -> ScaleUpListing:
+    """Raises KubeError or SnapshotError."""
+    if options.snapshot is not None:
+        file = ObjectFile(options.snapshot, report=note_skipped)
+        objects = list(file.objects())
+        now = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
+        return understood(objects, now)
+    return asyncio.run(_live(options))
+
+
+async def _live(options: ClusterOptions) -> ScaleUpListing:
+    async with connect(options) as client:
+        objects = [{**each, "kind": SCALEUPS.kind} for each in await _listed(client)]
+        pods = (await client.list(PODS, ListOptions(label_selector=SELECTOR))).items
+        return understood([*objects, *({**each, "kind": "Pod"} for each in pods)], client.clock.now())
+
+
+async def _listed(client: Client) -> list[Object]:
+    try:
+        return (await client.list(SCALEUPS)).items
+    except NotFound:
+        return []  # a cluster without the definition has no scale-ups
+
+
+def understood(objects: Iterable[Object], now: float) -> ScaleUpListing:
+    """One that cannot be read is a problem, and the others are shown."""
+    records: list[ScaleUpRecord] = []
+    problems: list[str] = []
+    words: dict[str, str] = {}
+    said: dict[tuple[str, int], str] = {}
+    for raw in objects:
+        name = f"{raw.get('kind')} {(raw.get('metadata') or {}).get('name', '')}"
+        try:
+            if raw.get("kind") == SCALEUPS.kind:
+                records.append(record := from_object(raw))
+                words |= {unit.candidate: unit.about for unit in record.units if unit.about}
+            elif raw.get("kind") == "Pod":
+                _read_pod(decode(raw, Pod), words, said)
+        except Invalid as error:
+            problems.append(str(error.at(name)))
+    records.sort(key=lambda each: (each.first_seen, each.name))
+    return ScaleUpListing(records, now, problems, words, said)
+
+
+def _read_pod(pod: Pod, words: dict[str, str], said: dict[tuple[str, int], str]) -> None:
+    key, request, index = (pod.labels.get(label, "") for label in (CANDIDATE, REQUEST, INDEX))
+    if not key or not request or not index.isdecimal():
+        return
+    words[key] = pod.annotations.get(f"{CANDIDATE}-constraints", key)
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled is not None and scheduled.message and not pod.spec.node_name:
+        said[request, int(index)] = scheduled.message
+
+
+def age(now: float, since: float) -> str:
+    return durations.show(float(max(0, round(now - since)))) if since else "-"
+
+
+def document(seen: ScaleUpListing, record: ScaleUpRecord) -> Object:
+    """A scale-up for machines; moments as the API writes them."""
+    return {
+        "name": record.name,
+        "pool": record.key.pool,
+        "model": record.key.model,
+        "demand": str(record.key),
+        "state": record.state.value,
+        "reason": record.reason,
+        "message": record.message,
+        "stateSince": _moment(record.state_since),
+        "firstSeen": _moment(record.first_seen),
+        "nextAttemptAt": _moment(record.next_attempt),
+        "waiting": record.waiting,
+        "waitingPods": list(record.demand),
+        "epoch": record.epoch,
+        "round": record.round,
+        "units": [_unit(seen, record, unit) for unit in record.units],
+        "failures": {
+            key: {
+                "candidate": seen.words.get(key, ""),
+                "last": tried.last.value,
+                "lastAt": _moment(tried.last_at),
+                "count": tried.count,
+                "excluded": tried.excluded,
+            }
+            for key, tried in record.memory.items()
+        },
+        "badNodes": list(record.bad_nodes),
+    }
+
+
+def _unit(seen: ScaleUpListing, record: ScaleUpRecord, unit: ScaleUpUnit) -> Object:
+    return {
+        "index": unit.index,
+        "gpus": unit.gpus,
+        "stage": unit.stage.value,
+        "since": _moment(unit.since),
+        "candidate": seen.words.get(unit.candidate, unit.candidate),
+        "claim": unit.claim,
+        "node": unit.node,
+        "held": list(unit.held),
+        "ended": str(unit.ended),
+        "says": seen.said.get((record.name, unit.index), "") if unit.is_active else "",
+    }
+
+
+def _moment(at: float) -> str | None:
+    return rfc3339(at) if at else None
+
+
+def render(seen: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) -> str:
+    if output in ("json", "yaml"):
+        return machine("ScaleUpList", {"items": [document(seen, each) for each in records]}, output)
+    if not records:
+        return "no scale-ups"
+    table = columns(
+        ("NAME", "POOL", "MODEL", "WAITING", "NODES", "STATE", "FOR", "AGE", "REASON"),
+        (
+            (
+                each.name,
+                each.key.pool or "-",
+                each.key.model,
+                str(each.waiting),
+                f"{sum(bool(unit.node) for unit in each.active_units)}/{len(each.active_units)}",
+                each.state.value,
+                age(seen.now, each.state_since),
+                age(seen.now, each.first_seen),
+                each.reason or "-",
+            )
+            for each in records
+        ),
+    )
+    waiting = sum(each.waiting for each in records)
+    return f"{table}\n\n{pluralize(len(records), 'scale-up')}, {pluralize(waiting, 'worker')} waiting"
+
+
+@click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
+@click.option("--pool", help="Only of this pool of devices.")
+@click.option("--state", help="Only in this state, like Pending.")
+@output_option("table", "json", "yaml")
+@cluster_options
+def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, output: str) -> None:
+    """Show nodes that were asked for because workers found no GPU, oldest first.
+
+    NODES are those that have come, of those asked for. `karpool explain scale-up NAME` says more of one.
+    """
+    seen = see(cluster)
+    chosen = [
+        each
+        for each in seen.records
+        if pool in (None, each.key.pool) and (state is None or state.lower() == each.state.value.lower())
+    ]
+    click.echo(render(seen, chosen, output))
+    for problem in seen.problems:
+        note(printable(f"skipped: {problem}"))

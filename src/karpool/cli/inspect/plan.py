@@ -1,0 +1,109 @@
+"""`karpool plan`: which nodes should go, what that saves, whom it disturbs, and why the others stay."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from karpool.cli.cluster_source import cluster_name, load_cluster
+from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
+from karpool.cli.options.plan import PlanFlags, chosen_policies, plan_options
+from karpool.cli.output import plan_html, plan_text
+from karpool.cli.output.text import columns, machine, note
+from karpool.consolidation.observed import Observed
+from karpool.consolidation.planning.comparison import PlanAlternative, label_of
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.planning.plan_file import COMPARISON, KIND, SavedPlan, to_document
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.stock import Stock
+from karpool.consolidation.view import ClusterView
+from karpool.kube.clock import RealClock
+from karpool.provisioning.market import market_of
+
+
+@dataclass(frozen=True)
+class PlannedCluster:
+    """A cluster as it was at one moment, and what it is called."""
+
+    view: ClusterView
+    now: float
+    cluster: str
+
+
+@click.command(
+    epilog="Examples: karpool plan --context prod -o wide;  "
+    "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html"
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice([str(name) for name in PolicyName]),
+    help="For every pool, instead of its own. Repeat to compare.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    type=click.IntRange(1, LARGEST_K),
+    help="k of the Balanced policy; alone it means that policy. Repeat to compare.",
+)
+@output_option("table", "wide", "json", "yaml", "html")
+@plan_options
+@catalogue_option
+@cluster_options
+def plan(
+    policies: tuple[str, ...],
+    thresholds: tuple[int, ...],
+    output: str,
+    flags: PlanFlags,
+    catalogue: Path | None,
+    cluster: ClusterOptions,
+) -> None:
+    """Show which nodes could go: every move with its score, savings and pods; and why each other node stays.
+
+    Reads only. Save with -o json, and carry it out with `karpool apply`.
+    """
+    chosen = chosen_policies(policies, thresholds)
+    seen = asyncio.run(see(cluster, flags, catalogue))
+    if not seen.view.machines:
+        note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
+    found = [PlanAlternative(label_of(each), each, planned(seen, flags.settings(each))) for each in chosen]
+    click.echo(render(found, flags, seen.cluster, output))
+    for problem in found[0].plan.problems:
+        note(f"skipped: {problem}")
+
+
+def planned(seen: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
+    clock = RealClock()
+    start = clock.monotonic()
+    return plan_consolidation(seen.view, settings, seen.now, elapsed=lambda: clock.monotonic() - start)
+
+
+async def see(cluster: ClusterOptions, flags: PlanFlags, catalogue: Path | None = None) -> PlannedCluster:
+    observed, stock = Observed(market_of(catalogue, flags.region)), Stock(RealClock())
+    loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
+    view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
+    now = RealClock().now() if loaded.as_of is None else loaded.as_of
+    return PlannedCluster(stock.seen_in(view, now), now, cluster_name(cluster))
+
+
+def render(found: Sequence[PlanAlternative], flags: PlanFlags, cluster: str, output: str) -> str:
+    if output == "html":
+        return plan_html.report(found, cluster)
+    if output in ("json", "yaml"):
+        documents = [to_document(SavedPlan(each.plan, flags.saved(each.override), cluster)) for each in found]
+        if len(found) == 1:
+            return machine(KIND, documents[0], output)
+        labelled = [{"label": each.label, **one} for each, one in zip(found, documents, strict=True)]
+        return machine(COMPARISON, {"items": labelled}, output)
+    if len(found) == 1:
+        return plan_text.render(found[0].plan, wide=output == "wide")
+    parts = [columns(*plan_text.comparison_table(found))]
+    if output == "wide":
+        parts += [f"== {each.label}\n{plan_text.render(each.plan, wide=True)}" for each in found]
+    return "\n\n".join(parts)

@@ -1,0 +1,36 @@
+"""`karpool snapshot`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from karpool.cli.cluster_source import connect
+from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.output.text import note
+from karpool.kube.snapshots.writer import SnapshotSummary, take_snapshot
+
+
+@click.command(epilog="Example: karpool snapshot --context prod -o prod.karpool.gz")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write; it replaces an older one only when it is complete.",
+)
+@connection_options
+def snapshot(output: Path, cluster: ClusterOptions) -> None:
+    """Save what a cluster holds to a file, for commands with --snapshot.
+
+    Lists in pages and changes nothing. Secrets are never read; environment values are left out.
+    """
+    summary = asyncio.run(_take(cluster, output))
+    for skipped in summary.skipped:
+        note(f"without {skipped.resource}: {skipped.reason}")
+    click.echo(f"{output}: {summary.objects} objects, {output.stat().st_size / 1024:.0f} KiB")
+
+
+async def _take(cluster: ClusterOptions, output: Path) -> SnapshotSummary:
+    async with connect(cluster) as client:
+        return await take_snapshot(client, output, context=cluster.context or "")

@@ -1,0 +1,189 @@
+"""`karpool support-bundle`: one file with what somebody else needs to understand a problem.
+
+It holds a snapshot, the records that controllers keep (moves, scale-ups, leases), events where they run,
+and their log lines, which are the decision log. Nothing is changed, Secrets are never read, and what cannot
+be had is named in `about.json` with the reason. The file is private, and appears only when it is complete.
+"""
+
+import asyncio
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from karpool import __version__
+from karpool.cli.cluster_source import connect
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.output.text import note, pluralize
+from karpool.consolidation.execution.record import selection as moves_in
+from karpool.consolidation.observed import STOP_NAMESPACE
+from karpool.gpu.records.scale_up_object import SCALEUPS
+from karpool.kube.api.client import Client
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import KubeError, NotFound
+from karpool.kube.snapshots.redaction import redact
+from karpool.kube.snapshots.writer import ABSENT, take_snapshot
+from karpool.model.kubernetes.api_resources import (
+    CONFIGMAPS,
+    EVENTS,
+    LEASES,
+    PODS,
+    ApiResource,
+    ListOptions,
+    ObjectKey,
+)
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+
+PART_OF_KARPOOL = "app.kubernetes.io/part-of=karpool"
+LOG_BYTES = 4 * 1024 * 1024  # of one container
+PODS_MAX = 40
+_SMART_PODS = SmartPodSettings().namespace
+
+
+@dataclass
+class SupportBundle:
+    """Files by name, and what is missing, with the reason."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@click.command("support-bundle", epilog="Example: karpool support-bundle --context prod -o problem.tar.gz")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write; it replaces an older one only when it is complete.",
+)
+@click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Where the controllers run.")
+@click.option("--logs/--no-logs", default=True, show_default=True, help="With log lines of the controllers.")
+@connection_options
+def support_bundle(cluster: ClusterOptions, output: Path, namespace: str, logs: bool) -> None:
+    """Save what somebody else needs to understand a problem: snapshot, records, events and decision logs.
+
+    Changes nothing. Secrets are never read and environment values are left out, but names of your objects
+    are in it: look at it before you hand it on.
+    """
+    bundle = asyncio.run(_collect(cluster, namespace, logs))
+    for name, reason in bundle.missing.items():
+        if reason != ABSENT:
+            note(f"without {name}: {reason}")
+    if absent := [name for name, reason in bundle.missing.items() if reason == ABSENT]:
+        note(f"{pluralize(len(absent), 'kind')} of objects that this cluster does not have: see about.json")
+    write(bundle, output)
+    click.echo(f"{output}: {pluralize(len(bundle.files), 'file')}, {output.stat().st_size / 1024:.0f} KiB")
+
+
+async def _collect(cluster: ClusterOptions, namespace: str, logs: bool) -> SupportBundle:
+    async with connect(cluster) as client:
+        return await collect(client, namespace, context=cluster.context or "", logs=logs)
+
+
+async def collect(client: Client, namespace: str, *, context: str = "", logs: bool = True) -> SupportBundle:
+    """Raises KubeError when nothing at all can be read."""
+    bundle = SupportBundle()
+    about: dict[str, Any] = {
+        "karpool": __version__,
+        "kubernetes": await client.server_version(),
+        "takenAt": rfc3339(client.clock.now()),
+        "context": context,
+        "namespace": namespace,
+    }
+    with tempfile.TemporaryDirectory(prefix="karpool-") as folder:
+        path = Path(folder) / "snapshot"
+        summary = await take_snapshot(client, path, context=context)
+        bundle.files["snapshot.karpool.gz"] = path.read_bytes()
+    about["objects"] = summary.counts
+    bundle.missing |= {f"snapshot: {each.resource}": each.reason for each in summary.skipped}
+    lists: Sequence[tuple[str, ApiResource, ListOptions]] = (
+        ("moves", CONFIGMAPS, moves_in(namespace)),
+        ("scale-ups", SCALEUPS, ListOptions()),
+        ("leases", LEASES, ListOptions(namespace)),
+        ("leases-of-smart-pods", LEASES, ListOptions(_SMART_PODS)),
+        ("events", EVENTS, ListOptions(namespace)),
+        ("events-of-smart-pods", EVENTS, ListOptions(_SMART_PODS)),
+    )
+    for name, resource, chosen in lists:
+        await _add_list(client, bundle, name, resource, chosen)
+    if logs:
+        await _add_logs(client, bundle, namespace)
+    about["missing"] = bundle.missing
+    bundle.files["about.json"] = _json(about)
+    return bundle
+
+
+async def _add_list(
+    client: Client, bundle: SupportBundle, name: str, resource: ApiResource, chosen: ListOptions
+) -> None:
+    try:
+        found = (await client.list(resource, chosen)).items
+    except NotFound:
+        bundle.missing[name] = ABSENT
+        return
+    except KubeError as error:
+        bundle.missing[name] = str(error)
+        return
+    bundle.files[f"{name}.json"] = _json([redact(each) for each in found])
+
+
+async def _add_logs(client: Client, bundle: SupportBundle, namespace: str) -> None:
+    try:
+        pods = (await client.list(PODS, ListOptions(namespace, PART_OF_KARPOOL))).items
+    except KubeError as error:
+        bundle.missing["logs"] = str(error)
+        return
+    if not pods:
+        bundle.missing["logs"] = f"no pod of Karpool runs in {namespace}; --namespace says where they do"
+    if len(pods) > PODS_MAX:
+        bundle.missing["logs of some pods"] = f"{len(pods)} pods, and {PODS_MAX} are the most"
+    for pod in pods[:PODS_MAX]:
+        key = ObjectKey(namespace, pod["metadata"]["name"])
+        statuses = pod.get("status", {}).get("containerStatuses") or ()
+        restarted = any(each.get("restartCount") for each in statuses)
+        for previous in (False, True) if restarted else (False,):
+            await _add_log(client, bundle, key, previous=previous)
+
+
+async def _add_log(client: Client, bundle: SupportBundle, pod: ObjectKey, *, previous: bool) -> None:
+    name = f"logs/{pod.name}{'.previous' if previous else ''}.jsonl"
+    query = [("limitBytes", str(LOG_BYTES)), ("tailLines", "20000"), ("previous", str(previous).lower())]
+    try:
+        answer = await client.rest.call("GET", PODS.item(pod.name, pod.namespace, "log"), query=query)
+    except KubeError as error:
+        bundle.missing[name] = str(error)
+        return
+    bundle.files[name] = answer.body[:LOG_BYTES]
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def write(bundle: SupportBundle, path: Path) -> None:
+    """There and complete, or not at all; only the owner may read it. Raises Failed."""
+    part: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
+        part = Path(name)
+        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for each, content in sorted(bundle.files.items()):
+                info = tarfile.TarInfo(f"karpool-support/{each}")
+                info.size, info.mode = len(content), 0o600
+                archive.addfile(info, io.BytesIO(content))
+        part.replace(path)
+    except OSError as error:
+        raise CommandFailed(f"{path}: {error.strerror}; choose another place with -o") from None
+    finally:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)

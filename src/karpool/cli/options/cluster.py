@@ -1,0 +1,117 @@
+"""Flags shared by the commands that read a cluster, spelled as kubectl spells them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from karpool.model import durations
+from karpool.model.errors import Invalid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster to read: a live one, or a file saved by `karpool snapshot`."""
+
+    kubeconfig: Path | None
+    context: str | None
+    snapshot: Path | None
+    request_timeout_seconds: float | None
+
+
+class DurationParam(click.ParamType[float]):
+    """A duration as kubectl takes it: `30`, `30s`, `1m30s`; 0 means no limit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        try:
+            amount = float(text) if text.isdecimal() else durations.seconds(text)
+        except Invalid:
+            amount = -1.0
+        if amount < 0:
+            self.fail(f"{text!r} is not a duration like 30s, 1m30s or 0", param, ctx)
+        return amount
+
+
+class RegionParam(click.ParamType[str]):
+    """One of the shipped catalogue, or of the file given instead; empty is the cluster's own."""
+
+    name = "region"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from karpool.model.catalogue.files import shipped_regions  # only whoever names one waits for it
+
+        region = str(value)
+        if ctx is not None and isinstance(ctx.params.get("catalogue"), Path):
+            return region  # whoever reads the file says whether it has it
+        if region and region not in (known := sorted(shipped_regions())):
+            self.fail(f"{region!r}: no catalogue is shipped for it; there are {', '.join(known)}", param, ctx)
+        return region
+
+
+catalogue_option = click.option(
+    "--catalogue",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    is_eager=True,  # --region depends on it
+    help="Instance types and prices, instead of the shipped ones: a file as docs/catalogue.md says.",
+)
+
+
+def connection_options(command: F) -> F:
+    """Adds --kubeconfig, --context and --request-timeout, handed over as `cluster`."""
+
+    @click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Path of the kubeconfig file.",
+    )
+    @click.option("--context", help="Context of the kubeconfig to use.")
+    @click.option(
+        "--request-timeout",
+        type=DurationParam(),
+        default=None,
+        help="Limit for each request, like 30s; 0 is none.",
+    )
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        kubeconfig: Path | None,
+        context: str | None,
+        request_timeout: float | None,
+        **kwargs: Any,
+    ) -> Any:
+        options = ClusterOptions(kubeconfig, context, kwargs.pop("snapshot", None), request_timeout)
+        if options.snapshot is not None and (kubeconfig or context):
+            raise click.UsageError(
+                "--snapshot reads a file; it cannot be combined with --kubeconfig or --context"
+            )
+        return command(*args, cluster=options, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def cluster_options(command: F) -> F:
+    """The same, and --snapshot, for commands that only read."""
+    return click.option(
+        "--snapshot",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
+    )(connection_options(command))
+
+
+def output_option(*forms: str) -> Callable[[F], F]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help="Form of the result.",
+    )

@@ -1,0 +1,233 @@
+"""A plan as tables for people.
+
+Long lists are cut in the short form, and what was cut is said; `wide` has everything.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from karpool.cli.output.text import columns, pluralize
+from karpool.consolidation.planning.comparison import PlanAlternative
+from karpool.consolidation.planning.plan import (
+    ClusterTotals,
+    ConsolidationPlan,
+    KeptNode,
+    Move,
+    MovedPod,
+    RejectedMove,
+    ReplacementNode,
+)
+from karpool.consolidation.policy.prices import HOURS_PER_MONTH
+
+NONE = "-"
+UNKNOWN = "?"
+SHORT = 30  # rows of a table in the short form
+NAMES = 3  # names in a cell in the short form
+
+
+def render(plan: ConsolidationPlan, *, wide: bool) -> str:
+    return "\n\n".join(_parts(plan, wide))
+
+
+def _parts(plan: ConsolidationPlan, wide: bool) -> Iterator[str]:
+    if plan.stopped is not None:
+        yield f"STOPPED: {plan.stopped.message}"
+    yield summary(plan)
+    if plan.moves:
+        yield _titled("MOVES", _cut(move_table(plan.moves, wide=wide), wide))
+        yield _titled("PODS", _cut(pod_table(plan.moves), wide))
+    if plan.rejected:
+        yield _titled("REJECTED MOVES", _cut(rejected_table(plan.rejected, wide=wide), wide))
+    if plan.held:
+        held = held_table(plan.held) if wide or len(plan.held) <= SHORT else held_by_reason(plan.held)
+        yield _titled("NODES THAT STAY", _cut(held, wide))
+    if plan.pools:
+        yield _titled("POOLS", columns(*pool_table(plan)))
+    yield _titled("TOTALS", columns(*totals_table(plan)))
+    yield from (
+        f"not looked at: {pluralize(len(each.nodes), 'node')} ({each.why}): {_names(each.nodes, wide)}"
+        for each in plan.not_looked_at
+    )
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def _titled(title: str, table: str) -> str:
+    return f"{title}\n{table}"
+
+
+def _cut(table: Table, wide: bool) -> str:
+    header, rows = table
+    if wide or len(rows) <= SHORT:
+        return columns(header, rows)
+    return f"{columns(header, rows[:SHORT])}\n... and {len(rows) - SHORT} more; -o wide shows all"
+
+
+def summary(plan: ConsolidationPlan) -> str:
+    if not plan.moves:
+        return "nothing to move"
+    gone = sum(len(move.nodes) for move in plan.moves)
+    new = sum(len(move.new_nodes) for move in plan.moves)
+    return (
+        f"{pluralize(len(plan.moves), 'move')}: {pluralize(gone, 'node')} away, {new} new; "
+        f"saves ${money(plan.savings_per_hour)} per hour (${money(plan.savings_per_hour * HOURS_PER_MONTH)} "
+        f"per month); disturbs {pluralize(plan.disturbed, 'pod')}"
+    )
+
+
+def move_table(moves: Sequence[Move], *, wide: bool) -> Table:
+    header = ["MOVE", "KIND", "POOL", "NODES", "INTO", "$/H", "$/MONTH", "PODS", "DISRUPTION", "SCORE"]
+    return header, [move_row(move, wide=wide) for move in moves]
+
+
+def move_row(move: Move, *, wide: bool) -> list[str]:
+    return [
+        move.id,
+        str(move.kind),
+        ",".join(move.pools),
+        _names(move.names, wide),
+        ", ".join(new_node(each) for each in move.new_nodes) or NONE,
+        money(move.savings_per_hour),
+        money(move.savings_per_hour * HOURS_PER_MONTH),
+        str(move.disturbed),
+        f"{move.disruption:.2f}",
+        score_of(move),
+    ]
+
+
+def score_of(move: Move) -> str:
+    """With what it must reach, where a policy scores."""
+    scored = [pool.score for pool in move.verdict.pools if pool.score is not None]
+    if not scored:
+        return NONE
+    worst = min(scored, key=lambda each: each.score - each.threshold)
+    return f"{worst.score:.2f}/{worst.threshold:.2f}"
+
+
+def new_node(node: ReplacementNode) -> str:
+    chosen = node.chosen
+    return f"{chosen.instance_type} ({chosen.capacity_type}, {chosen.zone}, {node.pool})"
+
+
+def pod_table(moves: Sequence[Move]) -> Table:
+    rows = [
+        [move.id, pod.pod, f"{pod.cost:.2f}", pod.source, destination(move, pod)]
+        for move in moves
+        for pod in move.pods
+    ]
+    return ["MOVE", "POD", "COST", "FROM", "TO"], rows
+
+
+def destination(move: Move, pod: MovedPod) -> str:
+    if pod.node:
+        return pod.node
+    if pod.new_node is not None and pod.new_node < len(move.new_nodes):
+        return f"new {move.new_nodes[pod.new_node].chosen.instance_type} #{pod.new_node + 1}"
+    return "none needed: it costs nothing"
+
+
+def rejected_table(rejected: Sequence[RejectedMove], *, wide: bool) -> Table:
+    rows = []
+    for each in rejected:
+        why = "; ".join(str(reason) for reason in (each.why if wide else each.why[:1]))
+        rows.append([*move_row(each.move, wide=wide), why])
+    return [*move_table((), wide=wide)[0], "WHY"], rows
+
+
+def held_table(held: Sequence[KeptNode]) -> Table:
+    rows = [
+        [
+            each.node,
+            each.pool or NONE,
+            UNKNOWN if each.price_per_hour is None else money(each.price_per_hour),
+            f"{each.disruption:.2f}",
+            "; ".join(str(reason) for reason in each.why) or NONE,
+        ]
+        for each in held
+    ]
+    return ["NODE", "POOL", "$/H", "DISRUPTION", "HELD BY"], rows
+
+
+def held_by_reason(held: Sequence[KeptNode]) -> Table:
+    """The most frequent first."""
+    groups: dict[str, list[KeptNode]] = {}
+    for each in held:
+        groups.setdefault(each.why[0].code if each.why else NONE, []).append(each)
+    rows = [
+        [str(len(members)), code, members[0].node, str(members[0].why[0]) if members[0].why else NONE]
+        for code, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    ]
+    return ["NODES", "REASON", "FOR EXAMPLE", "HELD BY (-o wide shows every node)"], rows
+
+
+def pool_table(plan: ConsolidationPlan) -> Table:
+    rows = [
+        [
+            pool.name,
+            pool.policy or NONE,
+            str(pool.nodes),
+            money(pool.cost_per_hour) + (f" + {pool.unpriced} unknown" if pool.unpriced else ""),
+            f"{pool.disruption:.1f}",
+            ", ".join(f"{reason} {amount(number)}" for reason, number in pool.allowed.items()) or NONE,
+            "; ".join(str(reason) for reason in pool.why) or NONE,
+        ]
+        for pool in plan.pools
+    ]
+    return ["POOL", "POLICY", "NODES", "$/H", "DISRUPTION", "MAY GO", "CLOSED BY"], rows
+
+
+def totals_table(plan: ConsolidationPlan) -> Table:
+    rows = [_totals("before", plan.before), _totals("after", plan.after)]
+    return ["", "NODES", "PODS", "$/H", "$/MONTH", "CPU USED", "MEMORY USED"], rows
+
+
+def _totals(name: str, totals: ClusterTotals) -> list[str]:
+    unknown = f" + {totals.unpriced} unknown" if totals.unpriced else ""
+    return [
+        name,
+        str(totals.nodes),
+        str(totals.pods),
+        money(totals.price_per_hour) + unknown,
+        money(totals.price_per_hour * HOURS_PER_MONTH),
+        *(f"{totals.use.get(resource, 0.0):.0%}" for resource in ("cpu", "memory")),
+    ]
+
+
+def comparison_table(alternatives: Sequence[PlanAlternative]) -> Table:
+    rows = [
+        [
+            each.label,
+            str(len(each.plan.moves)),
+            str(sum(len(move.nodes) for move in each.plan.moves)),
+            str(sum(len(move.new_nodes) for move in each.plan.moves)),
+            money(each.plan.savings_per_hour),
+            money(each.plan.savings_per_hour * HOURS_PER_MONTH),
+            share(each.plan),
+            str(each.plan.disturbed),
+            f"{each.plan.disruption:.1f}",
+            str(len(each.plan.rejected)),
+        ]
+        for each in alternatives
+    ]
+    header = ["POLICY", "MOVES", "NODES GO", "COME", "SAVES $/H", "$/MONTH", "OF COST", "PODS", "DISRUPTION"]
+    return [*header, "REJECTED"], rows
+
+
+def share(plan: ConsolidationPlan) -> str:
+    cost = plan.before.price_per_hour
+    return f"{plan.savings_per_hour / cost:.1%}" if cost > 0 else NONE
+
+
+def money(amount_: float) -> str:
+    """Small amounts keep three places, so that a cheap node does not look free."""
+    return f"{amount_:,.3f}" if abs(amount_) < 100 else f"{amount_:,.0f}"
+
+
+def amount(number: int) -> str:
+    return "any" if number >= 2**31 - 1 else str(number)
+
+
+def _names(names: Sequence[str], wide: bool) -> str:
+    if wide or len(names) <= NAMES:
+        return ",".join(names)
+    return f"{','.join(names[:NAMES])} and {len(names) - NAMES} more"

@@ -1,0 +1,128 @@
+"""`karpool apply PLAN`: carry out a saved plan, if it still holds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from karpool.cli.cluster_source import connect
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.inspect.plan import PlannedCluster, see
+from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue_option, connection_options
+from karpool.cli.options.plan import read_flags
+from karpool.cli.output import plan_text
+from karpool.cli.output.text import columns, note, pluralize
+from karpool.consolidation.execution.applying import PlanCheck, check_plan
+from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.planning.plan import Move
+from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.process import apply as apply_moves
+
+DEFAULT_MAX_AGE = "1h"
+Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster], Awaitable[None]]
+
+
+@click.command(epilog="Example: karpool plan -o json > plan.json; karpool apply plan.json --dry-run")
+@click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Only say whether the plan still holds.")
+@click.option("--partial", is_flag=True, help="Make the moves that still hold, and leave out the others.")
+@click.option("--strict", is_flag=True, help="Refuse the plan when anything that decided it has changed.")
+@click.option(
+    "--max-age",
+    type=DurationParam(),
+    default=DEFAULT_MAX_AGE,
+    show_default=True,
+    help="Of the plan; 0 is any.",
+)
+@catalogue_option
+@connection_options
+def apply(
+    plan: Path,
+    dry_run: bool,
+    partial: bool,
+    strict: bool,
+    max_age: float,
+    catalogue: Path | None,
+    cluster: ClusterOptions,
+) -> None:
+    """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
+
+    Every move is decided again on what the cluster is now, budgets included.
+    """
+    saved = read_plan(plan)
+    how = {"dry_run": dry_run, "partial": partial, "strict": strict}
+    asyncio.run(applied(saved, cluster, max_age=max_age, catalogue=catalogue, execute=carry_out, **how))
+
+
+async def applied(
+    saved: SavedPlan,
+    cluster: ClusterOptions,
+    *,
+    dry_run: bool,
+    partial: bool = False,
+    strict: bool = False,
+    max_age: float = 0.0,
+    catalogue: Path | None = None,  # never one that the plan names: plans come from others
+    execute: Execute | None = None,
+) -> PlanCheck:
+    """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
+    flags = read_flags(saved.flags)
+    seen = await see(cluster, flags, catalogue)
+    settings = flags.settings(flags.override)
+    found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
+    click.echo(render(found))
+    if reason := objection(found, partial=partial, strict=strict):
+        raise CommandFailed(reason)
+    if saved.cluster and seen.cluster != saved.cluster:
+        note(f"the plan was made for {saved.cluster}, this is {seen.cluster}; its nodes are the same")
+    if not dry_run and found.good:
+        if execute is None:
+            raise CommandFailed("there is nothing here that carries out moves; use --dry-run")
+        await execute(cluster, found.good, settings, seen)
+    return found
+
+
+async def carry_out(
+    cluster: ClusterOptions, moves: Sequence[Move], settings: PlanSettings, seen: PlannedCluster
+) -> None:
+    """Write the moves down, and wait until they are over. Raises Failed when one did not come about."""
+    options = ConsolidatorOptions(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
+    async with connect(cluster) as client:
+        records = await apply_moves(client, moves, seen.view, options, told=lambda each: note(_line(each)))
+    failed = [record for record in records if record.phase is not MovePhase.DONE]
+    if failed:
+        raise CommandFailed(
+            f"{len(failed)} of {pluralize(len(records), 'move')} were not made; see karpool get moves"
+        )
+
+
+def _line(record: MoveRecord) -> str:
+    why = f": {record.message}" if record.message else ""
+    return f"{record.phase}: {', '.join(record.nodes)}{why}"
+
+
+def objection(found: PlanCheck, *, partial: bool, strict: bool) -> str:
+    """Why nothing is done; empty when something is."""
+    if found.too_old is not None:
+        return found.too_old.message
+    if strict and not found.unchanged:
+        return "the cluster has changed since the plan was made; make a new one, or leave out --strict"
+    if found.refused and not partial:
+        number = f"{len(found.refused)} of {pluralize(len(found.moves), 'move')}"
+        return f"the plan is stale: {number} do not hold any more; make a new one, or use --partial"
+    return ""
+
+
+def render(found: PlanCheck) -> str:
+    if not found.moves:
+        return "the plan has no moves"
+    rows = []
+    for move in found.moves:
+        why = found.refused.get(move.id, ())
+        verdict = "; ".join(each.message for each in why) or "holds"
+        rows.append([*plan_text.move_row(move, wide=False), verdict])
+    return columns([*plan_text.move_table((), wide=False)[0], "NOW"], rows)

@@ -1,0 +1,122 @@
+"""What nodes offer, what their pods take, and what is left, one column per resource.
+
+Sums are kept as Python integers, so no request is too large to be added and taken
+away again; what is left is `max(offered - taken, 0)`, as Karmada computes it. A
+node that offers no `pods` has no slot.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from karpool.model.quantity import INT64_MAX
+from karpool.model.resources import PODS
+from karpool.packing.tables.columns import Column, Int64s
+
+# Columns cost 16 bytes per node; a cluster has a few dozen resources.
+RESOURCE_LIMIT = 256
+
+Requests = tuple[tuple[str, int], ...]
+_NONE: Mapping[str, int] = {}
+
+
+class RoomStore:
+    def __init__(self) -> None:
+        self._offered: list[Mapping[str, int]] = []
+        self._taken: list[dict[str, int]] = []
+        self._pods: list[int] = []
+        self._allocatable: dict[str, Column[np.int64]] = {PODS: Column(np.int64)}
+        self._free: dict[str, Column[np.int64]] = {}
+        self._slots = Column(np.int64)
+        self._stale: set[int] = set()  # rows whose pods changed since their room was last worked out
+
+    def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
+        """Say what a row offers, a new one at the end included: whether that is news, and the
+        resources that are not followed because there are too many."""
+        if row == len(self._offered):
+            self._offered.append(_NONE)
+            self._taken.append({})
+            self._pods.append(0)
+            self._slots[row] = 0
+            for column in (*self._allocatable.values(), *self._free.values()):
+                column[row] = 0
+        old = self._offered[row]
+        if old == allocatable:
+            return False, []
+        self._offered[row] = allocatable
+        self._stale.add(row)
+        ignored = []
+        for resource in {**old, **allocatable}:
+            if resource != PODS and resource not in self._free and not self._add_column(resource):
+                ignored.append(resource)
+                continue
+            self._allocatable[resource][row] = min(max(allocatable.get(resource, 0), 0), INT64_MAX)
+            if resource not in allocatable and resource != PODS:
+                self._free[resource][row] = 0
+        return True, ignored
+
+    def take(self, row: int, requests: Requests, pods: int) -> None:
+        """Charge a row for `pods` pods of a shape; a negative number gives back."""
+        taken = self._taken[row]
+        for resource, units in requests:
+            taken[resource] = taken.get(resource, 0) + units * pods
+        self._pods[row] += pods
+        self._stale.add(row)
+
+    def remove(self, row: int, last: int) -> None:
+        """Forget a row; the last one takes its place."""
+        self._offered[row], self._taken[row], self._pods[row] = (
+            self._offered[last],
+            self._taken[last],
+            self._pods[last],
+        )
+        self._offered.pop()
+        self._taken.pop()
+        self._pods.pop()
+        for column in (*self._allocatable.values(), *self._free.values(), self._slots):
+            column[row] = column[last]
+        if last in self._stale:
+            self._stale.discard(last)
+            if row != last:
+                self._stale.add(row)
+
+    def views(self) -> tuple[dict[str, Int64s], dict[str, Int64s], Int64s]:
+        """Free and allocatable per resource, and free pod slots."""
+        for row in self._stale:
+            self._work_out(row)
+        self._stale.clear()
+        size = len(self._offered)
+        free = {resource: column.view(size) for resource, column in self._free.items()}
+        allocatable = {resource: column.view(size) for resource, column in self._allocatable.items()}
+        return free, allocatable, self._slots.view(size)
+
+    def _work_out(self, row: int) -> None:
+        taken = self._taken[row]
+        for resource, units in self._offered[row].items():
+            if resource in self._free:
+                _write(self._free[resource], row, units - taken.get(resource, 0))
+        _write(self._slots, row, self._offered[row].get(PODS, 0) - self._pods[row])
+
+    def _add_column(self, resource: str) -> bool:
+        if len(self._free) >= RESOURCE_LIMIT:
+            self._drop_unoffered()
+        if len(self._free) >= RESOURCE_LIMIT:
+            return False
+        self._allocatable[resource] = Column(np.int64, 0, len(self._offered))
+        self._free[resource] = Column(np.int64, 0, len(self._offered))
+        for row, offered in enumerate(self._offered):
+            if resource in offered:  # of a node that came while there were too many
+                self._allocatable[resource][row] = min(max(offered[resource], 0), INT64_MAX)
+                self._stale.add(row)
+        return True
+
+    def _drop_unoffered(self) -> None:
+        offered = set().union(*self._offered)
+        for resource in self._free.keys() - offered:
+            del self._free[resource], self._allocatable[resource]
+
+
+def _write(column: Column[np.int64], row: int, left: int) -> None:
+    left = min(max(left, 0), INT64_MAX)
+    if column[row] != left:  # writing what is there already could copy the column
+        column[row] = left

@@ -1,0 +1,138 @@
+"""Claims, volumes and storage classes, and which pods have to be looked at again when one changes.
+
+Only pods that mount a claim are remembered, and of those only what `model.volumes`
+reads. A pod whose claims are all bound is affected by those claims and their
+volumes; one that still waits, by every volume and class.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from karpool.model.kubernetes.meta import ObjectMeta
+from karpool.model.kubernetes.pod import Pod, PodSpec
+from karpool.model.kubernetes.volumes import (
+    Alternatives,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    volume_terms,
+)
+
+
+class VolumeStore:
+    def __init__(self) -> None:
+        self.affected: set[str] = set()  # keys of pods whose terms may have changed
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self._pods: dict[str, Pod] = {}
+        self._users: defaultdict[str, set[str]] = defaultdict(set)  # claim to pods
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)  # volume to claims
+        self._unsettled: set[str] = set()
+
+    def put_pod(self, key: str, pod: Pod) -> bool:
+        """Whether the pod mounts a claim, and so has terms."""
+        if not pod.spec.volumes or not any(
+            each.persistent_volume_claim or each.ephemeral is not None for each in pod.spec.volumes
+        ):
+            self.remove_pod(key)
+            return False
+        slim = _slimmed(pod)
+        if slim != self._pods.get(key):
+            self.remove_pod(key)
+            self._pods[key] = slim
+            for claim in _claim_keys(slim):
+                self._users[claim].add(key)
+        return True
+
+    def terms(self, key: str) -> tuple[Alternatives, ...]:
+        """What the pod's volumes ask for. Raises Invalid for quantities that cannot be read."""
+        pod = self._pods[key]
+        self._unsettled.discard(key)
+        if not all((claim := self.claims.get(name)) and claim.is_bound for name in _claim_keys(pod)):
+            self._unsettled.add(key)
+        return volume_terms(pod, self.claims, self.volumes, self.classes)
+
+    def remove_pod(self, key: str) -> None:
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return
+        self._unsettled.discard(key)
+        self.affected.discard(key)
+        for claim in _claim_keys(pod):
+            _discard(self._users, claim, key)
+
+    def put_claim(self, claim: PersistentVolumeClaim) -> None:
+        key = claim.metadata.key
+        self._forget_holder(key)
+        self.claims[key] = claim
+        self._holders[claim.spec.volume_name].add(key)
+        self._affect_claims((key,))
+
+    def remove_claim(self, namespace: str, name: str) -> None:
+        key = f"{namespace}/{name}"
+        self._forget_holder(key)
+        if self.claims.pop(key, None) is not None:
+            self._affect_claims((key,))
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        self.volumes[volume.name] = volume
+        self._affect_volume(volume.name)
+
+    def remove_volume(self, name: str) -> None:
+        if self.volumes.pop(name, None) is not None:
+            self._affect_volume(name)
+
+    def put_class(self, storage_class: StorageClass) -> None:
+        self.classes[storage_class.name] = storage_class
+        self.affected |= self._unsettled
+
+    def remove_class(self, name: str) -> None:
+        if self.classes.pop(name, None) is not None:
+            self.affected |= self._unsettled
+
+    def _forget_holder(self, claim: str) -> None:
+        old = self.claims.get(claim)
+        if old is not None:
+            _discard(self._holders, old.spec.volume_name, claim)
+
+    def _affect_volume(self, name: str) -> None:
+        self._affect_claims(self._holders.get(name, ()))
+        self.affected |= self._unsettled
+
+    def _affect_claims(self, claims: Iterable[str]) -> None:
+        for claim in claims:
+            self.affected |= self._users.get(claim, set())
+
+
+def _discard(index: dict[str, set[str]], key: str, value: str) -> None:
+    if key in index:
+        index[key].discard(value)
+        if not index[key]:
+            del index[key]
+
+
+def _slimmed(pod: Pod) -> Pod:
+    meta = pod.metadata
+    return Pod(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid),
+        spec=PodSpec(
+            node_name=pod.spec.node_name,
+            volumes=[
+                volume
+                for volume in pod.spec.volumes or ()
+                if volume.persistent_volume_claim is not None or volume.ephemeral is not None
+            ],
+        ),
+    )
+
+
+def _claim_keys(pod: Pod) -> list[str]:
+    """The claims by name; that of an ephemeral volume is named after pod and volume."""
+    names = (
+        f"{pod.name}-{volume.name}"
+        if volume.persistent_volume_claim is None
+        else volume.persistent_volume_claim.claim_name
+        for volume in pod.spec.volumes or ()
+    )
+    return [f"{pod.metadata.namespace}/{name}" for name in names]

@@ -1,0 +1,391 @@
+"""Plans continuously, and carries plans out: the loop around `planning` and `executor`.
+
+Every pass reads the stop switch and the records of moves under way from the server, and
+takes each move as far as it goes; now and then a plan is made and its moves are begun.
+Nothing is remembered that is not in the cluster, so a pass may be the first after a
+restart. Without fresh knowledge nothing is done: a view that has not been heard of for
+too long is not acted on.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from karpool.consolidation.execution import in_flight_view
+from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
+from karpool.consolidation.execution.metrics import ConsolidationMetrics
+from karpool.consolidation.execution.move_history import (
+    KEEP_SECONDS,
+    has_settled,
+    measure,
+    redisturbed,
+    resting,
+    to_forget,
+)
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.reporting import MoveReporter
+from karpool.consolidation.execution.step import ExecutionSettings
+from karpool.consolidation.execution.watching import Watching
+from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Settings
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move, Why
+from karpool.consolidation.planning.plan_cache import PlanCache
+from karpool.consolidation.policy.budgets import use_of
+from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.view import ClusterView
+from karpool.kube.api.client import Client
+from karpool.kube.errors import KubeError, LeadershipLost, NotFound
+from karpool.kube.event_recorder import EventRecorder
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
+from karpool.provisioning.market import Market
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+COMPONENT = "karpool-consolidator"
+_REST_AFTER_PLANNING = 4.0
+
+
+async def _here(work: Callable[[], T]) -> T:
+    return work()
+
+
+@dataclass(frozen=True)
+class ConsolidatorOptions:
+    plan: PlanSettings = DEFAULTS
+    execution: ExecutionSettings = field(default_factory=ExecutionSettings)
+    smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
+    namespace: str = STOP_NAMESPACE  # of records
+    stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
+    plan_seconds: float = 10.0  # between two plans
+    idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
+    pass_seconds: float = 2.0  # between two looks at moves under way
+    most_in_flight: int = 20  # moves at once
+    keep_seconds: float = KEEP_SECONDS  # records of moves that are over
+    stale_seconds: float = 180.0  # a view that was not heard of for so long is not acted on
+    plans: bool = True  # False: only carries out what others wrote down
+    once: bool = False  # one plan, and what follows from it
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """How long a cluster that stands still, and where nothing is to be moved, is left alone.
+
+    What is decided also depends on time (ages, windows), so the wait grows from one interval, doubling,
+    and any change ends it.
+    """
+
+    until: float = float("-inf")
+    seconds: float = 0.0
+    changes: int = -1
+
+    def lasts(self, now: float, changes: int) -> bool:
+        return changes == self.changes and now < self.until
+
+    def after(self, fruitless: bool, changes: int, now: float, options: ConsolidatorOptions) -> "_Idle":
+        if not fruitless:
+            return _Idle()
+        doubled = 2 * self.seconds if changes == self.changes else options.plan_seconds
+        seconds = min(max(doubled, options.plan_seconds), max(options.idle_seconds, options.plan_seconds))
+        return _Idle(now + seconds, seconds, changes)
+
+
+class Consolidator:
+    """`show` is for a dry run: plans are shown, and nothing is written. `off_loop` runs what takes long."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: ConsolidatorOptions | None = None,
+        *,
+        market: Market | None = None,
+        events: Client | None = None,
+        metrics: CollectorRegistry | None = None,
+        check: Callable[[], None] = lambda: None,
+        show: Callable[[ConsolidationPlan], None] | None = None,
+        off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here,
+    ) -> None:
+        self.options = options or ConsolidatorOptions()
+        self.metrics = ConsolidationMetrics(metrics or CollectorRegistry())
+        self.ledger: dict[str, MoveRecord] = {}  # every record that is known, by name
+        self.plan: ConsolidationPlan | None = None  # the last one
+        self._client, self._clock = client, client.clock
+        self._show, self._off_loop = show, off_loop
+        self._watching = Watching(
+            client, self.options.smart_pods, market=market, stop_switch=self.options.stop_switch
+        )
+        self._recorder = EventRecorder(events or client, COMPONENT)
+        self._announcer = MoveReporter(self._recorder, self._clock)
+        self.executor = MoveActuator(
+            client,
+            self._watching.smart_pods,
+            self.options.execution,
+            namespace=self.options.namespace,
+            check=check,
+            changed=self._changed,
+            redisturbed=lambda owners: redisturbed(owners, self.ledger.values(), self._clock.now()),
+        )
+        self._closed: dict[str, Why] = {}
+        self._next_plan = float("-inf")
+        self._idle = _Idle()
+        self._planning = PlanCache()
+        self._view: ClusterView | None = None  # of this pass
+        self._last_view: ClusterView | None = None
+        self._planned = False
+        self._was_stale = False
+        self.ended: Counter[MovePhase] = Counter()  # moves that came to their end here, by how
+
+    def not_ready(self) -> str | None:
+        return self._watching.not_ready()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, or with `once` until everything is done."""
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._watching.run()), group.create_task(self._recorder.run())]
+            try:
+                await self._passes(stop)
+                await self._recorder.flush()
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    async def _passes(self, stop: asyncio.Event) -> None:
+        started = False
+        while not stop.is_set():
+            busy = True
+            try:
+                if self.not_ready() is None:
+                    if not started:
+                        await self._start()
+                        started = True
+                    busy = await self.one_pass()
+                    if self.options.once and self._planned and not busy:
+                        return
+            except LeadershipLost:
+                raise
+            except KubeError as error:
+                log.warning("pass not finished", reason=str(error))
+            wait = self.options.pass_seconds if busy else self.options.plan_seconds
+            await _sleep(self._clock.sleep(wait), stop)
+
+    async def _start(self) -> None:
+        if self._show is not None:
+            return
+        await self.executor.prepare()
+        for problem in await ensure_prerequisites(self._client, self.options.smart_pods):
+            log.warning("replacements will fail", reason=problem)
+        self.ledger = {record.name: record for record in await self.executor.records()}
+
+    # One pass
+
+    async def one_pass(self) -> bool:
+        """Whether moves are under way afterwards."""
+        self._view = None
+        # Intervals are counted on the clock that does not jump, what is written down on the other.
+        now, tick = self._clock.now(), self._clock.monotonic()
+        plan_due = (
+            self.options.plans and tick >= self._next_plan and not (self.options.once and self._planned)
+        )
+        plan_due = plan_due and not self._idle.lasts(tick, self._watching.changes)
+        if self._show is not None:
+            if plan_due:
+                self._next_plan = tick + self.options.plan_seconds
+                self._show(await self._make_plan())
+                self._planned = True
+            return False
+        stop = await self._read_stop()
+        if plan_due:
+            await self.executor.sweep(list(self._watching.marked.values()))
+        records = await self.executor.records(active=True)
+        self._know(records)
+        if records:
+            seen = await self._seen(records, stop, now)
+            for record in records:
+                await self._advance(record, seen)
+        if plan_due and not self._is_stale():
+            began, changes = self._clock.monotonic(), self._watching.changes
+            await self._plan_and_begin(stop)
+            fruitless = self.plan is not None and not self.plan.moves and not records
+            self._idle = self._idle.after(fruitless, changes, tick, self.options)
+            # A cluster that takes long to plan is planned less often: most of the time is for others.
+            spent = self._clock.monotonic() - began
+            self._next_plan = tick + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)
+            self._planned = True
+            await self.executor.forget(self._to_forget())
+        under_way = [record for record in self.ledger.values() if not record.phase.is_over]
+        self.metrics.in_flight(under_way, stopped=stop is not None)
+        return bool(under_way)
+
+    async def _advance(self, record: MoveRecord, seen: RecordContext) -> None:
+        """One that the server has trouble with does not hold up the others."""
+        try:
+            await self.executor.advance(record, seen)
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            log.warning("move not taken further", record=record.name, reason=str(error))
+
+    async def _read_stop(self) -> Why | None:
+        """From the server: the switch must work when watches do not."""
+        namespace, name = self.options.stop_switch
+        try:
+            found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=Settings)
+        except NotFound:
+            found = Settings()
+        self._watching.observed.put_switch(ObjectKey(namespace, name), found)
+        return self._watching.observed.stop_reason()
+
+    def _is_stale(self) -> bool:
+        """Said when it begins, not in every pass."""
+        staleness = self._watching.staleness()
+        stale = staleness > self.options.stale_seconds
+        if stale and not self._was_stale:
+            log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
+        self._was_stale = stale
+        return stale
+
+    async def _seen(self, records: Sequence[MoveRecord], stop: Why | None, now: float) -> RecordContext:
+        if self._is_stale():
+            return RecordContext(stop=stop, closed=self._closed)
+        execution = self.options.execution
+        looked_at = frozenset(
+            record.name
+            for record in records
+            if stop is None
+            and in_flight_view.is_looked_at(
+                record, now, execution.quiet_seconds, self._watching.observed.claim
+            )
+        )
+        settling = [
+            record
+            for record in records
+            if record.phase is MovePhase.SETTLING and now >= record.since + execution.settle_seconds
+        ]
+        if not looked_at and not settling:
+            return RecordContext(stop=stop, closed=self._closed)
+        view = self._view_now()
+        self._closed = in_flight_view.closed_pools(view, self.options.plan, now)
+        known, coming = list(self.ledger.values()), self._watching.held()
+
+        def look() -> dict[str, tuple[Why, ...]]:
+            return in_flight_view.objections(view, records, looked_at, self.options.plan, now, coming=coming)
+
+        return RecordContext(
+            stop=stop,
+            closed=self._closed,
+            objections=await self._off_loop(look),
+            cordoned=frozenset(
+                each.name for each in view.machines if each.node is not None and each.node.spec.unschedulable
+            ),
+            arrived_prices={r.name: in_flight_view.arrived_price(r, view) for r in records if r.arrived},
+            measured={
+                record.name: measure(record, known, view, self._watching.owners)
+                for record in settling
+                if has_settled(record, view, self._watching.owners, now)
+            },
+        )
+
+    async def _plan_and_begin(self, stop: Why | None) -> None:
+        plan = await self._make_plan()
+        self._closed = in_flight_view.closed_pools(self._view_now(), self.options.plan, self._clock.now())
+        self._announcer.plan(plan, self._view_now())
+        if stop is not None or plan.stopped is not None:
+            return
+        now = self._clock.now()
+        left_alone = resting(self.ledger.values(), now)
+        room = self.options.most_in_flight - sum(not each.phase.is_over for each in self.ledger.values())
+        for number, move in enumerate(plan.moves):
+            if room <= 0:
+                log.info(
+                    "moves deferred", moves=len(plan.moves) - number, in_flight=self.options.most_in_flight
+                )
+                break
+            if rest := next((left_alone[name] for name in move.names if name in left_alone), None):
+                log.debug("move deferred", move=move.id, until=rest.until, reason=rest.record.message)
+                continue
+            room -= await self.begin(move)
+
+    async def begin(self, move: Move) -> bool:
+        view = self._view_now()
+        try:
+            record = await self.executor.begin(move, in_flight_view.wanted_of(move, view), self._clock.now())
+        except Invalid as error:
+            log.warning("move cannot be written down", move=move.id, reason=str(error))
+            return False
+        if record is None:
+            return False
+        self.metrics.approved(move)
+        self._announcer.approved(move, view)
+        return True
+
+    async def _make_plan(self) -> ConsolidationPlan:
+        view = in_flight_view.snapshot_with_moves(
+            self._view_now(), self.ledger.values(), coming=self._watching.held()
+        )
+        settings, now, start = self.options.plan, self._clock.now(), self._clock.monotonic()
+
+        def work() -> ConsolidationPlan:
+            return self._planning.plan(view, settings, now, elapsed=lambda: self._clock.monotonic() - start)
+
+        plan: ConsolidationPlan = await self._off_loop(work)
+        self.plan = plan
+        self.metrics.planned(plan, self._clock.monotonic() - start)
+        self.metrics.consuming(use_of(view.machines, view.in_flight))
+        return plan
+
+    def _view_now(self) -> ClusterView:
+        if self._view is None:
+            problems = list(map(str, self.executor.unreadable))
+            view = self._watching.view(self.ledger.values(), problems, self._clock.now())
+            self._view = self._last_view = view
+        return self._view
+
+    # Records
+
+    def _know(self, records: Iterable[MoveRecord]) -> None:
+        """What the server has is right; what we held as active and is not there any more was deleted."""
+        active = {record.name: record for record in records}
+        for name in [name for name, each in self.ledger.items() if not each.phase.is_over]:
+            if name not in active:
+                del self.ledger[name]
+        self.ledger |= active
+
+    def _changed(self, before: MoveRecord | None, after: MoveRecord) -> None:
+        self.ledger[after.name] = after
+        if before is None or before.phase is not after.phase:
+            log.info(
+                "move",
+                record=after.name,
+                phase=str(after.phase),
+                nodes=list(after.nodes),
+                reason=after.reason,
+                message=after.message,
+            )
+            self.ended[after.phase] += after.phase.is_over
+            self.metrics.moved(before, after)
+            self._announcer.moved(after, self._last_view)
+
+    def _to_forget(self) -> list[MoveRecord]:
+        longest = max((rate.seconds for rate in self.options.plan.rates), default=0.0)
+        keep_seconds = max(self.options.keep_seconds, longest)
+        old = to_forget(self.ledger.values(), self._clock.now(), keep_seconds=keep_seconds)
+        for record in old:
+            del self.ledger[record.name]
+        return old
+
+
+async def _sleep(sleeping: Awaitable[None], stop: asyncio.Event) -> None:
+    """Cut short when asked to stop."""
+    tasks = [asyncio.ensure_future(sleeping), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

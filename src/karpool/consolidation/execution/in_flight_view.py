@@ -1,0 +1,311 @@
+"""A cluster as moves under way leave it to be seen by planning and validation.
+
+Nodes that other moves take are shown as leaving, so that they count against budgets and
+their pods have the first claim on room, where they were meant to go. A move that is given
+up holds none. Nodes that came for a move are shown as protected: they stay, and may
+receive pods. Placeholders are not fed into the view at all.
+What a move wrote on its own nodes does not speak against it. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from karpool.consolidation.execution.node_marks import PROTECTED
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlaceholderRequest
+from karpool.consolidation.execution.validation import promised_by, validate_all
+from karpool.consolidation.planning.plan import Move, ReplacementNode, Why
+from karpool.consolidation.policy.budgets import permission
+from karpool.consolidation.policy.candidates import read_pools
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import EVICTABLE, ClusterView, StateNode
+from karpool.kube.clock import moment, rfc3339
+from karpool.kube.watch.informer import ChangeSink, ObjectChange
+from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import PODS, add
+from karpool.model.taints import Toleration
+from karpool.packing.new_nodes.pack_result import LaunchOption
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.smart_pod import placeholder_of
+
+_EPOCH = rfc3339(0.0)
+# What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
+_OF_WHOLE_MOVES = frozenset(("score", "small_saving", "not_cheaper", "kind"))
+
+
+class PlaceholderFilter:
+    """Passes on all pods but those that stand for nodes of moves."""
+
+    def __init__(self, sink: ChangeSink[Pod], namespace: str) -> None:
+        self._sink, self._namespace = sink, namespace
+
+    def apply(self, changes: Sequence[ObjectChange[Pod]], /) -> None:
+        self._sink.apply([change for change in changes if not self._is_placeholder(change)])
+
+    def _is_placeholder(self, change: ObjectChange[Pod]) -> bool:
+        if change.key.namespace != self._namespace or change.object is None:
+            return False
+        found = placeholder_of(change.object, self._namespace)
+        return found is not None and found.purpose is RequestPurpose.REPLACEMENT
+
+
+def snapshot_with_moves(
+    view: ClusterView,
+    records: Iterable[MoveRecord],
+    looked_at: Collection[str] = (),
+    coming: Collection[str] = (),
+) -> ClusterView:
+    """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone.
+    `coming`: nodes that hold a placeholder, of a move that still waits for others."""
+    taken: set[str] = set()  # and their pods need room
+    kept: set[str] = set()
+    promised: dict[str, str] = {}
+    own: set[str] = set()
+    new: set[str] = set(coming)
+    for record in records:
+        if record.phase.is_over:
+            continue
+        if record.phase is not MovePhase.SETTLING:
+            new.update(record.arrived)
+        promised |= promised_by(record.move, record.arrived)
+        if record.name in looked_at:
+            own.update(record.going)
+        elif record.phase is MovePhase.ROLLING_BACK or (looked_at and record.phase is MovePhase.WAITING):
+            # Its pods stay; or it is looked at after those that are now, before anything is done.
+            kept.update(record.going)
+        elif record.phase.takes_nodes:
+            taken.update(record.going)
+    if not taken and not kept and not own and not new:
+        return view
+    machines = [_shown(machine, taken, own, new) for machine in view.machines]
+    in_flight = frozenset((*view.in_flight, *taken, *kept))
+    return replace(view, machines=machines, in_flight=in_flight, promised=promised)
+
+
+def _shown(machine: StateNode, taken: set[str], own: set[str], new: set[str]) -> StateNode:
+    node, claim = machine.node, machine.claim
+    if node is None:
+        return machine
+    if node.name in taken and claim is not None and not machine.is_leaving:
+        going = msgspec.structs.replace(claim.metadata, deletion_timestamp=_EPOCH)
+        return replace(machine, claim=msgspec.structs.replace(claim, metadata=going))
+    if node.name in own and node.annotations.get(PROTECTED) == "true":
+        return replace(machine, node=_annotated(node, None))
+    if node.name in new:
+        return replace(machine, node=_annotated(node, "true"))
+    return machine
+
+
+def _annotated(node: Node, value: str | None) -> Node:
+    annotations = {key: text for key, text in node.annotations.items() if key != DO_NOT_DISRUPT}
+    if value is not None:
+        annotations[DO_NOT_DISRUPT] = value
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
+    )
+
+
+def closed_pools(view: ClusterView, settings: PlanSettings, now: float) -> dict[str, Why]:
+    """Pools that nothing may be taken from at the moment, whatever budgets say."""
+    rules = read_pools(view, settings)
+    found = {
+        name: Why("nodepool_unreadable", f"nodepool {name}: {each.problem}", f"nodepool {name}")
+        for name, each in rules.items()
+        if each.problem
+    }
+    readable = {name: each.settings for name, each in rules.items() if not each.problem}
+    for name, allowance in permission(view, settings, readable, now).pools.items():
+        if allowance.closed:
+            found[name] = allowance.closed[0]
+    return found
+
+
+def is_looked_at(
+    record: MoveRecord, now: float, quiet_seconds: float, claim: Callable[[str], NodeClaim | None]
+) -> bool:
+    """Whether the next step of a record depends on its move being looked at again."""
+    match record.phase:
+        case MovePhase.WAITING:
+            return now >= record.since + quiet_seconds
+        case MovePhase.ASKING:
+            return bool(record.arrived)
+        case MovePhase.CORDONING:
+            return True
+        case MovePhase.DELETING:
+            found = [claim(source.claim) for source in record.move.nodes if source.name not in record.kept]
+            return any(each is not None and not each.is_deleting for each in found)
+        case _:
+            return False
+
+
+def objections(
+    view: ClusterView,
+    records: Sequence[MoveRecord],
+    looked_at: Collection[str],
+    settings: PlanSettings,
+    now: float,
+    *,
+    coming: Collection[str] = (),
+) -> dict[str, tuple[Why, ...]]:
+    """By record: what speaks against going on.
+
+    Those that are furthest come first, then the oldest; each on top of those before that may go on, so
+    that of two that cannot both be made one is.
+    """
+    chosen = [record for record in records if record.name in looked_at]
+    chosen.sort(key=lambda record: (-_FURTHEST.index(record.phase), record.created, record.name))
+    if not chosen:
+        return {}
+    seen = snapshot_with_moves(view, records, frozenset(record.name for record in chosen), coming)
+    moves = {record.name: left_of(record, seen) for record in chosen}
+    results = validate_all(
+        [move for move in moves.values() if move.nodes],
+        seen,
+        settings,
+        now,
+        arrived={record.move.id: record.arrived for record in chosen},
+        targets=_receiving(records, seen),
+    )
+    found: dict[str, tuple[Why, ...]] = {}
+    for record in chosen:
+        move = moves[record.name]
+        why = results.get(move.id, ())
+        if len(move.nodes) < len(record.nodes):
+            why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
+        found[record.name] = why or tuple(_overruled(move, seen))
+    return found
+
+
+def _receiving(records: Iterable[MoveRecord], view: ClusterView) -> list[str]:
+    """Nodes that moves under way send pods to. That makes them young, which must not stop the next."""
+    under_way = [record for record in records if not record.phase.is_over]
+    named = {name for record in under_way for name in promised_by(record.move, record.arrived).values()}
+    named.update(name for record in under_way for name in record.arrived)
+    return [
+        machine.name
+        for machine in view.machines
+        if machine.name in named
+        and not machine.is_leaving
+        and machine.name not in view.in_flight
+        and machine.is_initialized
+    ]
+
+
+def _overruled(move: Move, view: ClusterView) -> Iterable[Why]:
+    """Pods that Karpenter would end against their disruption budget: it does when the node has a
+    terminationGracePeriod, and more of them go than the budget lets go at once."""
+    pods, going = view.pods, Counter[int]()
+    for source in move.nodes:
+        row = view.snapshot.find(source.name)
+        claim = view.machines[row].claim if row is not None else None
+        if row is not None and claim is not None and claim.spec.termination_grace_period is not None:
+            going.update(int(pods.budget[pod]) for pod in pods.on(row) if pods.flags[pod] & EVICTABLE)
+    for number, pods_of in going.items():
+        if number >= 0 and pods_of > view.budgets[number].disruptions_allowed:
+            budget = view.budgets[number]
+            about = f"poddisruptionbudget {budget.namespace}/{budget.name}"
+            message = f"{pods_of} pods of {about} would go, {budget.disruptions_allowed} may, and the "
+            yield Why("pdb_deadline", f"{message}terminationGracePeriod of the nodes does not wait", about)
+
+
+_FURTHEST = (MovePhase.WAITING, MovePhase.ASKING, MovePhase.CORDONING, MovePhase.DELETING)
+
+
+def left_of(record: MoveRecord, view: ClusterView) -> Move:
+    """The move as it is now: without nodes that leave already, and with the new nodes that came."""
+    move = record.move
+    if record.phase is MovePhase.DELETING:
+        staying = {machine.name for machine in view.machines if not machine.is_leaving}
+        names = {source.name for source in move.nodes if source.name in staying} - set(record.kept)
+        move = replace(
+            move,
+            nodes=tuple(source for source in move.nodes if source.name in names),
+            pods=tuple(pod for pod in move.pods if pod.source in names),
+        )
+    if record.arrived:
+        move = replace(move, new_nodes=tuple(_bought(record, view)))
+    return move
+
+
+def _bought(record: MoveRecord, view: ClusterView) -> Iterable[ReplacementNode]:
+    """What came, at its price: it need not be what was expected."""
+    prices = _prices_of_new(record, view)
+    by_name = {machine.name: machine for machine in view.machines if machine.name in record.arrived}
+    for planned, name in zip(record.move.new_nodes, record.arrived, strict=False):
+        machine = by_name.get(name)
+        price = prices.pop(name, 0.0)  # two may have ended up on one node
+        if machine is None or machine.node is None or price is None:
+            yield planned
+            continue
+        labels = machine.node.labels
+        type_, zone, kind = (labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+        yield replace(planned, options=(LaunchOption(type_, zone, kind, price),))
+
+
+def _prices_of_new(record: MoveRecord, view: ClusterView) -> dict[str, float | None]:
+    """By node that came, each once. What was there before costs nothing more."""
+    found: dict[str, float | None] = dict.fromkeys(record.arrived)
+    for machine in view.machines:
+        if machine.name in found:
+            made = moment(machine.claim.metadata.creation_timestamp) if machine.claim is not None else None
+            # Times of objects are whole seconds.
+            is_new = made is None or made >= record.created - 1.0
+            found[machine.name] = machine.price_per_hour if is_new else 0.0
+    return found
+
+
+def arrived_price(record: MoveRecord, view: ClusterView) -> float | None:
+    """Per hour, of all nodes that came; None while one is not known."""
+    prices = list(_prices_of_new(record, view).values())
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def wanted_of(move: Move, view: ClusterView) -> tuple[PlaceholderRequest, ...]:
+    """For each new node, what its pods ask for together, and the taints of its pool."""
+    shape_of: dict[str, int] = {}
+    pods = view.pods
+    for source in move.nodes:
+        row = view.snapshot.find(source.name)
+        if row is not None:
+            shape_of |= {pods.keys[pod]: int(pods.shapes[pod]) for pod in pods.on(row)}
+    return tuple(
+        _wanted(node, Counter(shape_of[key] for key in node.pods if key in shape_of), view)
+        for node in move.new_nodes
+    )
+
+
+def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView) -> PlaceholderRequest:
+    table = view.snapshot.shapes
+    asked: dict[str, int] = {}
+    for shape, number in shapes.items():
+        add(asked, {name: units * number for name, units in table[shape].requests})
+    if not asked:  # its pods are gone; validation will say so
+        asked = {name: units for name, units in node.requests.items() if name != PODS}
+    zones: tuple[str, ...] = ()
+    if any(_is_tied(table[shape]) for shape in shapes):
+        zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
+    return PlaceholderRequest(asked, _tolerations(view, node), zones)
+
+
+def _is_tied(shape: PodShape) -> bool:
+    """Whether it may matter to a pod in which zone a node is. Prices do not: types are chosen by the
+    dearest zone that they may come from."""
+    return bool(
+        shape.has_topology
+        or shape.volume_terms
+        or shape.node_terms is not None
+        or any(key == ZONE for key, _ in shape.node_selector)
+    )
+
+
+def _tolerations(view: ClusterView, node: ReplacementNode) -> tuple[Toleration, ...]:
+    pool = view.pools.get(node.pool)
+    if pool is None:
+        return ()
+    return tuple(Toleration(key=taint.key, operator="Exists", effect=taint.effect) for taint in pool.taints)

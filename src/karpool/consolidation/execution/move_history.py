@@ -1,0 +1,161 @@
+"""The ledger of moves: what executed moves saved, whom they disturbed, and how often. Pure.
+
+The saving that came true is what the nodes cost that went, less what the nodes cost that
+came: those that were asked for, and those that had to be bought for the pods of the move
+although none was planned. Pods are told apart by their controllers, which outlive them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.step import MeasuredSavings
+from karpool.consolidation.view import ClusterView, NodeRemoval
+from karpool.kube.clock import moment
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.pod import Pod
+
+AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
+KEEP = 500  # records that are over
+KEEP_SECONDS = 30 * 86400.0
+LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted by these records
+_REST_SECONDS = {MovePhase.REJECTED: 30.0, MovePhase.ROLLED_BACK: 60.0}
+_REST_LONGEST = 3600.0
+
+
+class PodOwners:
+    """The controller of every pod, by key; fed by an informer."""
+
+    def __init__(self) -> None:
+        self._owner: dict[str, str] = {}
+
+    def put(self, key: ObjectKey, pod: Pod) -> None:
+        self._owner[str(key)] = owner_of(pod)
+
+    def drop(self, key: ObjectKey) -> None:
+        self._owner.pop(str(key), None)
+
+    def of(self, pod: str) -> str:
+        return self._owner.get(pod, "")
+
+
+def owner_of(pod: Pod) -> str:
+    """The uid of its controller, or its own."""
+    for each in pod.metadata.owner_references or ():
+        if each.controller:
+            return each.uid
+    return pod.metadata.uid
+
+
+def disturbances(records: Iterable[MoveRecord]) -> list[NodeRemoval]:
+    """For limits per window of time."""
+    return [
+        NodeRemoval(source.pool, source.name, record.deleted_at)
+        for record in records
+        if record.deleted_at is not None
+        for source in record.move.nodes
+        if source.name not in record.kept
+    ]
+
+
+def redisturbed(owners: Mapping[str, int], records: Iterable[MoveRecord], now: float) -> int:
+    """How many pods of these controllers were disturbed by a move shortly before."""
+    before: dict[str, int] = {}
+    for record in records:
+        if record.deleted_at is not None and now - AGAIN_SECONDS < record.deleted_at <= now:
+            for owner, pods in record.owners.items():
+                before[owner] = before.get(owner, 0) + pods
+    return sum(min(pods, before.get(owner, 0)) for owner, pods in owners.items())
+
+
+@dataclass(frozen=True, slots=True)
+class RestingNode:
+    record: MoveRecord
+    until: float
+
+
+def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]:
+    """Nodes whose last move did not come about, and until when they are left alone; longer each time."""
+    found: dict[str, RestingNode] = {}
+    for record in records:
+        first = _REST_SECONDS.get(record.phase)
+        if first is None or record.ended is None:
+            continue
+        until = record.ended + min(_REST_LONGEST, first * 2.0 ** min(record.attempt - 1, 10))
+        for name in record.nodes:
+            if until > now and (name not in found or found[name].until < until):
+                found[name] = RestingNode(record, until)
+    return found
+
+
+def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: float) -> bool:
+    """Whether what the move led to can be told: its pods have places again, or have had their time."""
+    if now - record.since >= AGAIN_SECONDS:
+        return True
+    return not any(owners.of(pod) in record.owners for pod in view.snapshot.pending)
+
+
+def measure(
+    record: MoveRecord, records: Sequence[MoveRecord], view: ClusterView, owners: PodOwners
+) -> MeasuredSavings:
+    extra = tuple(_extra(record, records, view, owners))
+    prices = [source.price_per_hour for source in record.move.nodes if source.name not in record.kept]
+    paid = [price for _, price in extra]
+    if record.replaces:
+        paid.append(record.arrived_price)
+    known = [price for price in prices if price is not None]
+    spent = [price for price in paid if price is not None]
+    names = tuple(name for name, _ in extra)
+    if len(known) < len(prices) or len(spent) < len(paid):
+        return MeasuredSavings(None, names)
+    return MeasuredSavings(sum(known) - sum(spent), names)
+
+
+def _extra(
+    record: MoveRecord, records: Sequence[MoveRecord], view: ClusterView, owners: PodOwners
+) -> Iterator[tuple[str, float | None]]:
+    """Nodes bought since the move began that nobody planned and that hold pods of its controllers."""
+    began = record.deleted_at
+    if began is None:
+        return
+    planned = {name for each in records for name in each.arrived}
+    rivals = [
+        each
+        for each in records
+        if each.name != record.name and each.deleted_at is not None and each.deleted_at < began
+    ]
+    for row, machine in enumerate(view.machines):
+        claim = machine.claim
+        made = moment(claim.metadata.creation_timestamp) if claim is not None else None
+        # Times of objects are whole seconds.
+        if made is None or made < began - 1.0 or machine.name in planned:
+            continue
+        there = {owners.of(view.pods.keys[pod]) for pod in view.pods.on(row)}
+        if not there & record.owners.keys():
+            continue
+        # Charged once: to the first move that may have caused it.
+        if any(there & each.owners.keys() and _was_under_way(each, made) for each in rivals):
+            continue
+        yield machine.name, machine.price_per_hour
+
+
+def _was_under_way(record: MoveRecord, at: float) -> bool:
+    began = record.deleted_at
+    return began is not None and began - 1.0 <= at and (record.ended is None or at <= record.ended)
+
+
+def to_forget(
+    records: Iterable[MoveRecord], now: float, keep: int = KEEP, keep_seconds: float = KEEP_SECONDS
+) -> list[MoveRecord]:
+    """Records that are over and too old, or too many; the oldest go first."""
+    keep_seconds = max(keep_seconds, LEAST_KEEP_SECONDS)
+    over = sorted(
+        (record for record in records if record.phase.is_over),
+        key=lambda record: record.ended or 0.0,
+        reverse=True,
+    )
+    return [
+        record
+        for number, record in enumerate(over)
+        if number >= keep or now - (record.ended or 0.0) > keep_seconds
+    ]

@@ -1,0 +1,70 @@
+"""What a move writes on nodes while it is under way, and how it is taken back.
+
+Nodes that go are told to Karpenter as not to be disrupted, so that two controllers do not
+act on one node, and later cordoned; nodes that came for a move are kept from being
+removed as empty. Every mark names its move; what others wrote is never taken back: a
+node that was cordoned before stays cordoned. Karpenter's own taint is never used. Pure.
+"""
+
+from typing import Any
+
+from karpool.consolidation.execution.record import DOMAIN
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT
+from karpool.model.kubernetes.node import Node
+
+MOVE_MARK = f"{DOMAIN}/move"  # annotation of a node; the name of the record
+CORDONED = f"{DOMAIN}/cordoned"  # annotation; we did it, so we undo it
+PROTECTED = f"{DOMAIN}/protected"  # annotation; likewise
+# Label of nodes that go; placeholders keep off them by it. Karpenter refuses pods that name hosts.
+LEAVING = f"{DOMAIN}/leaving"
+Object = dict[str, Any]
+
+
+def marked_by(node: Node) -> str:
+    """The record that marked it; empty when none did."""
+    return node.annotations.get(MOVE_MARK, "")
+
+
+def is_marked(node: Node, record: str) -> bool:
+    return marked_by(node) == record and node.annotations.get(DO_NOT_DISRUPT) == "true"
+
+
+def is_cordoned(node: Node, record: str) -> bool:
+    return is_marked(node, record) and node.spec.unschedulable
+
+
+def mark(node: Node, record: str, *, cordon: bool = False, leaving: bool = False) -> Object:
+    """A merge patch over exactly this version of the node."""
+    annotations: Object = {MOVE_MARK: record}
+    if node.annotations.get(DO_NOT_DISRUPT) != "true":
+        annotations |= {DO_NOT_DISRUPT: "true", PROTECTED: "true"}
+    patch = _patch(node, annotations)
+    if leaving:
+        patch["metadata"]["labels"] = {LEAVING: "true"}
+    if cordon and not node.spec.unschedulable:
+        annotations[CORDONED] = "true"
+        patch["spec"] = {"unschedulable": True}
+    return patch
+
+
+def unmark(node: Node) -> Object:
+    annotations: Object = {MOVE_MARK: None, PROTECTED: None, CORDONED: None}
+    if node.annotations.get(PROTECTED) == "true":
+        annotations[DO_NOT_DISRUPT] = None
+    patch = _patch(node, annotations)
+    if LEAVING in node.labels:
+        patch["metadata"]["labels"] = {LEAVING: None}
+    if node.annotations.get(CORDONED) == "true":
+        patch["spec"] = {"unschedulable": None}
+    return patch
+
+
+def _patch(node: Node, annotations: Object) -> Object:
+    meta = node.metadata
+    return {
+        "metadata": {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "annotations": annotations,
+        }
+    }

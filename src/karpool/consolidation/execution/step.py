@@ -1,0 +1,362 @@
+"""One step of a move under way: from its record and what is seen to what is written or done next.
+
+Pure and level-triggered: `step` may be called at any time and as often as anybody likes.
+It gives either a record to store, or things to do, or nothing but a time to look again;
+so whatever is done was written down before. Every action may be repeated. Until the
+first NodeClaim is deleted a move can be rolled back, and is, whenever anything that
+decided it has changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpool.consolidation.execution.node_marks import is_cordoned, is_marked, marked_by
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.validation import command_timeout
+from karpool.consolidation.planning.plan import SourceNode, Why
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.node import Node
+from karpool.provisioning.claims.node_readiness import Lack, readiness
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+
+CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
+MEASURE_SECONDS = 1200.0  # what cannot be measured by then is not
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSettings:
+    """`launch_seconds` None: as upstream, from 10 minutes to an hour by the number of nodes."""
+
+    quiet_seconds: float = 15.0  # between decision and validation
+    launch_seconds: float | None = None
+    refusal_seconds: float = 30.0  # an autoscaler that says no for so long means it
+    look_seconds: float = 120.0  # a move that could not be looked at again for so long is given up
+    settle_seconds: float = 60.0  # after the nodes are gone, until savings are measured
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSavings:
+    """What the cluster looks like once a move's nodes are gone."""
+
+    realised: float | None
+    extra_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MoveObservation:
+    """What is seen, at this moment, of what one record is about.
+
+    `nodes` and `claims` were just read and hold what exists. `objections` None: the move could not be
+    looked at again yet; empty: nothing speaks against it. `stop` is what stops it whatever the phase:
+    the switch, a closed pool. `cordon_seen`: whatever made the objections knew of the cordon.
+    """
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+    placeholders: Sequence[Placeholder] = ()
+    stop: Why | None = None
+    objections: tuple[Why, ...] | None = None
+    cordon_seen: bool = False
+    owners: Mapping[str, int] = field(default_factory=dict)  # of the pods that are disturbed
+    redisturbed: int = 0
+    arrived_price: float | None = None
+    measured: MeasuredSavings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecord:
+    record: MoveRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MarkNode:
+    node: Node
+    cordon: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnmarkNode:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNodes:
+    """New nodes of the move, by number."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawPlaceholder:
+    placeholder: Placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    source: SourceNode
+
+
+Action = MarkNode | UnmarkNode | RequestNodes | WithdrawPlaceholder | DeleteClaim
+
+
+@dataclass(frozen=True, slots=True)
+class RunActions:
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    until: float | None = None  # None: for something to change
+
+
+Next = StoreRecord | RunActions | WaitUntil
+
+
+def next_step(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    if record.since > now + CLOCK_SKEW_SECONDS and not record.phase.is_over:
+        # The clock went back: what is waited for begins anew, instead of lasting as long as the jump.
+        return StoreRecord(replace(record, since=now))
+    match record.phase:
+        case MovePhase.WAITING:
+            return _waiting(record, world, settings, now)
+        case MovePhase.ASKING:
+            return _asking(record, world, settings, now)
+        case MovePhase.CORDONING:
+            return _cordoning(record, world, settings, now)
+        case MovePhase.DELETING:
+            return _deleting(record, world, settings, now)
+        case MovePhase.SETTLING:
+            return _settling(record, world, settings, now)
+        case MovePhase.ROLLING_BACK:
+            return _rolling_back(record, world, now)
+    return WaitUntil()
+
+
+def launch_deadline(record: MoveRecord, settings: ExecutionSettings) -> float:
+    """When new nodes must be there."""
+    given = settings.launch_seconds
+    return record.since + (command_timeout(len(record.nodes)) if given is None else given)
+
+
+def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    if why := world.stop or _missing(record, world):
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+    due = record.since + settings.quiet_seconds
+    if now < due:
+        return WaitUntil(due)
+    if world.objections is None:
+        limit = due + settings.look_seconds
+        if now < limit:
+            return WaitUntil(limit)
+        why = _not_looked_at(settings)
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+    if world.objections:
+        why = world.objections[0]
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+    return StoreRecord(record.to(MovePhase.ASKING if record.replaces else MovePhase.CORDONING, now))
+
+
+def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    if why := world.stop or _missing(record, world) or _refused(record, world, settings, now):
+        return _back(record, now, why)
+    if unmarked := [node for node in _sources(record, world) if not is_marked(node, record.name)]:
+        return _marks(unmarked, record, now) or RunActions(tuple(MarkNode(node) for node in unmarked))
+    present = {each.index for each in world.placeholders if each.epoch == record.attempt}
+    if missing := tuple(index for index in range(len(record.wanted)) if index not in present):
+        return RunActions((RequestNodes(missing),))
+    own = sorted((each for each in world.placeholders if each.epoch == record.attempt), key=_by_index)
+    places = [each.node for each in own]
+    states = [readiness(world.nodes.get(name), {}) for name in places if name]
+    if lost := next((each for each in states if each.lack is Lack.LIFE), None):
+        return _back(record, now, Why("new_node_lost", lost.message))
+    if not all(places) or not all(each.is_ready for each in states):
+        return WaitUntil(launch_deadline(record, settings))
+    if record.arrived != (arrived := tuple(places)):
+        return StoreRecord(replace(record, arrived=arrived))
+    came = [world.nodes[name] for name in dict.fromkeys(arrived)]
+    bare = [node for node in came if not is_marked(node, record.name)]
+    if bare:
+        return _marks(bare, record, now) or RunActions(tuple(MarkNode(node) for node in bare))
+    if world.objections is None:
+        return WaitUntil()
+    if world.objections:
+        return _back(record, now, world.objections[0])
+    return StoreRecord(record.to(MovePhase.CORDONING, now, arrived_price=world.arrived_price))
+
+
+def _cordoning(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    if why := world.stop or _missing(record, world) or _lost(record, world):
+        return _back(record, now, why)
+    limit = record.since + settings.look_seconds
+    if now >= limit:
+        return _back(record, now, _not_looked_at(settings))
+    open_nodes = [node for node in _sources(record, world) if not is_cordoned(node, record.name)]
+    if open_nodes:
+        cordons = RunActions(tuple(MarkNode(node, cordon=True) for node in open_nodes))
+        return _marks(open_nodes, record, now) or cordons
+    if world.placeholders:
+        # Room that they hold would be bought a second time for the pods that need it.
+        return _withdraw(world, limit)
+    if world.objections is None or not world.cordon_seen:
+        return WaitUntil(limit)
+    if world.objections:
+        return _back(record, now, world.objections[0])
+    return StoreRecord(
+        record.to(
+            MovePhase.DELETING,
+            now,
+            deleted_at=now,
+            owners=dict(world.owners),
+            disturbed=sum(world.owners.values()),
+            redisturbed=world.redisturbed,
+        )
+    )
+
+
+def _deleting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    going = [source for source in record.move.nodes if source.name not in record.kept]
+    left = [source for source in going if _is_left(source, world)]
+    if left:
+        why = world.stop or _lost(record, world) or next(iter(world.objections or ()), None)
+        if why is None and world.objections is not None:
+            return RunActions(tuple(DeleteClaim(source) for source in left))
+        limit = record.since + settings.look_seconds
+        if why is None and now < limit:
+            return WaitUntil(limit)
+        why = why or _not_looked_at(settings)
+        if len(left) == len(record.move.nodes):
+            return _back(record, now, why)
+        kept = (*record.kept, *(source.name for source in left))
+        return StoreRecord(replace(record, kept=kept, reason=why.code, message=why.message))
+    kept_nodes = [world.nodes[name] for name in record.kept if name in world.nodes]
+    if stale := [node for node in kept_nodes if marked_by(node) == record.name]:
+        return RunActions(tuple(UnmarkNode(node) for node in stale))
+    if any(source.claim in world.claims and _is_same(source, world) for source in going):
+        return WaitUntil()
+    if any(source.name in world.nodes for source in going if _is_its_node(source, record, world)):
+        return WaitUntil()
+    if new := _marked(record.arrived, record, world):
+        return RunActions(tuple(UnmarkNode(node) for node in new))
+    return StoreRecord(record.to(MovePhase.SETTLING, now, record.reason, record.message, gone_at=now))
+
+
+def _settling(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
+    due = record.since + settings.settle_seconds
+    if now < due:
+        return WaitUntil(due)
+    limit = record.since + max(settings.settle_seconds, MEASURE_SECONDS)
+    if world.measured is None and now < limit:
+        return WaitUntil(limit)
+    measured = world.measured or MeasuredSavings(None)
+    return StoreRecord(
+        record.to(
+            MovePhase.DONE,
+            now,
+            record.reason,
+            record.message,
+            realised=measured.realised,
+            extra_nodes=measured.extra_nodes,
+        )
+    )
+
+
+def _rolling_back(record: MoveRecord, world: MoveObservation, now: float) -> Next:
+    if world.placeholders:
+        return _withdraw(world, None)
+    if marked := _marked(world.nodes, record, world):
+        return RunActions(tuple(UnmarkNode(node) for node in marked))
+    return StoreRecord(record.to(MovePhase.ROLLED_BACK, now, record.reason, record.message))
+
+
+def _back(record: MoveRecord, now: float, why: Why) -> StoreRecord:
+    return StoreRecord(record.to(MovePhase.ROLLING_BACK, now, why.code, why.message))
+
+
+def _not_looked_at(settings: ExecutionSettings) -> Why:
+    """The view that says whether anything has changed is not kept up to date by the server."""
+    return Why("timeout", f"the move could not be looked at again within {settings.look_seconds:g} s")
+
+
+def _withdraw(world: MoveObservation, until: float | None) -> Next:
+    standing = [each for each in world.placeholders if each.deleting_since is None]
+    return RunActions(tuple(map(WithdrawPlaceholder, standing))) if standing else WaitUntil(until)
+
+
+def _sources(record: MoveRecord, world: MoveObservation) -> list[Node]:
+    return [world.nodes[name] for name in record.nodes]
+
+
+def _marked(
+    names: Sequence[str] | Mapping[str, Node], record: MoveRecord, world: MoveObservation
+) -> list[Node]:
+    found = [world.nodes[name] for name in names if name in world.nodes]
+    return [node for node in found if marked_by(node) == record.name]
+
+
+def _marks(nodes: Sequence[Node], record: MoveRecord, now: float) -> Next | None:
+    """A node that another move has marked is not ours to take."""
+    for node in nodes:
+        other = marked_by(node)
+        if other and other != record.name:
+            why = Why("in_queue", f"node {node.name} is part of {other}", f"node {node.name}")
+            return _back(record, now, why)
+    return None
+
+
+def _missing(record: MoveRecord, world: MoveObservation) -> Why | None:
+    """A node or claim that is gone, goes, or is another one by now."""
+    for source in record.move.nodes:
+        about = f"node {source.name}"
+        claim, node = world.claims.get(source.claim), world.nodes.get(source.name)
+        if claim is None or node is None:
+            return Why("gone", f"{about} does not exist any more", about)
+        if claim.metadata.uid != source.claim_uid:
+            return Why("replaced", f"{about} has another NodeClaim than planned", about)
+        if claim.is_deleting or node.metadata.deletion_timestamp is not None:
+            return Why("deleting", f"{about} is being deleted by somebody else", about)
+    return None
+
+
+def _lost(record: MoveRecord, world: MoveObservation) -> Why | None:
+    """A new node that came and does not serve any more."""
+    for name in record.arrived:
+        state = readiness(world.nodes.get(name), {})
+        if not state.is_ready:
+            return Why("new_node_lost", state.message, f"node {name}")
+    return None
+
+
+def _refused(
+    record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float
+) -> Why | None:
+    deadline = launch_deadline(record, settings)
+    if now >= deadline:
+        return Why("timeout", f"new nodes did not come within {deadline - record.since:g} s")
+    for each in world.placeholders:
+        if each.epoch != record.attempt:
+            continue
+        if each.outlook is PlaceholderState.ENDED:
+            return Why("placeholder_ended", f"{each.key} ended: {each.message}")
+        asked_for = now - max(each.created, record.since)
+        if each.outlook is PlaceholderState.REFUSED and asked_for >= settings.refusal_seconds:
+            return Why("stock_out", f"no node can be had: {each.message}")
+    return None
+
+
+def _by_index(placeholder: Placeholder) -> int:
+    return placeholder.index
+
+
+def _is_same(source: SourceNode, world: MoveObservation) -> bool:
+    return world.claims[source.claim].metadata.uid == source.claim_uid
+
+
+def _is_left(source: SourceNode, world: MoveObservation) -> bool:
+    """Whether its claim is still to be deleted."""
+    claim = world.claims.get(source.claim)
+    return claim is not None and _is_same(source, world) and not claim.is_deleting
+
+
+def _is_its_node(source: SourceNode, record: MoveRecord, world: MoveObservation) -> bool:
+    """Whether the node of that name is the one that was planned: then it carries our mark."""
+    return marked_by(world.nodes[source.name]) == record.name if source.name in world.nodes else False

@@ -1,0 +1,324 @@
+"""Looking at moves again: before they are made, before a saved plan is applied, and for one's own curiosity.
+
+Everything that was decided is decided again on what the cluster is now: the nodes and
+their claims, the pods on them, every rule of eligibility, budgets, room, and the score.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+import numpy as np
+
+from karpool.consolidation.fingerprint import fingerprint
+from karpool.consolidation.methods import replacement
+from karpool.consolidation.planning.plan import (
+    ConsolidationPlan,
+    DisruptionReason,
+    Move,
+    MoveKind,
+    ReplacementNode,
+    Why,
+)
+from karpool.consolidation.planning.planner import Planner
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
+from karpool.consolidation.policy.candidates import find_candidates
+from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.view import ClusterView
+from karpool.packing.relocation.single_node import FittingTypes
+from karpool.packing.tables.columns import Bools
+
+_UNSCORED = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
+NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
+_TIMEOUT_SECONDS_PER_NODE = 0.08
+_TIMEOUT_SECONDS = (600.0, 3600.0)
+
+
+class MoveFailure(StrEnum):
+    """What a move failed for, as events and metrics name it."""
+
+    BUDGET = "budget"
+    SCHEDULING = "scheduling"
+    CHURN = "churn"
+    UNKNOWN = "unknown"
+
+
+_BUDGET = frozenset(("budget", "budget_unreadable", "rate", "window", "stopped"))
+_SCHEDULING = frozenset(
+    ("no_room", "topology", "no_type", "not_cheaper", "spot_to_spot", "same_type", "kind")
+)
+_UNKNOWN = frozenset(("", "error", "score", "small_saving"))
+
+
+def failure_of(why: Why) -> MoveFailure:
+    if why.code in _BUDGET:
+        return MoveFailure.BUDGET
+    if why.code in _SCHEDULING:
+        return MoveFailure.SCHEDULING
+    return MoveFailure.UNKNOWN if why.code in _UNKNOWN else MoveFailure.CHURN
+
+
+def same_outcome(
+    planned_types: Collection[str] | None, new_nodes: int, types: Collection[str], *, unplaced: bool
+) -> bool:
+    """Whether a second simulation confirms a command. None: it was a delete.
+
+    A replacement is confirmed when as many nodes are needed and what was planned is still possible.
+    """
+    if unplaced or new_nodes != (planned_types is not None):
+        return False
+    return planned_types is None or set(planned_types) <= set(types)
+
+
+def command_timeout(queued: int) -> float:
+    """Seconds that a command may take while so many nodes wait to go."""
+    least, most = _TIMEOUT_SECONDS
+    return min(max(_TIMEOUT_SECONDS_PER_NODE * queued, least), most)
+
+
+def is_stale(plan: ConsolidationPlan, view: ClusterView) -> bool:
+    """Whether anything that decided the plan has changed since."""
+    return plan.fingerprint != fingerprint(view)
+
+
+def validate(
+    move: Move,
+    view: ClusterView,
+    settings: PlanSettings = DEFAULTS,
+    now: float = 0.0,
+    *,
+    arrived: Collection[str] = (),
+) -> tuple[Why, ...]:
+    """Why a move must not be made any more; empty when it may.
+
+    `arrived` are the new nodes once they are there: they may receive pods however young they are,
+    and no more have to be bought.
+    """
+    names = tuple(arrived)
+    return validate_all((move,), view, settings, now, arrived={move.id: names}, targets=names)[move.id]
+
+
+def validate_all(
+    chosen: Iterable[Move],
+    view: ClusterView,
+    settings: PlanSettings = DEFAULTS,
+    now: float = 0.0,
+    *,
+    arrived: Mapping[str, Sequence[str]] = NONE_ARRIVED,
+    targets: Collection[str] = (),
+) -> dict[str, tuple[Why, ...]]:
+    """Moves in order, each on top of those before it that still hold; by their ids.
+
+    `arrived` are the new nodes of moves (by id) in the order of the plan, once they are there. `targets`
+    are nodes that may receive pods however young they are.
+    """
+    judged = find_candidates(view, settings, now)
+    if targets:
+        open_rows = judged.targets.copy()
+        for row in map(view.snapshot.find, targets):
+            if row is not None:
+                open_rows[row] = True
+        judged = replace(judged, targets=open_rows)
+    planner = Planner(view, settings, now, judged=judged)
+    received = planner.world.receives.copy()
+    return {
+        move.id: _Again(planner, move, arrived.get(move.id, ()), received).objections() for move in chosen
+    }
+
+
+class _Again:
+    """One move, once more."""
+
+    def __init__(self, planner: Planner, move: Move, arrived: Sequence[str], received: Bools) -> None:
+        """`received`: rows that were sent pods before any move was."""
+        self._planner, self._move, self._arrived, self._received = planner, move, arrived, received
+        self._world: PlanningState = planner.world
+        self._view = planner.view
+
+    def objections(self) -> tuple[Why, ...]:
+        rows: list[int] = []
+        for node in self._move.nodes:
+            row = self._view.snapshot.find(node.name)
+            if row is None:
+                return (Why("gone", f"node {node.name} does not exist any more", f"node {node.name}"),)
+            rows.append(row)
+        changed = [
+            *self._identity(rows),
+            *self._ineligible(rows),
+            *self._new_pods(rows),
+            *self._needed(rows),
+        ]
+        return tuple(changed) or self._simulate(rows)
+
+    def _identity(self, rows: Sequence[int]) -> Iterable[Why]:
+        for row, node in zip(rows, self._move.nodes, strict=True):
+            claim = self._view.machines[row].claim
+            if claim is None or claim.metadata.uid != node.claim_uid:
+                yield Why(
+                    "replaced", f"node {node.name} has another NodeClaim than planned", f"node {node.name}"
+                )
+
+    def _ineligible(self, rows: Sequence[int]) -> Iterable[Why]:
+        """By every rule, and for the reason that was planned: an empty node that filled up is none."""
+        judged = self._planner.judged
+        planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
+        for row in rows:
+            if row in judged.held:
+                yield from judged.held[row]
+            elif row not in planned:
+                name = self._view.machines[row].name
+                yield Why(
+                    "not_empty" if len(planned) else "changed",
+                    f"node {name} is not what it was",
+                    f"node {name}",
+                )
+
+    def _new_pods(self, rows: Sequence[int]) -> Iterable[Why]:
+        known = {pod.pod for pod in self._move.pods}
+        pods = self._view.pods
+        moving = pods.moves
+        for row in rows:
+            for pod in pods.on(row):
+                if moving[pod] and pods.keys[pod] not in known:
+                    key = pods.keys[pod]
+                    yield Why("new_pod", f"pod {key} came to the node since", f"pod {key}")
+
+    def _needed(self, rows: Sequence[int]) -> Iterable[Why]:
+        """Nodes that a move before this one has to send pods to, for want of the place it was to have."""
+        for row in rows if self._move.kind is not MoveKind.EMPTY else ():
+            if self._world.receives[row] and not self._received[row]:
+                name = self._view.machines[row].name
+                message = f"pods of a move before it find no place on other nodes than {name}"
+                yield Why("no_room", message, f"node {name}")
+
+    def _simulate(self, rows: list[int]) -> tuple[Why, ...]:
+        world, move = self._world, self._move
+        mark = world.relocation.mark()
+        for row in rows:
+            world.relocation.remove(row)
+        new = {} if self._arrived else self._pods_of_new_nodes(rows)
+        placed, left = self._place(rows, new)
+        if left and move.kind is not MoveKind.EMPTY:
+            world.relocation.undo(mark)
+            return (replacement.no_room(world, left).why,)
+        bought: list[tuple[FittingTypes, Pods]] = []
+        for number, pods in new.items():
+            fitting = self._still_sold(move.new_nodes[number], pods)
+            if isinstance(fitting, Why):
+                world.relocation.undo(mark)
+                return (fitting,)
+            bought.append((fitting, pods))
+        price = sum(node.price_per_hour for node in move.new_nodes) if move.new_nodes else None
+        draft = CandidateMove(tuple(rows), tuple(placed), tuple(bought), world.verdict(rows, price))
+        return self._decide(draft, mark)
+
+    def _place(self, rows: list[int], new: Mapping[int, Pods]) -> tuple[list[tuple[int, int, int]], Pods]:
+        """Pods that need no new node: where they were meant to go, else wherever there is room."""
+        world, relocation = self._world, self._world.relocation
+        left = dict(world.demand(rows))
+        for pods in new.values():
+            for shape, number in pods.items():
+                left[shape] -= number
+        placed: list[tuple[int, int, int]] = []
+        for shape, row in self._planned(rows):
+            if left.get(shape, 0) > 0 and relocation.allows(shape, row) and relocation.put(shape, row, 1):
+                left[shape] -= 1
+                placed.append((shape, row, 1))
+        progress = True
+        while progress:  # a pod may have waited for another to come
+            progress = False
+            for shape in [each for each, number in left.items() if number > 0]:
+                for row, number in relocation.place(shape, left[shape]):
+                    placed.append((shape, row, number))
+                    left[shape] -= number
+                    progress = True
+        return placed, {shape: number for shape, number in left.items() if number > 0}
+
+    def _planned(self, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
+        """Shape and row of every pod that was to go to a node that is still there."""
+        find = self._view.snapshot.find
+        homes = promised_by(self._move, self._arrived)
+        home = {pod: find(name) for pod, name in homes.items() if name}
+        pods = self._view.pods
+        for row in rows:
+            for pod in pods.on(row):
+                target = home.get(pods.keys[pod])
+                if target is not None:
+                    yield int(pods.shapes[pod]), target
+
+    def _decide(self, draft: CandidateMove, mark: int) -> tuple[Why, ...]:
+        world, move = self._world, self._move
+        if move.kind is MoveKind.EMPTY:
+            nodes = Counter(world.pool_of[row] for row in draft.rows)
+            why = world.permission.refusal(DisruptionReason.EMPTY, nodes)
+        else:
+            why = world.objections(draft, move.reason)
+        if why:
+            world.relocation.undo(mark)
+        else:
+            world.accept(draft)
+        return why
+
+    def _pods_of_new_nodes(self, rows: Iterable[int]) -> dict[int, Pods]:
+        """By new node, the shapes of its pods that are still there."""
+        home = {pod.pod: pod.new_node for pod in self._move.pods if pod.new_node is not None}
+        pods, found = self._view.pods, {number: Counter[int]() for number in range(len(self._move.new_nodes))}
+        for row in rows:
+            for pod in pods.on(row):
+                number = home.get(pods.keys[pod])
+                if number is not None:
+                    found[number][int(pods.shapes[pod])] += 1
+        return {number: dict(shapes) for number, shapes in found.items() if shapes}
+
+    def _still_sold(self, node: ReplacementNode, pods: Pods) -> FittingTypes | Why:
+        """Whether the types that were planned can still be had and still hold the pods."""
+        wanted = {choice.instance_type for choice in node.options}
+        for fitting in self._world.one_node.fitting(pods):
+            names = fitting.state.offer.names
+            kept = np.array([name in wanted for name in names], dtype=np.bool_) & fitting.types
+            if fitting.pool == node.pool and kept.any():
+                return fitting
+        message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
+        return Why("no_type", message, f"nodepool {node.pool}")
+
+
+def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
+    """By pod, the node that it is meant for; empty: one that is still to come."""
+    found = {pod.pod: pod.node for pod in move.pods if pod.node}
+    for pod in move.pods:
+        if pod.new_node is not None:
+            found[pod.pod] = arrived[pod.new_node] if 0 <= pod.new_node < len(arrived) else ""
+    return found
+
+
+def what_if(
+    view: ClusterView, names: Sequence[str], settings: PlanSettings = DEFAULTS, now: float = 0.0
+) -> Move | tuple[Why, ...]:
+    """The move that takes exactly these nodes, whatever holds them; or why there is none.
+
+    Eligibility, budgets and scores are not asked, but the score is given.
+    """
+    rows = [view.snapshot.find(name) for name in names]
+    unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
+    if unknown:
+        return tuple(Why("gone", f"there is no node {name}", f"node {name}") for name in unknown)
+    chosen = [row for row in rows if row is not None]
+    judged = find_candidates(view, settings, now)
+    judged = replace(judged, candidates=np.array(chosen, dtype=np.int64), empty=np.zeros(0, dtype=np.int64))
+    planner = Planner(view, settings, now, judged=judged)
+    world = planner.world
+    world.policies = {pool: world.policies.get(pool, _UNSCORED) for pool in {*world.policies, *world.pool_of}}
+    draft = replacement.delete(world, chosen)
+    if isinstance(draft, UnplacedShapes):
+        draft = replacement.replace(world, chosen)
+    if not isinstance(draft, UnplacedShapes):
+        return planner.move(draft)
+    shown = replacement.pods_shown(world, chosen, draft.shapes, limit=10)
+    return (draft.why, *(Why(draft.why.code, f"pod {pod} finds no place", f"pod {pod}") for pod in shown))
+
+
+def still_valid(results: Mapping[str, tuple[Why, ...]]) -> list[str]:
+    """The ids of moves against which nothing speaks."""
+    return [name for name, why in results.items() if not why]

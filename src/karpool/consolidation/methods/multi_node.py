@@ -1,0 +1,452 @@
+"""The best that can be done with a few nodes together: every subset of them, with every mix of new nodes.
+
+Exact up to three limits, all of them counted and none of them silent to the caller's
+tests: only so many sizes of new nodes and receiving nodes are looked at, and the search
+for a packing gives up after so many steps. Pods that topology restricts are left to others.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from karpool.consolidation.methods.replacement import CENT, purchase_several
+from karpool.consolidation.planning.plan import DisruptionReason
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods
+from karpool.consolidation.policy.totals import Floats
+from karpool.packing.relocation.exact import Room, exact_fit
+from karpool.packing.relocation.single_node import FittingTypes
+from karpool.packing.tables.columns import Bools, Int64s
+
+SIZES_MAX = 14  # of new nodes
+BINS_MAX = 24  # existing nodes that may receive pods
+MIXES_MAX = 24  # of new nodes tried for one subset
+PODS_MAX = 120
+
+
+@dataclass(slots=True, eq=False)
+class _Size:
+    """A new node of one size: what it leaves to pods, which shapes it admits, what it costs."""
+
+    room: Room
+    admits: list[bool]  # by shape number of the problem
+    price: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """Types of new nodes: what they leave to pods, which shapes they admit, prices, and when they were
+    found (shape, pool, type)."""
+
+    room: Int64s
+    admits: Bools
+    price: Floats
+    found: Int64s
+
+
+@dataclass(slots=True)
+class _Mixes:
+    """Every mix of up to so many sizes, by price."""
+
+    members: list[tuple[int, ...]] = field(default_factory=list)
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    rooms: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    holds: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # pods of each shape
+
+
+def best_combination(world: PlanningState, rows: Sequence[int], *, above: float = 0.0) -> list[CandidateMove]:
+    """Drafts that together save the most, and more than `above`; none when there are none.
+
+    Nothing is left in place.
+    """
+    if not len(rows):
+        return []
+    if not world.remembers:
+        return _Problem(world, rows).solve(above)
+    key = world.stage, tuple(rows), above
+    known = world.together.get(key)
+    if known is None:
+        known = world.together[key] = _Problem(world, rows).solve(above)
+    return known
+
+
+def is_unrestricted(world: PlanningState, row: int) -> bool:
+    """Whether a node can take part: topology and host ports restrict none of its pods."""
+    table = world.view.snapshot.shapes
+    return not any(
+        world.relocation.is_restricted(shape) or table[shape].host_ports for shape, _ in world.demand((row,))
+    )
+
+
+class _Problem:
+    def __init__(self, world: PlanningState, rows: Sequence[int]) -> None:
+        self._world = world
+        self._known: dict[tuple[object, ...], tuple[list[_Size], _Mixes]] = world.known_sizes
+        self._rows = list(rows)
+        self._demands = [world.demand((row,)) for row in rows]
+        self._shapes = sorted(
+            {shape for demand in self._demands for shape, _ in demand},
+            key=lambda shape: int(world.demands.rank[shape]),
+        )
+        self._number = {shape: index for index, shape in enumerate(self._shapes)}
+        self._resources = world.one_node.resources
+        self._needs: list[Room] = [world.one_node.requests(shape).tolist() for shape in self._shapes]
+        self._amounts = [
+            [(index, units) for index, units in enumerate(need) if units] for need in self._needs
+        ]
+        self._prices = [float(world.prices[row]) for row in rows]
+        self._costs = [float(world.costs[row]) for row in rows]
+        self._read_bins()
+        self._read_sizes()
+        self._bin_holds = self._holds(self._bin_free)
+        needs = np.array(self._needs, dtype=np.int64).reshape(len(self._shapes), len(self._resources))
+        self._as_large: Bools = np.all(needs[:, None, :] >= needs[None, :, :], axis=2)  # as the other
+        self._asked: Int64s = np.array(
+            [self._sum(demand) for demand in self._demands], dtype=np.int64
+        ).reshape(len(rows), len(self._resources))
+
+    def _sum(self, demand: Sequence[tuple[int, int]]) -> Int64s:
+        total: Int64s = np.zeros(len(self._resources), dtype=np.int64)
+        for shape, number in demand:
+            total += np.array(self._needs[self._number[shape]], dtype=np.int64) * number
+        return total
+
+    def _read_bins(self) -> None:
+        """Nodes with room for any of the pods: those in question, and the others with the most."""
+        relocation = self._world.relocation
+        known = [name in relocation.resources for name in self._resources]
+        free = np.array(
+            [
+                relocation.free(name) if there else np.zeros(len(relocation.order), dtype=np.int64)
+                for name, there in zip(self._resources, known, strict=True)
+            ]
+        )
+        takes: Bools = np.zeros(free.shape[1], dtype=np.bool_)
+        admits: list[Bools] = []
+        for shape, need in zip(self._shapes, self._needs, strict=True):
+            mask = relocation.admits(shape)
+            admits.append(mask)
+            takes |= mask & (free >= np.array(need, dtype=np.int64)[:, None]).all(axis=0)
+        inside, turn = set(self._rows), self._world.by_name
+        positions = np.flatnonzero(takes)
+        if len(positions) > BINS_MAX:
+            share = sum(free[index, positions] / max(int(free[index].max(initial=1)), 1) for index in (0, 1))
+            positions = positions[np.argsort(-share, kind="stable")][:BINS_MAX]
+        chosen = {int(relocation.order[position]): int(position) for position in positions}
+        for row in self._rows:
+            position = int(relocation.position_of[row])
+            if takes[position]:
+                chosen[row] = position
+        ordered = sorted(
+            chosen.items(), key=lambda item: (item[0] in inside, free[0, item[1]], turn(item[0]))
+        )
+        self._bin_rows = [row for row, _ in ordered]
+        self._bin_room: list[Room] = [free[:, position].tolist() for _, position in ordered]
+        self._bin_admits = [[bool(mask[position]) for mask in admits] for _, position in ordered]
+        self._bin_free: Int64s = np.array(self._bin_room, dtype=np.int64).reshape(len(ordered), free.shape[0])
+        self._inside = {row: index for index, row in enumerate(self._rows)}
+
+    def _read_sizes(self) -> None:
+        """Sizes of new nodes that nothing cheaper outdoes. They depend on what is asked for, not by whom."""
+        world = self._world
+        most = sum(self._prices) if world.settings.replace else 0.0
+        if most <= 0:
+            nothing: list[_Size] = []
+            self._sizes, self._mixes = nothing, self._mixed(nothing)
+            return
+        one_node = world.one_node
+        key = tuple(map(one_node.sort, self._shapes)), most, one_node.limits_left()
+        known = self._known.get(key) if world.remembers else None
+        if known is None:
+            sizes = self._smallest(most)
+            known = self._known[key] = sizes, self._mixed(sizes)
+        self._sizes, self._mixes = known
+
+    def _smallest(self, most: float) -> list[_Size]:
+        columns = self._launchable(most)
+        kept = list(_not_outdone(columns))
+        if len(kept) > SIZES_MAX:
+            kept = (
+                sorted(kept, key=lambda size: size.price / max(size.room[0], 1))[: SIZES_MAX - 4] + kept[:4]
+            )
+        return kept
+
+    def _launchable(self, most: float) -> "_Columns":
+        """Every type of every pool that holds one of the pods for less, as columns: in the order in which
+        shapes, pools and types find them, which decides between equals."""
+        shapes, one_node = range(len(self._shapes)), self._world.one_node
+        by_pool: dict[str, list[tuple[int, FittingTypes]]] = {}
+        for number, shape in enumerate(self._shapes):
+            for fitting in one_node.fitting({shape: 1}):
+                by_pool.setdefault(fitting.pool, []).append((number, fitting))
+        parts: list[_Columns] = []
+        for turn, launch in enumerate(one_node.launch):
+            count = launch.room.shape[1]
+            admits: Bools = np.zeros((len(shapes), count), dtype=np.bool_)
+            price: Floats = np.full(count, -np.inf)
+            for number, fitting in by_pool.get(launch.offer.pool.name, ()):
+                admits[number] = cheap = fitting.types & (fitting.worst < most)
+                price = np.where(cheap, np.maximum(price, fitting.cheapest), price)
+            chosen = np.flatnonzero(admits.any(axis=0))
+            first = admits[:, chosen].argmax(axis=0)
+            found = np.lexsort((chosen, first))
+            chosen, first = chosen[found], first[found]
+            room = np.minimum(launch.room[:, chosen], 2**60)
+            order = np.stack((first, np.full(len(chosen), turn), chosen))
+            parts.append(_Columns(room, admits[:, chosen], price[chosen], order))
+        return _joined(parts, len(self._resources), len(shapes))
+
+    def _mixed(self, sizes: Sequence[_Size]) -> _Mixes:
+        members: list[tuple[int, ...]] = [()]
+        for size in range(1, self._world.settings.most_new_nodes + 1 if sizes else 1):
+            members += combinations_with_replacement(range(len(sizes)), size)
+        prices = np.array([sum(sizes[each].price for each in mix) for mix in members])
+        rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
+        holds = np.zeros((len(members), len(self._shapes)), dtype=np.int64)
+        of_sizes = np.array([size.room for size in sizes], dtype=np.int64).reshape(-1, len(self._resources))
+        held_by_sizes = self._holds(of_sizes)
+        for number, mix in enumerate(members):
+            for each in mix:
+                rooms[number] += of_sizes[each]
+                holds[number] += held_by_sizes[each]
+        order = np.argsort(prices, kind="stable")
+        chosen = [members[index] for index in order.tolist()]
+        return _Mixes(chosen, prices[order], rooms[order], holds[order])
+
+    def _holds(self, rooms: Int64s) -> Int64s:
+        """By node and shape: how many pods of it fit, labels aside."""
+        needs = np.array(self._needs, dtype=np.int64).reshape(1, len(self._shapes), len(self._resources))
+        fits = np.where(needs > 0, np.maximum(rooms, 0)[:, None, :] // np.maximum(needs, 1), PODS_MAX + 1)
+        held: Int64s = np.minimum(fits.min(axis=2, initial=PODS_MAX + 1), PODS_MAX + 1)
+        return held
+
+    # Solving
+
+    def solve(self, above: float) -> list[CandidateMove]:
+        best, chosen, spent = above, [], np.inf
+        for bound, cost, subset in self._subsets():
+            if bound < best - CENT or (bound <= best + CENT and cost >= spent):
+                continue
+            drafts = self._of(subset, best, spent)
+            if drafts:
+                savings = sum(draft.savings for draft in drafts)
+                if savings > best + CENT or (savings > best - CENT and cost < spent):
+                    best, chosen, spent = max(savings, best), drafts, cost
+        return chosen
+
+    def _subsets(self) -> list[tuple[float, float, tuple[int, ...]]]:
+        """What each subset saves at best, what it disturbs, and its members; the most promising first.
+
+        Only those that budgets have room for.
+        """
+        count = len(self._rows)
+        cheapest = np.full(len(self._resources), np.inf)
+        for size in self._sizes:
+            room = np.maximum(np.array(size.room, dtype=np.float64), 1e-9)
+            cheapest = np.minimum(cheapest, size.price / room)
+        chosen: Int64s = (np.arange(1, 1 << count)[:, None] >> np.arange(count)) & 1
+        chosen = chosen[self._is_within_budgets(chosen)]
+        missing = np.maximum(self._all_missing(chosen), 0).astype(np.float64)
+        # What no size offers is infinitely dear, unless none of it is missing.
+        least = np.multiply(missing, cheapest, out=np.zeros_like(missing), where=missing > 0)
+        saved = _sums(chosen, self._prices) - least.max(axis=1, initial=0.0)
+        costs = _sums(chosen, self._costs)
+        order = np.lexsort((costs, -saved))
+        order = order[saved[order] > CENT]
+        members = [tuple(np.flatnonzero(each).tolist()) for each in chosen[order]]
+        return list(zip(saved[order].tolist(), costs[order].tolist(), members, strict=True))
+
+    def _is_within_budgets(self, chosen: Int64s) -> Bools:
+        """By subset: whether as many of each pool may go together."""
+        pools = sorted({self._world.pool_of[row] for row in self._rows})
+        belongs = np.array([[self._world.pool_of[row] == pool for pool in pools] for row in self._rows])
+        kinds, kind_of = np.unique(chosen @ belongs.astype(np.int64), axis=0, return_inverse=True)
+        allowed = [
+            not self._world.permission.refusal(
+                DisruptionReason.UNDERUTILIZED,
+                {pool: number for pool, number in zip(pools, numbers, strict=True) if number},
+            )
+            for numbers in kinds.tolist()
+        ]
+        found: Bools = np.array(allowed, dtype=np.bool_)[kind_of.reshape(-1)]
+        return found
+
+    def _all_missing(self, chosen: Int64s) -> Int64s:
+        """`_missing` of every subset."""
+        gone: Int64s = np.zeros_like(self._asked)
+        for index, row in enumerate(self._bin_rows):
+            if row in self._inside:
+                gone[self._inside[row]] = self._bin_free[index]
+        found: Int64s = chosen @ (self._asked + gone) - self._bin_free.sum(axis=0)
+        return found
+
+    def _missing(self, members: Sequence[int]) -> Int64s:
+        """What the pods of a subset ask for beyond the room of the nodes that stay."""
+        stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
+        missing: Int64s = self._asked[list(members)].sum(axis=0) - self._bin_free[stays].sum(axis=0)
+        return missing
+
+    def _of(self, members: tuple[int, ...], best: float, spent: float) -> list[CandidateMove]:
+        price = sum(self._prices[index] for index in members)
+        missing = self._missing(members)
+        mixes = self._mixes
+        cheap = mixes.prices < price - best + (CENT if spent < np.inf else -CENT)
+        enough = np.flatnonzero(cheap & (mixes.rooms >= missing).all(axis=1))
+        items = self._items(members)
+        if len(items) > PODS_MAX or not len(enough):
+            return []
+        stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
+        # As many of each size, or larger, as there are must find room, others aside.
+        counts = np.bincount(items, minlength=len(self._shapes))
+        short = np.where(counts > 0, counts @ self._as_large - self._bin_holds[stays].sum(axis=0), 0)
+        enough = enough[(mixes.holds[enough] >= short).all(axis=1)]
+        for number in enough[:MIXES_MAX].tolist():
+            if not self._is_worth_it(members, float(mixes.prices[number])):
+                break  # and none that is dearer
+            mix = mixes.members[number]
+            places = exact_fit(
+                items,
+                self._amounts,
+                [self._bin_room[index] for index in stays] + [self._sizes[each].room for each in mix],
+                [self._bin_admits[index] for index in stays] + [self._sizes[each].admits for each in mix],
+            )
+            if places is not None:
+                drafts = self._drafts(members, items, places, stays)
+                if drafts:
+                    return drafts
+        return []
+
+    def _is_worth_it(self, members: Sequence[int], price: float) -> bool:
+        """Whether nodes of one pool that go for new ones of this price can be approved, as one move or as
+        several: where each of them scores high enough, so do all together.
+
+        A size costs what its dearest shape costs, here as where savings are bounded.
+        """
+        rows = [self._rows[index] for index in members]
+        if len({self._world.pool_of[row] for row in rows}) > 1:
+            return True
+        return self._world.verdict(rows, price or None).approved
+
+    def _items(self, members: Sequence[int]) -> list[int]:
+        """Pods as shape numbers, the largest first."""
+        counts = np.zeros(len(self._shapes), dtype=np.int64)
+        for index in members:
+            for shape, number in self._demands[index]:
+                counts[self._number[shape]] += number
+        return np.repeat(np.arange(len(self._shapes)), counts).tolist()
+
+    def _drafts(
+        self, members: Sequence[int], items: list[int], places: list[int], stays: list[int]
+    ) -> list[CandidateMove]:
+        """The packing as moves: nodes whose pods share a new node go together."""
+        homes: dict[int, list[int]] = {}  # shape number to places, new nodes last
+        for item, place in sorted(zip(items, places, strict=True)):
+            homes.setdefault(item, []).append(place)
+        parent = {index: index for index in members}
+
+        def root(index: int) -> int:
+            while parent[index] != index:
+                index = parent[index]
+            return index
+
+        owner: dict[int, int] = {}  # new node to one of its sources
+        moved: list[tuple[int, int, int]] = []  # source, shape, place
+        for index in members:
+            for shape, number in self._demands[index]:
+                for _ in range(number):
+                    place = homes[self._number[shape]].pop()
+                    moved.append((index, shape, place))
+                    if place >= len(stays):
+                        parent[root(index)] = root(owner.setdefault(place, index))
+        groups: dict[int, list[int]] = {}
+        for index in members:
+            groups.setdefault(root(index), []).append(index)
+        one_node = self._world.one_node
+        limits = one_node.limits()
+        known: list[CandidateMove] = []
+        for group in groups.values():
+            draft = self._draft(group, moved, stays)
+            if draft is None:
+                break
+            known.append(draft)
+            for fitting, _ in draft.new:
+                one_node.reserve(fitting)
+        one_node.restore(limits)
+        return known if len(known) == len(groups) and self._is_allowed(known) else []
+
+    def _draft(
+        self, group: list[int], moved: list[tuple[int, int, int]], stays: list[int]
+    ) -> CandidateMove | None:
+        world = self._world
+        rows = [self._rows[index] for index in group]
+        placed: dict[tuple[int, int], int] = {}
+        new: dict[int, Pods] = {}
+        for index, shape, place in moved:
+            if index not in group:
+                continue
+            if place < len(stays):
+                key = shape, self._bin_rows[stays[place]]
+                placed[key] = placed.get(key, 0) + 1
+            else:
+                pods = new.setdefault(place, {})
+                pods[shape] = pods.get(shape, 0) + 1
+        ceiling = sum(float(world.prices[row]) for row in rows)
+        bought = purchase_several(world, rows, new.values(), ceiling)
+        if bought is None:
+            return None
+        price = sum(each.price for each in bought) if bought else None
+        verdict = world.verdict(rows, price)
+        flat = tuple((shape, row, pods) for (shape, row), pods in placed.items())
+        return CandidateMove(tuple(rows), flat, tuple((each.fitting, each.pods) for each in bought), verdict)
+
+    def _is_allowed(self, drafts: Sequence[CandidateMove]) -> bool:
+        return not any(self._world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
+
+
+def put_in_place(world: PlanningState, draft: CandidateMove) -> bool:
+    """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
+    mark = world.relocation.mark()
+    for row in draft.rows:
+        world.relocation.remove(row)
+    for shape, row, pods in draft.placed:
+        restricted = world.relocation.is_restricted(shape)
+        alone = restricted or bool(world.view.snapshot.shapes[shape].host_ports)
+        for some in [1] * pods if alone else [pods]:
+            allowed = not restricted or world.relocation.allows(shape, row)
+            if not allowed or not world.relocation.put(shape, row, some):
+                world.relocation.undo(mark)
+                return False
+    return True
+
+
+def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:
+    """Of each subset, added up in order, so that rounding is that of adding one by one."""
+    found: Floats = np.zeros(len(chosen))
+    for index, value in enumerate(values):
+        found = np.where(chosen[:, index] == 1, found + value, found)
+    return found
+
+
+def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
+    """By price and then room; among equals as they were found."""
+    if not parts:
+        nothing = np.zeros((resources, 0), dtype=np.int64)
+        return _Columns(nothing, np.zeros((shapes, 0), dtype=np.bool_), np.zeros(0), nothing)
+    room = np.concatenate([each.room for each in parts], axis=1)
+    admits = np.concatenate([each.admits for each in parts], axis=1)
+    price = np.concatenate([each.price for each in parts])
+    found = np.concatenate([each.found for each in parts], axis=1)
+    order = np.lexsort((*found[::-1], *(-room)[::-1], price))
+    return _Columns(room[:, order], admits[:, order], price[order], found[:, order])
+
+
+def _not_outdone(columns: _Columns) -> Iterator[_Size]:
+    """Those of which none before, at most as dear, is at least as large and as open."""
+    room, admits = columns.room, columns.admits
+    left: Bools = np.ones(len(columns.price), dtype=np.bool_)
+    while left.any():
+        first = int(left.argmax())
+        yield _Size(room[:, first].tolist(), admits[:, first].tolist(), float(columns.price[first]))
+        smaller = (room <= room[:, first, None]).all(axis=0)
+        left &= ~(smaller & (admits[:, first, None] | ~admits).all(axis=0))

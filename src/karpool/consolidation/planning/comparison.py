@@ -1,0 +1,39 @@
+"""Several policies side by side: which to try, and what each would do to the same cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.policy.policy import DEFAULT_K, NO_OVERRIDE, PolicyName, PolicyOverride
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAlternative:
+    """`label` is how people see it; `plan` what it comes to."""
+
+    label: str
+    override: PolicyOverride
+    plan: ConsolidationPlan
+
+
+def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list[PolicyOverride]:
+    """What to try. Thresholds are for Balanced; given alone they mean it. Nothing: as the pools say."""
+    if not policies and not thresholds:
+        return [NO_OVERRIDE]
+    found: list[PolicyOverride] = []
+    for policy in policies or (PolicyName.BALANCED,):
+        if policy is PolicyName.BALANCED:
+            found += [PolicyOverride(policy, k) for k in thresholds] or [PolicyOverride(policy)]
+        else:
+            found.append(PolicyOverride(policy))
+    return list(dict.fromkeys(found))
+
+
+def label_of(override: PolicyOverride) -> str:
+    if override.name is None:
+        return "as the pools say"
+    if override.name is PolicyName.BALANCED:
+        return (
+            f"{override.name} k={override.k if override.k is not None else f'annotation, else {DEFAULT_K}'}"
+        )
+    return str(override.name)

@@ -1,0 +1,80 @@
+"""Plans of one cluster, one after another: searched again only when something that decides has changed.
+
+A plan is made from a view, settings, and what is judged of nodes and granted to pools at
+that moment; time has no other way in. Where all of these are as they were, so is the
+plan, but for when it was made. A plan that a deadline cut short is never given again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.planning.planner import Planner, permission_now
+from karpool.consolidation.policy.budgets import DisruptionAllowance
+from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import ClusterView, PodDisruptionTable, StateNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    view: ClusterView
+    settings: PlanSettings
+    judged: CandidateNodes
+    permission: DisruptionAllowance  # before anything was taken
+    prices: int  # version of the catalogue, which learns
+    plan: ConsolidationPlan
+
+
+class PlanCache:
+    def __init__(self) -> None:
+        self.searches = 0
+        self._last: _Last | None = None
+
+    def plan(
+        self,
+        view: ClusterView,
+        settings: PlanSettings,
+        now: float,
+        *,
+        elapsed: Callable[[], float] | None = None,
+    ) -> ConsolidationPlan:
+        """What `make_plan` gives."""
+        judged = find_candidates(view, settings, now)
+        permission = permission_now(view, judged, settings, now)
+        last = self._last
+        if (
+            last is not None
+            and settings == last.settings
+            and view.offerings.catalogue.version == last.prices
+            and permission == last.permission
+            and same(judged, last.judged)
+            and same(view, last.view)
+        ):
+            return replace(last.plan, made_at=now)
+        self.searches += 1
+        before, prices = permission.copy(), view.offerings.catalogue.version
+        plan = Planner(view, settings, now, elapsed, judged=judged, permitted=permission).plan()
+        self._last = None if plan.not_looked_at else _Last(view, settings, judged, before, prices, plan)
+        return plan
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two views, or parts of them, say the same, field by field."""
+    return all(_equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray):
+        # What is not a number, an unknown price, is so in both.
+        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
+    if isinstance(one, PodDisruptionTable | StateNode):
+        return type(one) is type(other) and same(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)

@@ -1,0 +1,115 @@
+"""A plan as a document, and back: what `karpool plan -o json` prints and `karpool apply` reads.
+
+A document may come from anywhere: its size is bounded, every field is checked against
+the types of `plan`, and a wrong one raises Invalid with its path. What it says about the
+cluster is not believed; see `validation`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
+from karpool.consolidation.policy.prices import HOURS_PER_MONTH
+from karpool.model import safe_yaml
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import decode
+
+KIND = "ConsolidationPlan"
+COMPARISON = "ConsolidationComparison"
+SIZE_LIMIT = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """`flags` are those the plan was made with; `cluster` is whom it was made for, where that is known."""
+
+    plan: ConsolidationPlan
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    cluster: str = ""
+
+
+def to_document(saved: SavedPlan) -> dict[str, Any]:
+    """Plain data, without `apiVersion` and `kind`. Sums are there for readers; they are not read back."""
+    plan = saved.plan
+    content: dict[str, Any] = finite(msgspec.to_builtins(plan))
+    for shown, move in zip(content["moves"], plan.moves, strict=True):
+        shown.update(_sums(move))
+    for shown, rejected in zip(content["rejected"], plan.rejected, strict=True):
+        shown["move"].update(_sums(rejected.move))
+    return {
+        "cluster": saved.cluster,
+        "flags": dict(saved.flags),
+        "savings_per_hour": plan.savings_per_hour,
+        "savings_per_month": plan.savings_per_hour * HOURS_PER_MONTH,
+        "disruption": plan.disruption,
+        "pods_disturbed": plan.disturbed,
+        **content,
+    }
+
+
+def _sums(move: Move) -> dict[str, Any]:
+    return {
+        "savings_per_hour": move.savings_per_hour,
+        "savings_per_month": move.savings_per_hour * HOURS_PER_MONTH,
+        "disruption": move.disruption,
+        "score": finite(move.score),
+        "pods_disturbed": move.disturbed,
+    }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity; a score that is infinite becomes the largest number."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    if isinstance(value, float) and math.isinf(value):
+        return math.copysign(1.7976931348623157e308, value)
+    return value
+
+
+def read_plan(path: Path) -> SavedPlan:
+    """Raises Invalid, or OSError."""
+    if path.stat().st_size > SIZE_LIMIT:
+        raise Invalid(str(path), path.stat().st_size, f"is larger than {SIZE_LIMIT} bytes")
+    return parse_plan(path.read_bytes(), str(path))
+
+
+def parse_plan(data: bytes, name: str = "plan") -> SavedPlan:
+    """From JSON or YAML. Raises Invalid."""
+    document = _decoded(data, name)
+    if not isinstance(document, dict):
+        raise Invalid(name, type(document).__name__, f"is no {KIND}; save one with karpool plan -o json")
+    kind = document.get("kind")
+    if kind == COMPARISON:
+        raise Invalid(f"{name}.kind", kind, "compares several policies; save a plan with one --policy")
+    if kind != KIND:
+        raise Invalid(f"{name}.kind", kind, f"is no {KIND}; save one with karpool plan -o json")
+    flags = document.get("flags", {})
+    if not isinstance(flags, dict):
+        raise Invalid(f"{name}.flags", flags, "must be an object")
+    try:
+        return SavedPlan(decode(document, ConsolidationPlan), flags, str(document.get("cluster", "")))
+    except Invalid as error:
+        raise error.at(name) from None
+
+
+def _decoded(data: bytes, name: str) -> Any:
+    if len(data) > SIZE_LIMIT:
+        raise Invalid(name, len(data), f"is larger than {SIZE_LIMIT} bytes")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    try:
+        documents = list(safe_yaml.load_documents(data))
+    except safe_yaml.UnusableYaml as error:
+        raise Invalid(name, "", f"is neither JSON nor YAML: {error}") from None
+    if len(documents) != 1:
+        raise Invalid(name, len(documents), "must hold one plan")
+    return documents[0]

@@ -1,0 +1,318 @@
+"""From a view of a cluster to a plan: judge, search, and say what becomes of every node and pod.
+
+Pure: the same view, settings and moment give the same plan. Only a deadline brings time
+in, through `elapsed`, and then the plan says what it did not look at.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+
+from karpool.consolidation.fingerprint import fingerprint
+from karpool.consolidation.methods import replacement
+from karpool.consolidation.planning.plan import (
+    ConsolidationPlan,
+    DisruptionReason,
+    KeptNode,
+    Move,
+    MovedPod,
+    MoveKind,
+    NotConsidered,
+    PoolSummary,
+    RejectedMove,
+    ReplacementNode,
+    SourceNode,
+    Why,
+)
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
+from karpool.consolidation.planning.search import PlanDeadline, SearchResult, search
+from karpool.consolidation.planning.sums import after, before
+from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
+from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
+from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
+from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.policy.totals import PoolMember, PoolTotals, pool_totals, usable_price
+from karpool.consolidation.view import ClusterView
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+
+NODE_COST_WITHOUT_NODE = 1.0
+
+
+def plan_consolidation(
+    view: ClusterView,
+    settings: PlanSettings = DEFAULTS,
+    now: float = 0.0,
+    *,
+    elapsed: Callable[[], float] | None = None,
+) -> ConsolidationPlan:
+    """`elapsed` are seconds since planning began, for `settings.deadline_seconds`."""
+    return Planner(view, settings, now, elapsed).plan()
+
+
+def totals_of(view: ClusterView) -> dict[str, PoolTotals]:
+    """Of all nodes of each pool, claims without a node included."""
+    costs = view.node_costs.tolist()
+    nodes = [
+        PoolMember(machine.pool, cost, machine.price_per_hour)
+        for machine, cost in zip(view.machines, costs, strict=True)
+    ]
+    nodes += (
+        PoolMember(machine.pool, NODE_COST_WITHOUT_NODE, machine.price_per_hour)
+        for machine in view.claims_without_node
+    )
+    return pool_totals(node for node in nodes if node.pool)
+
+
+def permission_now(
+    view: ClusterView, judged: CandidateNodes, settings: PlanSettings, now: float
+) -> DisruptionAllowance:
+    readable = {name: rules.settings for name, rules in judged.rules.items() if not rules.problem}
+    return permission(view, settings, readable, now)
+
+
+class Planner:
+    """One planning. Also used to look at single moves again (`validation`)."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        settings: PlanSettings,
+        now: float,
+        elapsed: Callable[[], float] | None = None,
+        *,
+        judged: CandidateNodes | None = None,
+        permitted: DisruptionAllowance | None = None,
+    ) -> None:
+        self.view, self.settings, self.now = view, settings, now
+        self._timer = PlanDeadline(elapsed, settings.deadline_seconds)
+        self.judged = find_candidates(view, settings, now) if judged is None else judged
+        self.totals = totals_of(view)
+        self.permission = permitted or permission_now(view, self.judged, settings, now)
+        self._pools = self._pool_states()  # before anything is taken
+        self.world = PlanningState(view, self.judged, settings, self.totals, self.permission)
+
+    def plan(self) -> ConsolidationPlan:
+        empty, refused_empty = self._empty_nodes()
+        found = search(self.world, self._timer)
+        made = [*empty, *(self.move(draft) for draft in found.drafts)]
+        rejected = [*refused_empty, *self._rejected(found)]
+        return ConsolidationPlan(
+            made_at=self.now,
+            fingerprint=fingerprint(self.view),
+            moves=tuple(made),
+            rejected=tuple(rejected),
+            held=tuple(self._held(found, rejected)),
+            pools=self._pools,
+            before=before(self.view),
+            after=after(self.view, made),
+            problems=tuple(self.view.problems),
+            not_looked_at=tuple(self._not_looked_at(found)),
+            stopped=self.view.stop,
+        )
+
+    # Empty nodes
+
+    def _empty_nodes(self) -> tuple[list[Move], list[RejectedMove]]:
+        """Those of the best rank first, as far as budgets go. What costs nothing to move is placed
+        if it can be; if not, it waits, and the move says so."""
+        world = self.world
+        made: list[Move] = []
+        refused: list[RejectedMove] = []
+        for row in sorted(self.judged.empty.tolist(), key=_rank_of(world)):
+            mark = world.relocation.mark()
+            placed, left = world.relocate((row,))
+            draft = CandidateMove((row,), tuple(placed), (), self._unscored(row))
+            move = self.move(draft, MoveKind.EMPTY, left)
+            why = world.permission.refusal(DisruptionReason.EMPTY, {world.pool_of[row]: 1})
+            if why:
+                world.relocation.undo(mark)
+                refused.append(RejectedMove(move, why))
+            else:
+                world.accept(draft)
+                made.append(move)
+        return made, refused
+
+    def _unscored(self, row: int) -> MoveVerdict:
+        world = self.world
+        price, cost = self.view.machines[row].price_per_hour, float(world.costs[row])
+        savings, pool = usable_price(price) or 0.0, world.pool_of[row]
+        return MoveVerdict(
+            True,
+            savings,
+            cost,
+            (PoolScore(pool, world.policies[pool], savings, cost, None),),
+            int(price is None),
+        )
+
+    # Moves as values
+
+    def move(
+        self, draft: CandidateMove, kind: MoveKind | None = None, unplaced: Mapping[int, int] | None = None
+    ) -> Move:
+        rows = draft.rows
+        chosen = kind or (MoveKind.REPLACE if draft.new else MoveKind.DELETE)
+        new_nodes = tuple(self._new_nodes(draft))
+        nodes = tuple(self.source(row) for row in rows)
+        notes = []
+        if unplaced:
+            notes.append(f"{sum(unplaced.values())} pods that cost nothing find no place and will wait")
+        if draft.verdict.unpriced:
+            notes.append(f"{draft.verdict.unpriced} of its nodes have no known price, which counts as 0")
+        return Move(
+            id=_move_id(nodes, new_nodes),
+            kind=chosen,
+            reason=DisruptionReason.EMPTY if chosen is MoveKind.EMPTY else DisruptionReason.UNDERUTILIZED,
+            nodes=nodes,
+            pods=tuple(self._moved(draft)),
+            new_nodes=new_nodes,
+            verdict=draft.verdict,
+            notes=tuple(notes),
+        )
+
+    def source(self, row: int) -> SourceNode:
+        machine = self.view.machines[row]
+        labels = machine.node.labels if machine.node is not None else {}
+        claim = machine.claim
+        return SourceNode(
+            machine.name,
+            claim.name if claim is not None else "",
+            machine.pool,
+            labels.get(INSTANCE_TYPE, ""),
+            labels.get(ZONE, ""),
+            labels.get(CAPACITY_TYPE, ""),
+            machine.price_per_hour,
+            float(self.world.costs[row]),
+            claim.metadata.uid if claim is not None else "",
+        )
+
+    def _destinations(self, draft: CandidateMove) -> dict[int, deque[tuple[int, int, int]]]:
+        """By shape: row or -1, number of the new node, and how many pods."""
+        found: dict[int, deque[tuple[int, int, int]]] = defaultdict(deque)
+        for shape, row, pods in draft.placed:
+            found[shape].append((row, -1, pods))
+        for number, (_, pods_of) in enumerate(draft.new):
+            for shape, pods in pods_of.items():
+                found[shape].append((-1, number, pods))
+        return found
+
+    def _moved(self, draft: CandidateMove) -> Iterable[MovedPod]:
+        pods, names = self.view.pods, self.view.snapshot.names
+        moving = pods.moves
+        places = self._destinations(draft)
+        for row in draft.rows:
+            for pod in pods.on(row):
+                if not moving[pod]:
+                    continue
+                node, new_node = "", None
+                queue = places.get(int(pods.shapes[pod]))
+                if queue:
+                    target, number, left = queue.popleft()
+                    if left > 1:
+                        queue.appendleft((target, number, left - 1))
+                    node, new_node = (names[target], None) if target >= 0 else ("", number)
+                yield MovedPod(pods.keys[pod], names[row], float(pods.costs[pod]), node, new_node)
+
+    def _new_nodes(self, draft: CandidateMove) -> Iterable[ReplacementNode]:
+        names = self._pods_of_new_nodes(draft) if draft.new else {}
+        for number, (fitting, _) in enumerate(draft.new):
+            limit = replacement.launch_types(self.world, draft.rows, fitting)
+            overhead = fitting.launch.overhead[:, fitting.types].min(axis=1)
+            asked = dict(fitting.amounts)
+            requests = {
+                name: asked.get(index, 0) + int(overhead[index])
+                for index, name in enumerate(self.world.one_node.resources)
+                if asked.get(index, 0) + int(overhead[index])
+            }
+            yield ReplacementNode(
+                fitting.pool, fitting.options(limit), tuple(names.get(number, ())), requests
+            )
+
+    def _pods_of_new_nodes(self, draft: CandidateMove) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        for pod in self._moved(draft):
+            if pod.new_node is not None:
+                found[pod.new_node].append(pod.pod)
+        return found
+
+    # What is not done
+
+    def _rejected(self, found: SearchResult) -> Iterable[RejectedMove]:
+        for draft, why in found.refused.values():
+            yield RejectedMove(self.move(draft), why)
+
+    def _held(self, found: SearchResult, rejected: Iterable[RejectedMove]) -> Iterable[KeptNode]:
+        world, view = self.world, self.view
+        refused = {name: each.why for each in rejected for name in each.move.names}
+        not_looked_at = frozenset(found.not_looked_at)
+        for row, machine in enumerate(view.machines):
+            if world.gone[row] and row not in self.judged.held:
+                continue
+            if row in self.judged.held:
+                why = self.judged.held[row]
+            elif machine.name in refused:
+                why = refused[machine.name]
+            elif world.receives[row]:
+                why = (Why("receives", "pods that wait, or come from nodes that go, are sent there"),)
+            elif row in not_looked_at:
+                why = (Why("not_looked_at", "the deadline came first"),)
+            else:
+                why = self._stuck(found, row)
+            price = machine.price_per_hour
+            yield KeptNode(machine.name, machine.pool, price, float(world.costs[row]), why)
+        yield from self.judged.stray
+
+    def _stuck(self, found: SearchResult, row: int) -> tuple[Why, ...]:
+        stuck = found.stuck.get(row)
+        if stuck is None:
+            return (Why("no_gain", "no move that takes it saves anything"),)
+        shown = replacement.pods_shown(self.world, (row,), stuck.shapes)
+        if not shown:
+            return (stuck.why,)
+        message = f"{stuck.why.message} (pods {', '.join(shown)})"
+        return (Why(stuck.why.code, message, f"pod {shown[0]}"),)
+
+    def _not_looked_at(self, found: SearchResult) -> Iterable[NotConsidered]:
+        names = self.view.snapshot.names
+        if found.not_looked_at:
+            rows = tuple(names[row] for row in found.not_looked_at)
+            yield NotConsidered(rows, f"the deadline of {self.settings.deadline_seconds:g} s came first")
+        if found.not_combined:
+            rows = tuple(names[row] for row in found.not_combined)
+            yield NotConsidered(rows, "looked at alone, not together with others: there are too many groups")
+
+    def _pool_states(self) -> tuple[PoolSummary, ...]:
+        found = []
+        for name, rules in sorted(self.judged.rules.items()):
+            totals = self.totals.get(name, PoolTotals(0.0, 0.0))
+            allowance = self.permission.pools.get(name)
+            why = allowance.closed if allowance is not None else ()
+            if rules.problem:
+                why = (Why("nodepool_unreadable", f"nodepool {name}: {rules.problem}", f"nodepool {name}"),)
+            found.append(
+                PoolSummary(
+                    name,
+                    str(rules.policy) if rules.policy is not None else "",
+                    totals.nodes,
+                    totals.cost_per_hour,
+                    totals.disruption,
+                    totals.unpriced,
+                    dict(allowance.left) if allowance is not None else {},
+                    why,
+                    rules.policy.k if rules.policy is not None and rules.policy.is_scored else None,
+                )
+            )
+        return tuple(found)
+
+
+def _rank_of(world: PlanningState) -> Callable[[int], tuple[float, int]]:
+    return lambda row: (-float(world.ranks[row]), world.by_name(row))
+
+
+def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[ReplacementNode]) -> str:
+    digest = blake2b(digest_size=6)
+    for node in nodes:
+        digest.update(f"{node.name}\0{node.claim_uid}\0".encode())
+    for kind, number in sorted(Counter((each.pool, each.chosen.instance_type) for each in new_nodes).items()):
+        digest.update(f"{kind}\0{number}\0".encode())
+    return digest.hexdigest()

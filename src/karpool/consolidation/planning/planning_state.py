@@ -1,0 +1,465 @@
+"""The cluster while a plan is searched: what was taken into the plan has happened, the rest is as it is.
+
+A `CandidateMove` says what would become of some nodes' pods. Drafts are made by trying, on
+columns, and taken back; the one that is taken into the plan is `accept`ed, and what it
+used is no longer there for others.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from karpool.consolidation.planning.plan import DisruptionReason, Why
+from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
+from karpool.consolidation.policy.budgets import DisruptionAllowance
+from karpool.consolidation.policy.candidates import CandidateNodes
+from karpool.consolidation.policy.policy import ConsolidationPolicy
+from karpool.consolidation.policy.ranking import ratios
+from karpool.consolidation.policy.scoring import MoveVerdict, ScoredNode, score_sources
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.policy.totals import Floats, PoolTotals
+from karpool.consolidation.view import RESCHEDULABLE, ClusterView
+from karpool.model import resources
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
+from karpool.packing.relocation import relocation as relocating
+from karpool.packing.relocation.relocation import Relocation
+from karpool.packing.relocation.single_node import FittingTypes, SingleNodePacker
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import PodPlacement, Room
+
+Pods = dict[int, int]  # shape to number
+# Topology on new nodes is worked out by the packer of pending pods, which takes its time.
+BOUND_TRIES_MAX = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateMove:
+    """Nodes that would go, where their pods go (shape, row, number), and the new nodes with their pods."""
+
+    rows: tuple[int, ...]
+    placed: tuple[tuple[int, int, int], ...]
+    new: tuple[tuple[FittingTypes, Pods], ...]
+    verdict: MoveVerdict
+
+    @property
+    def savings(self) -> float:
+        return self.verdict.savings_per_hour
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PurchasedNode:
+    """A new node for some pods."""
+
+    fitting: FittingTypes
+    pods: Pods
+
+    @property
+    def price(self) -> float:
+        return self.fitting.price_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedShapes:
+    """Why some nodes cannot go. `shapes` are those that find no place."""
+
+    why: Why
+    shapes: tuple[int, ...] = ()
+
+
+class RelocationAttempt(NamedTuple):
+    """Where the pods of nodes went when they were tried, and what was left over."""
+
+    placed: list[tuple[int, int, int]]
+    left: Pods
+
+
+class SourceKind(NamedTuple):
+    """All that buying a replacement asks of a node that goes."""
+
+    instance_type: str
+    capacity_type: str
+    price: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanningMark:
+    """A point to return to."""
+
+    stage: int
+    relocation: relocating.RelocationMark
+    gone: Bools
+    receives: Bools
+    arrived: int
+    limits: list[dict[str, int]]
+    permission: DisruptionAllowance
+
+
+class PlanningState:
+    remembers = True  # what was found out once; tests compare with a world that does not
+
+    def __init__(
+        self,
+        view: ClusterView,
+        judged: CandidateNodes,
+        settings: PlanSettings,
+        totals: Mapping[str, PoolTotals],
+        permission: DisruptionAllowance,
+    ) -> None:
+        self.view, self.judged, self.settings = view, judged, settings
+        self.totals, self.permission = totals, permission
+        self.policies: Mapping[str, ConsolidationPolicy] = judged.policies
+        self.prices: Floats = np.nan_to_num(view.prices, nan=0.0)
+        self.costs: Floats = view.node_costs
+        self.pool_of: list[str] = [machine.pool for machine in view.machines]
+        self.candidates: Int64s = judged.candidates
+        self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self._kinds: dict[int, SourceKind] = {}
+        self._asked: dict[int, str] = {}
+        # What `moves.buy` has found out, and for which shapes.
+        self.bought: dict[
+            tuple[object, ...], tuple[tuple[int, ...], list[PurchasedNode] | UnplacedShapes]
+        ] = {}
+        self.bins: dict[tuple[object, ...], list[tuple[list[int], float]]] = {}  # and about sizes of nodes
+        self.hopeless: dict[
+            tuple[str, float, float], Why | None
+        ] = {}  # what `search` has found out about prices
+        self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
+        # What `combining` has found out about nodes together, by stage.
+        self.together: dict[tuple[int, tuple[int, ...], float], list[CandidateMove]] = {}
+        self.stage = 0  # the same number means that the same drafts were accepted in the same order
+        self._kept_stages = {0}  # tries of other stages are forgotten: there would be too many
+        self._next_stage: dict[tuple[int, CandidateMove], int] = {}
+        self._tried: dict[int, dict[int, RelocationAttempt]] = {}  # by stage and row
+        self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: what was sent to nodes so far
+        self.ranks = self._ranks()
+        # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
+        self.turn: Int64s = np.empty(view.snapshot.n, dtype=np.int64)
+        self.turn[np.argsort(np.array(view.snapshot.names, dtype=np.str_))] = np.arange(view.snapshot.n)
+        self.demands = PodsToMove(view)
+        self.relocation = Relocation(view.snapshot, self._order(), judged.targets, self._shapes())
+        table = view.snapshot.shapes
+        self.one_node = SingleNodePacker(
+            {number: table[number] for number in self._shapes()},
+            view.pools.values(),
+            view.offerings,
+            daemons=view.daemons,
+            usage=view.usage,
+            unavailable=view.unavailable,
+        )
+        self.tries_left = BOUND_TRIES_MAX
+        self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None
+        self._make_room_for_others()
+
+    # What is there
+
+    def _ranks(self) -> Floats:
+        """By row: the best-case score of a candidate, comparable between pools."""
+        norm = {
+            pool: each.disruption / each.cost_per_hour if each.cost_per_hour > 0 else 0.0
+            for pool, each in self.totals.items()
+        }
+        by_row = np.array([norm.get(pool, 0.0) for pool in self.pool_of])
+        found: Floats = ratios(self.prices, self.costs) * by_row
+        return found
+
+    def _order(self) -> Int64s:
+        """Rows, to be filled in this order: nodes that stay anyway before those that might go, and of
+        the latter the least promising first; of the former the fullest."""
+        snapshot = self.view.snapshot
+        going = np.zeros(snapshot.n, dtype=np.bool_)
+        going[self.candidates] = True
+        going[self.judged.empty] = True
+        free = self._share_left()
+        order: Int64s = np.lexsort((self.turn, np.where(going, self.ranks, free), going))
+        return order
+
+    def _share_left(self) -> Floats:
+        """By row: the share of the node that is free, over all usual resources."""
+        snapshot = self.view.snapshot
+        left = np.zeros(snapshot.n)
+        for name in ("cpu", "memory"):
+            whole = np.maximum(snapshot.allocatable(name), 1)
+            left += snapshot.free(name) / whole
+        return left / 2
+
+    def _shapes(self) -> list[int]:
+        """Every shape that may be placed, or stops counting somewhere."""
+        pods = self.view.pods
+        going = np.zeros(self.view.snapshot.n, dtype=np.bool_)
+        going[self.candidates] = True
+        going[self.judged.empty] = True
+        chosen = set(np.unique(pods.shapes[going[pods.rows]]).tolist())
+        snapshot = self.view.snapshot
+        chosen |= {snapshot.pending[key] for key in self.view.pending if key in snapshot.pending}
+        for row, machine in enumerate(self.view.machines):
+            if machine.is_leaving:
+                chosen |= set(snapshot.pods_on(row).values())
+        return sorted(chosen)
+
+    def demand(self, rows: Sequence[int]) -> Demand:
+        """Shapes and numbers of the pods that move, the largest first."""
+        return self.demands.of(rows)
+
+    @cached_property
+    def is_simple(self) -> bool:
+        """Whether a question that is not asked changes no later answer: no pod has topology, of which
+        only so much is tried, or alternatives, of which the first that was met counts."""
+        if not self.remembers:
+            return False
+        bound = any(self.relocation.is_restricted(shape) for shape in self._shapes())
+        return not bound and not self.one_node.has_alternatives
+
+    def asked(self, shape: int) -> str:
+        """What a pod of a shape asks for, in words."""
+        known = self._asked.get(shape)
+        if known is None:
+            requests = dict(self.view.snapshot.shapes[shape].requests)
+            known = self._asked[shape] = resources.show(requests) or "a slot"
+        return known
+
+    def kind(self, row: int) -> SourceKind:
+        known = self._kinds.get(row)
+        if known is None:
+            node = self.view.machines[row].node
+            labels: Mapping[str, str] = node.labels if node is not None else {}
+            known = self._kinds[row] = SourceKind(
+                labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), float(self.prices[row])
+            )
+        return known
+
+    def _make_room_for_others(self) -> None:
+        """Pods of nodes that leave, and pending pods, take room before anything is planned: first those
+        whose place is known, then the others; those that find none are somebody else's."""
+        view, relocation = self.view, self.relocation
+        leaving = [row for row in np.argsort(self.turn).tolist() if view.machines[row].is_leaving]
+        self.gone[leaving] = True
+        settled = {row: self._keep_promises(row) for row in leaving}
+        for row in leaving:
+            for shape, number in self.demand((row,)):
+                self._receive(shape, relocation.place(shape, number - settled[row][shape]))
+        pending = Counter(view.snapshot.pending[key] for key in view.pending)
+        for shape, number in self.demands.sorted(pending):
+            self._receive(shape, relocation.place(shape, number))
+        relocation.commit()
+
+    def _keep_promises(self, row: int) -> Counter[int]:
+        """Send pods of a node where they are meant to go, as far as that still holds; their shapes."""
+        view, relocation, pods = self.view, self.relocation, self.view.pods
+        settled: Counter[int] = Counter()
+        for pod in pods.on(row) if view.promised else ():
+            home = view.promised.get(pods.keys[pod])
+            if home is None or not pods.flags[pod] & RESCHEDULABLE:
+                continue
+            shape, target = int(pods.shapes[pod]), view.snapshot.find(home) if home else None
+            if target is not None and relocation.allows(shape, target) and relocation.put(shape, target, 1):
+                self._receive(shape, ((target, 1),))
+                settled[shape] += 1
+            elif not home or (target is not None and self._is_closed_to_others(shape, target)):
+                settled[shape] += 1
+        return settled
+
+    def _is_closed_to_others(self, shape: int, row: int) -> bool:
+        """Whether a node stays that nothing else is sent to, since it is young: no room to count there."""
+        machine = self.view.machines[row]
+        if self.judged.targets[row] or machine.is_leaving or machine.name in self.view.in_flight:
+            return False
+        return bool(self.relocation.admits(shape)[self.relocation.position_of[row]])
+
+    def _receive(self, shape: int, placed: Iterable[tuple[int, int]]) -> None:
+        for row, pods in placed:
+            self.receives[row] = True
+            self.arrived.append((shape, row, pods))
+
+    # Trying
+
+    def tried(self, rows: Sequence[int]) -> RelocationAttempt | None:
+        """What `relocate` would say, if that is known: it has said so since a draft was last accepted, or
+        no node has room for any of the pods."""
+        if len(rows) > 1 or self.relocation.mark():
+            return None
+        known = self._tried.get(self.stage)
+        found = None if known is None else known.get(rows[0])
+        if found is None and self.remembers:
+            demand = self.demand(rows)
+            if demand and all(self.relocation.is_full(shape) for shape, _ in demand):
+                found = self._remember(rows[0], RelocationAttempt([], dict(demand)))
+        return found
+
+    def _remember(self, row: int, found: RelocationAttempt) -> RelocationAttempt:
+        self._tried.setdefault(self.stage, {})[row] = found
+        return found
+
+    def relocate(self, rows: Sequence[int]) -> RelocationAttempt:
+        """Take nodes away and place their pods on others: where each went, and what is left over.
+
+        Stays until `relocation.undo`.
+        """
+        relocation = self.relocation
+        from_scratch = relocation.mark() == 0
+        for row in rows:
+            relocation.remove(row)
+        placed: list[tuple[int, int, int]] = []
+        left: Pods = {}
+        for shape, number in self.demand(rows):
+            homes = relocation.place(shape, number)
+            placed += ((shape, row, pods) for row, pods in homes)
+            missing = number - sum(pods for _, pods in homes)
+            if missing:
+                left[shape] = missing
+        progress = bool(left)
+        while progress:  # a pod may have waited for another to come
+            progress = False
+            for shape in [each for each in left if relocation.is_restricted(each)]:
+                homes = relocation.place(shape, left[shape])
+                placed += ((shape, row, pods) for row, pods in homes)
+                if homes:
+                    progress = True
+                    left[shape] -= sum(pods for _, pods in homes)
+                    if not left[shape]:
+                        del left[shape]
+        found = RelocationAttempt(placed, left)
+        if from_scratch and len(rows) == 1 and self.remembers:
+            self._remember(rows[0], found)
+        return found
+
+    def packed_on_new_nodes(
+        self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
+    ) -> list[tuple[Pods, PlannedNode]] | UnplacedShapes:
+        """New nodes for pods, as Karpenter would pack them, with all that the plan has moved so far."""
+        view, table = self.view, self.view.snapshot.shapes
+        names = view.snapshot.names
+        gone = {*np.flatnonzero(self.gone).tolist(), *rows}
+        rest = self._so_far().without(names[row] for row in gone)
+        overlay = rest.minus(
+            PodPlacement(found, table[shape], pods)
+            for shape, row, pods in placed
+            if (found := rest.find(names[row])) is not None
+        )
+        shape_of = {f"{shape}/{number}": shape for shape, count in left.items() for number in range(count)}
+        packing = pack_new_nodes(
+            overlay,
+            [PendingPod(name, table[shape]) for name, shape in shape_of.items()],
+            view.pools.values(),
+            view.offerings,
+            daemons=view.daemons,
+            usage=view.usage,
+            unavailable=view.unavailable,
+            options=PackOptions(existing=False, preferences="ignore", limits="exact", max_options=1),
+        )
+        if packing.left:
+            why = "; ".join(str(reason) for reason in packing.left[0].reasons[:2])
+            message = (
+                f"{len(packing.left)} pods that depend on others find no place, on new nodes either: {why}"
+            )
+            return UnplacedShapes(Why("topology", message), tuple(left))
+        return [(Counter(shape_of[pod] for pod in node.pods), node) for node in packing.nodes]
+
+    def _so_far(self) -> Room:
+        """The snapshot with every pod that the plan has sent somewhere; the same until it sends another."""
+        known = self._overlay
+        if known is None or known[0] != self.arrived:
+            table = self.view.snapshot.shapes
+            sent = [PodPlacement(row, table[shape], pods) for shape, row, pods in self.arrived]
+            known = self._overlay = self.arrived.copy(), self.view.snapshot.minus(sent)
+        return known[1]
+
+    def verdict(self, rows: Iterable[int], destination_per_hour: float | None) -> MoveVerdict:
+        sources = [
+            ScoredNode(self.pool_of[row], self.view.machines[row].price_per_hour, float(self.costs[row]))
+            for row in rows
+        ]
+        return score_sources(
+            sources, destination_per_hour, self.policies, self.totals, tolerance=self.settings.tolerance
+        )
+
+    def objections(self, draft: CandidateMove, reason: DisruptionReason) -> tuple[Why, ...]:
+        """What speaks against a move that is possible: the score first, then savings, then budgets."""
+        found: list[Why] = []
+        for pool in draft.verdict.pools:
+            if pool.score is not None and not pool.score.approved:
+                score = pool.score
+                message = (
+                    f"score {score.score:.2f} < threshold {score.threshold:.2f} of nodepool {pool.pool} "
+                    f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
+                    f"disruption {score.disruption_fraction:.1%})"
+                )
+                found.append(Why("score", message, f"nodepool {pool.pool}"))
+        found += self._wrong_kind(draft)
+        found += self._too_small(draft)
+        found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
+        return tuple(found)
+
+    def _wrong_kind(self, draft: CandidateMove) -> Iterable[Why]:
+        kind = "replace" if draft.new else "delete"
+        if not getattr(self.settings, kind):
+            yield Why("kind", f"moves that {kind} nodes are switched off")
+        for pool in dict.fromkeys(self.pool_of[row] for row in draft.rows):
+            rules = self.judged.rules.get(pool)
+            if rules is not None and not getattr(rules.settings, kind):
+                yield Why(
+                    "kind", f"nodepool {pool} has moves that {kind} nodes switched off", f"nodepool {pool}"
+                )
+
+    def _too_small(self, draft: CandidateMove) -> Iterable[Why]:
+        settings, savings = self.settings, draft.savings
+        price = sum(float(self.prices[row]) for row in draft.rows)
+        if savings < settings.min_savings_per_hour:
+            least = settings.min_savings_per_hour
+            yield Why("small_saving", f"it saves ${savings:.4f} per hour, less than ${least:.4f}")
+        if price > 0 and savings / price < settings.min_savings_fraction:
+            least = settings.min_savings_fraction
+            yield Why("small_saving", f"it saves {savings / price:.1%} of the price, less than {least:.1%}")
+
+    def accept(self, draft: CandidateMove) -> None:
+        """What the relocation holds at the moment is this draft, and it stays."""
+        self.relocation.commit()
+        if self.stage not in self._kept_stages:
+            self._tried.pop(self.stage, None)
+        self.stage = self._next_stage.setdefault((self.stage, draft), len(self._next_stage) + 1)
+        for row in draft.rows:
+            self.gone[row] = True
+        for shape, row, pods in draft.placed:
+            self._receive(shape, ((row, pods),))
+        for fitting, _ in draft.new:
+            self.one_node.reserve(fitting)
+        self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
+
+    def save(self) -> PlanningMark:
+        self._kept_stages.add(self.stage)
+        return PlanningMark(
+            self.stage,
+            self.relocation.save(),
+            self.gone.copy(),
+            self.receives.copy(),
+            len(self.arrived),
+            self.one_node.limits(),
+            self.permission.copy(),
+        )
+
+    def rewind(self, saved: PlanningMark) -> None:
+        self.stage = saved.stage
+        self.relocation.rewind(saved.relocation)
+        self.gone, self.receives = saved.gone.copy(), saved.receives.copy()
+        del self.arrived[saved.arrived :]
+        self.tries_left = BOUND_TRIES_MAX
+        self.one_node.restore(saved.limits)
+        self.permission = saved.permission.copy()
+
+    def open_candidates(self) -> Int64s:
+        """Candidates that may still go: not taken, and nothing was sent there."""
+        rows = self.candidates
+        left = rows[~self.gone[rows] & ~self.receives[rows]]
+        found: Int64s = left[np.argsort(self.turn[left])]
+        return found
+
+    def by_name(self, row: int) -> int:
+        """What rows are sorted by where nothing else decides."""
+        return int(self.turn[row])

@@ -1,0 +1,180 @@
+"""How many nodes of a pool may go now: budgets, limits per window of time, and opening hours.
+
+Nodes that are not ready or leave already count against a budget whatever its reason, as
+upstream. A budget or annotation that cannot be read closes its own pool and no other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.consolidation.planning.plan import DisruptionReason, Why
+from karpool.consolidation.policy.settings import DisruptionRate, PlanSettings, PoolSettings, any_open
+from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of
+from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, Budget, NodePool
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """`counted` nodes of a pool are initialised; `consuming` of them are down or leave."""
+
+    counted: int = 0
+    consuming: int = 0
+
+
+def use_of(machines: Iterable[StateNode], in_flight: Iterable[str] = ()) -> dict[str, BudgetUse]:
+    """By pool."""
+    going = frozenset(in_flight)
+    counted: dict[str, int] = {}
+    consuming: dict[str, int] = {}
+    for each in machines:
+        if each.is_counted:
+            pool = each.pool
+            counted[pool] = counted.get(pool, 0) + 1
+            if each.is_down or each.name in going:
+                consuming[pool] = consuming.get(pool, 0) + 1
+    return {pool: BudgetUse(number, consuming.get(pool, 0)) for pool, number in counted.items()}
+
+
+def remaining(budgets: Sequence[Budget], use: BudgetUse, reason: str, now: float) -> int:
+    return max(0, allowed_disruptions(budgets, use.counted, reason, now) - use.consuming)
+
+
+@dataclass(slots=True)
+class RateAllowance:
+    rate: DisruptionRate
+    left: int
+    pool: str = ""  # empty: of all pools together
+
+    def refusal(self, nodes: int) -> Iterable[Why]:
+        if self.left < nodes:
+            whose = f"nodepool {self.pool}" if self.pool else "the cluster"
+            message = f"{whose} may lose {self.rate}, and {self.left} of them are left"
+            yield Why("rate", message, whose if self.pool else "")
+
+
+@dataclass(slots=True)
+class PoolAllowance:
+    """What is left of one pool's permission."""
+
+    pool: str
+    left: dict[str, int]  # by disruption reason
+    limits: Mapping[str, Why]  # what each reason's number comes from
+    closed: tuple[Why, ...] = ()
+    rate: RateAllowance | None = None
+
+    def refusal(self, reason: DisruptionReason, nodes: int) -> Iterable[Why]:
+        yield from self.closed
+        if self.left[reason] < nodes:
+            yield self.limits[reason]
+        if self.rate is not None:
+            yield from self.rate.refusal(nodes)
+
+
+@dataclass(slots=True)
+class DisruptionAllowance:
+    """Counted down as moves are taken into a plan."""
+
+    pools: dict[str, PoolAllowance]
+    rates: list[RateAllowance]
+
+    def copy(self) -> "DisruptionAllowance":
+        pools = {
+            name: replace(each, left=dict(each.left), rate=replace(each.rate) if each.rate else None)
+            for name, each in self.pools.items()
+        }
+        return DisruptionAllowance(pools, [replace(each) for each in self.rates])
+
+    def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
+        """Why so many nodes of these pools may not go now; empty when they may."""
+        found = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
+        found += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
+        return tuple(dict.fromkeys(found))
+
+    def take(self, nodes: Mapping[str, int]) -> None:
+        for pool, number in nodes.items():
+            own = self.pools[pool]
+            # A node that goes for one reason is one that is gone for the others as well.
+            own.left = {reason: left - number for reason, left in own.left.items()}
+            if own.rate is not None:
+                own.rate.left -= number
+        for rate in self.rates:
+            rate.left -= sum(nodes.values())
+
+
+def permission(
+    view: ClusterView, settings: PlanSettings, pools: Mapping[str, PoolSettings], now: float
+) -> DisruptionAllowance:
+    """For every pool whose settings can be understood."""
+    uses = use_of(view.machines, view.in_flight)
+    closed_for_all = _closed_for_all(view, settings, now)
+    found: dict[str, PoolAllowance] = {}
+    for name, own in pools.items():
+        use = uses.get(name, BudgetUse())
+        budgets = own.budgets if own.budgets is not None else _budgets(view.pool_objects[name])
+        heeds = settings.heed_budgets
+        limits: dict[str, Why] = {
+            reason: _limit(name, budgets, use, reason, now) for reason in DisruptionReason
+        }
+        unreadable = [why for why in limits.values() if heeds and why.code == "budget_unreadable"]
+        found[name] = PoolAllowance(
+            name,
+            {
+                reason: remaining(budgets, use, reason, now) if heeds else UNBOUNDED
+                for reason in DisruptionReason
+            },
+            limits,
+            (*closed_for_all, *_closed(name, own, now), *dict.fromkeys(unreadable)),
+            None if own.rate is None else _rate_left(own.rate, view.recent, now, name),
+        )
+    return DisruptionAllowance(found, [_rate_left(rate, view.recent, now) for rate in settings.rates])
+
+
+def _rate_left(
+    rate: DisruptionRate, recent: Iterable[NodeRemoval], now: float, pool: str = ""
+) -> RateAllowance:
+    taken = sum(each.at > now - rate.seconds and pool in ("", each.pool) for each in recent)
+    return RateAllowance(rate, max(0, rate.nodes - taken), pool)
+
+
+def _budgets(pool: NodePool) -> Sequence[Budget]:
+    return budgets_of(pool.spec.disruption or DEFAULT_DISRUPTION)
+
+
+def _closed_for_all(view: ClusterView, settings: PlanSettings, now: float) -> list[Why]:
+    found = [view.stop] if view.stop is not None else []
+    if not any_open(settings.windows, now):
+        shown = "; ".join(window.text for window in settings.windows)
+        found.append(Why("window", f"no maintenance window is open ({shown})"))
+    return found
+
+
+def _closed(name: str, own: PoolSettings, now: float) -> Iterable[Why]:
+    if own.stopped:
+        yield Why("stopped", f"nodepool {name} is stopped by its annotation", f"nodepool {name}")
+    if not any_open(own.windows, now):
+        shown = "; ".join(window.text for window in own.windows)
+        yield Why("window", f"no maintenance window of nodepool {name} is open ({shown})", f"nodepool {name}")
+
+
+def _limit(name: str, budgets: Sequence[Budget], use: BudgetUse, reason: str, now: float) -> Why:
+    """The budget that decides, in words."""
+    where = f"nodepool {name}"
+    try:
+        values = [
+            (allowed_by(budget, use.counted, now), budget.nodes)
+            for budget in budgets
+            if budget.reasons is None or reason in budget.reasons
+        ]
+        for budget in budgets:
+            allowed_by(budget, use.counted, now)
+    except Invalid as error:
+        message = f"{where} has a budget that cannot be read and closes it: {error}"
+        return Why("budget_unreadable", message, where)
+    number, text = min(values, default=(UNBOUNDED, "none"))
+    message = (
+        f"budget {text} of {where} allows {number} of {use.counted} nodes for {reason}, "
+        f"and {use.consuming} are down or leave already"
+    )
+    return Why("budget", message, where)

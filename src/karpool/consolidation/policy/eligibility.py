@@ -1,0 +1,206 @@
+"""Every rule that keeps a node where it is, in upstream's order, each with its reason.
+
+`blocked` are the rules for whatever takes a node away, `refused` those of one method.
+Both are about plain facts of one node; who gathers those of a cluster is `candidates`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpool.consolidation.planning.plan import Why
+from karpool.model import durations
+from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
+from karpool.model.kubernetes.node import ZONE
+
+
+class DisruptionMethod(StrEnum):
+    EMPTINESS = "emptiness"
+    CONSOLIDATION = "consolidation"  # single-node and multi-node alike
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True, slots=True)
+class EligibilityFacts:
+    """One node as the rules see it, whichever it is. The defaults are those of a node that may go."""
+
+    pool: str = "default"
+    in_queue: bool = False
+    managed: bool = True
+    has_node: bool = True
+    initialized: bool = True
+    deleting: bool = False
+    nominated: bool = False
+    do_not_disrupt: bool = False
+    pool_exists: bool = True
+    pool_problem: str = ""
+    protecting_pod: str = ""  # a pod that asks not to be disturbed
+    held_pod: str = ""  # a pod that a disruption budget holds, and
+    held_by: str = ""  # which; several are separated by commas
+    is_static: bool = False
+    instance_type: str = "-"
+    type_known: bool = True
+    capacity_type: str = "-"
+    zone: str = "-"
+    consolidation_disabled: bool = False  # consolidateAfter is Never
+    buffer_pods: bool = False
+    empty: bool = False
+    moves_pods: bool = True  # the policy is not WhenEmpty
+    consolidatable: bool = True
+    drifted: bool = False
+    has_grace_period: bool = False  # terminationGracePeriod
+
+
+Rule = Callable[[EligibilityFacts], Why | None]
+
+
+def why_not_candidate(
+    facts: EligibilityFacts, method: DisruptionMethod = DisruptionMethod.CONSOLIDATION
+) -> Why | None:
+    """What keeps the node from being a candidate for anything; None when it is one."""
+    for rule in _ALWAYS:
+        if why := rule(facts):
+            return why
+    # Drift ends in a deadline where the pool has one; consolidation never overrules a pod.
+    if method is DisruptionMethod.DRIFT and facts.has_grace_period:
+        return None
+    for rule in _PODS:
+        if why := rule(facts):
+            return why
+    return None
+
+
+def why_not_method(facts: EligibilityFacts, method: DisruptionMethod) -> Why | None:
+    """What keeps one method from taking a candidate; None when nothing does."""
+    for rule in _OF_METHOD[method]:
+        if why := rule(facts):
+            return why
+    return None
+
+
+def _rule(test: Callable[[EligibilityFacts], bool], code: str, message: str, about: str = "") -> Rule:
+    def rule(facts: EligibilityFacts) -> Why | None:
+        if not test(facts):
+            return None
+        return Why(code, message.format(f=facts), about.format(f=facts))
+
+    return rule
+
+
+_ALWAYS: Sequence[Rule] = (
+    _rule(lambda f: f.in_queue, "in_queue", "a move that takes it is under way"),
+    _rule(lambda f: not f.managed, "unmanaged", "no NodeClaim: Karpenter does not manage it"),
+    _rule(lambda f: not f.has_node, "no_node", "its NodeClaim has no node yet"),
+    _rule(lambda f: not f.initialized, "not_initialized", "it is not initialised yet"),
+    _rule(lambda f: f.deleting, "deleting", "it is being deleted"),
+    _rule(lambda f: f.nominated, "nominated", "a pending pod is meant for it"),
+    _rule(lambda f: f.do_not_disrupt, "node_do_not_disrupt", f"its annotation {DO_NOT_DISRUPT} forbids it"),
+    _rule(lambda f: not f.pool, "no_nodepool_label", f"it has no label {NODEPOOL}"),
+    _rule(
+        lambda f: not f.pool_exists and not f.pool_problem,
+        "nodepool_not_found",
+        "its nodepool {f.pool} does not exist",
+        "nodepool {f.pool}",
+    ),
+    _rule(
+        lambda f: bool(f.pool_problem),
+        "nodepool_unreadable",
+        "its nodepool {f.pool} cannot be understood: {f.pool_problem}",
+        "nodepool {f.pool}",
+    ),
+)
+_PODS: Sequence[Rule] = (
+    _rule(
+        lambda f: bool(f.protecting_pod),
+        "pod_do_not_disrupt",
+        f"pod {{f.protecting_pod}} asks not to be disturbed ({DO_NOT_DISRUPT})",
+        "pod {f.protecting_pod}",
+    ),
+    _rule(
+        lambda f: bool(f.held_pod) and "," in f.held_by,
+        "multiple_pdbs",
+        "several disruption budgets ({f.held_by}) select pod {f.held_pod}, and eviction supports one",
+        "pod {f.held_pod}",
+    ),
+    _rule(
+        lambda f: bool(f.held_pod),
+        "pdb_blocked",
+        "disruption budget {f.held_by} allows no disruption of pod {f.held_pod}",
+        "poddisruptionbudget {f.held_by}",
+    ),
+)
+_STATIC = _rule(lambda f: f.is_static, "static", "nodepool {f.pool} is static", "nodepool {f.pool}")
+_DISABLED = _rule(
+    lambda f: f.consolidation_disabled,
+    "consolidation_disabled",
+    "consolidateAfter of nodepool {f.pool} is Never",
+    "nodepool {f.pool}",
+)
+_TOO_EARLY = _rule(
+    lambda f: not f.consolidatable,
+    "not_consolidatable",
+    "pods came or went within consolidateAfter of nodepool {f.pool}",
+    "nodepool {f.pool}",
+)
+_OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
+    DisruptionMethod.EMPTINESS: (
+        _STATIC,
+        _DISABLED,
+        _rule(lambda f: f.buffer_pods, "buffer_pods", "it holds a capacity buffer"),
+        _rule(lambda f: not f.empty, "not_empty", "pods on it would be missed"),
+        _TOO_EARLY,
+    ),
+    DisruptionMethod.CONSOLIDATION: (
+        _STATIC,
+        _rule(
+            lambda f: not f.type_known,
+            "instance_type_unknown",
+            "its instance type {f.instance_type!r} is not in the catalogue",
+        ),
+        _rule(lambda f: not f.capacity_type, "no_capacity_type_label", f"it has no label {CAPACITY_TYPE}"),
+        _rule(lambda f: not f.zone, "no_zone_label", f"it has no label {ZONE}"),
+        _DISABLED,
+        _rule(lambda f: f.empty, "empty_handled_by_emptiness", "it is empty, and goes as such"),
+        _rule(
+            lambda f: not f.moves_pods,
+            "policy_when_empty",
+            "the policy of nodepool {f.pool} is WhenEmpty, and pods on it would be missed",
+            "nodepool {f.pool}",
+        ),
+        _TOO_EARLY,
+    ),
+    DisruptionMethod.DRIFT: (
+        _STATIC,
+        _rule(lambda f: not f.drifted, "not_drifted", "it has not drifted"),
+    ),
+}
+
+
+# Waiting times
+
+
+def is_under_window(wait: str, initialized_at: float | None, last_event_at: float | None, now: float) -> bool:
+    """Whether a node is still in its quiet time. `wait` is a duration or Never. Raises Invalid."""
+    seconds = durations.seconds_or_never(wait)
+    if not seconds or initialized_at is None:
+        return False
+    since = initialized_at if last_event_at is None else last_event_at
+    return now - since < seconds
+
+
+def is_consolidatable(
+    wait: str, initialized_at: float | None, last_event_at: float | None, now: float
+) -> bool:
+    """What Karpenter's condition of that name would say."""
+    if durations.seconds_or_never(wait) is None or initialized_at is None:
+        return False
+    return not is_under_window(wait, initialized_at, last_event_at, now)
+
+
+def lifetime_remaining(expire_after_seconds: float | None, age_seconds: float) -> float:
+    """The share of its life that a node has left; 1 for one that never expires."""
+    if expire_after_seconds is None:
+        return 1.0
+    if expire_after_seconds <= 0:
+        return 0.0
+    return min(1.0, max(0.0, (expire_after_seconds - age_seconds) / expire_after_seconds))

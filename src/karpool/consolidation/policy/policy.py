@@ -1,0 +1,96 @@
+"""Which consolidation policy a pool has, and how much disruption it accepts for a saving.
+
+Three places may say it; the first that does decides: the caller (flags), annotations
+of the NodePool (for Karpenter versions whose schema lacks `Balanced`), and the
+NodePool's own field. A value that cannot be used raises Invalid; nothing is guessed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import Disruption, NodePool
+
+POLICY_ANNOTATION = "karpool.dev/consolidation-policy"
+THRESHOLD_ANNOTATION = "karpool.dev/consolidation-threshold"
+DEFAULT_K = 2
+LARGEST_K = 3
+
+
+class PolicyName(StrEnum):
+    WHEN_EMPTY = "WhenEmpty"
+    WHEN_EMPTY_OR_UNDERUTILIZED = "WhenEmptyOrUnderutilized"
+    BALANCED = "Balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationPolicy:
+    """`k` matters to Balanced only: a share of the pool's cost is worth k times that share of disruption."""
+
+    name: PolicyName
+    k: int = DEFAULT_K
+    origin: str = ""  # what said so: "flag", "annotation", or "field"
+
+    @property
+    def threshold(self) -> float:
+        """The least score of an approved move."""
+        return 1.0 / self.k
+
+    @property
+    def is_scored(self) -> bool:
+        return self.name is PolicyName.BALANCED
+
+    @property
+    def moves_pods(self) -> bool:
+        """Whether nodes that are not empty may go."""
+        return self.name is not PolicyName.WHEN_EMPTY
+
+    def __str__(self) -> str:
+        return f"{self.name} (k={self.k})" if self.is_scored else str(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOverride:
+    """What flags say for every pool; None leaves it to the pool."""
+
+    name: PolicyName | None = None
+    k: int | None = None
+
+
+NO_OVERRIDE = PolicyOverride()
+
+
+def policy_of(pool: NodePool, override: PolicyOverride = NO_OVERRIDE) -> ConsolidationPolicy:
+    """Raises Invalid with the path of the field or annotation."""
+    return policy_from(pool.spec.disruption or Disruption(), pool.annotations, override)
+
+
+def policy_from(
+    disruption: Disruption, annotations: Mapping[str, str], override: PolicyOverride = NO_OVERRIDE
+) -> ConsolidationPolicy:
+    """Raises Invalid. What an override replaces is not read, so a typo there does no harm."""
+    name, origin = override.name, "flag"
+    if name is None and POLICY_ANNOTATION in annotations:
+        path = f"metadata.annotations.{POLICY_ANNOTATION}"
+        name, origin = parse_policy(annotations[POLICY_ANNOTATION], path), "annotation"
+    elif name is None:
+        path = "spec.disruption.consolidationPolicy"
+        name, origin = parse_policy(disruption.consolidation_policy, path), "field"
+    k = override.k
+    if k is None and THRESHOLD_ANNOTATION in annotations:
+        k = parse_threshold(annotations[THRESHOLD_ANNOTATION], f"metadata.annotations.{THRESHOLD_ANNOTATION}")
+    return ConsolidationPolicy(name, DEFAULT_K if k is None else k, origin)
+
+
+def parse_policy(text: str, path: str) -> PolicyName:
+    try:
+        return PolicyName(text)
+    except ValueError:
+        raise Invalid(path, text, f"must be one of {', '.join(PolicyName)}") from None
+
+
+def parse_threshold(text: str, path: str) -> int:
+    if text not in ("1", "2", "3"):
+        raise Invalid(path, text, f"must be a whole number from 1 to {LARGEST_K}")
+    return int(text)

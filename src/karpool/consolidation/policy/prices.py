@@ -1,0 +1,58 @@
+"""What a node costs, what its replacement may cost, and what a move saves.
+
+Prices are USD per hour. A price that is not known, or that is no number, is None:
+it counts as nothing saved and nothing spent, and whoever asks is told.
+"""
+
+from collections.abc import Callable, Iterable
+
+from karpool.consolidation.policy.totals import usable_price
+from karpool.model.catalogue.catalogue import Catalogue, Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+
+# The order in which Karpenter launches: the first that can be had decides.
+LAUNCH_ORDER = (RESERVED, SPOT, ON_DEMAND)
+HOURS_PER_MONTH = 730.0
+
+
+def node_price(catalogue: Catalogue, labels: Labels) -> float | None:
+    """Of the offering whose zone and capacity type the node has, in stock or not."""
+    return usable_price(
+        catalogue.price(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
+    )
+
+
+def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
+    """The least that a new node may cost: of offerings in stock that are allowed. None: there is none."""
+    return min(_buyable(offerings, allows), default=None)
+
+
+def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
+    """The most that a launch may cost: the dearest of the first capacity type that can be had."""
+    known = [each for each in offerings if each.available and allows(each)]
+    for capacity_type in LAUNCH_ORDER:
+        prices = [each.price_per_hour for each in known if each.capacity_type == capacity_type]
+        if prices:
+            usable = [usable_price(price) for price in prices]
+            found = [price for price in usable if price is not None]
+            # One that is not known might be the dearest.
+            return max(found) if len(found) == len(usable) else None
+    return None
+
+
+def _buyable(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> Iterable[float]:
+    for each in offerings:
+        price = usable_price(each.price_per_hour)
+        if each.available and price is not None and allows(each):
+            yield price
+
+
+def estimated_savings(sources: Iterable[float | None], destinations: Iterable[float | None]) -> float:
+    """What goes minus what comes. As upstream, a destination without a price counts as nothing;
+    the price filter (`replacement.cheaper_types`) refuses such a replacement before it gets here.
+    """
+    return sum(usable_price(price) or 0.0 for price in sources) - sum(
+        usable_price(price) or 0.0 for price in destinations
+    )

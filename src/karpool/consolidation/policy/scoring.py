@@ -1,0 +1,168 @@
+"""Is a move worth what it disturbs? The Balanced score, decision and pre-filter.
+
+    score = (savings / pool cost) / (disruption / pool disruption), approved when >= 1/k
+
+in IEEE doubles and in this order, so that scores agree bit for bit with Karpenter's.
+The decision has a tolerance of 1e-9 (`TOLERANCE`): replacing a node by one of half its
+price scores exactly 0.5 on paper, and rounding must not decide it. With tolerance 0
+decisions are Karpenter's, too.
+
+Every Balanced pool that gives up a node must approve. A move's net saving is split
+among its pools by their share of the price of what goes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from karpool.consolidation.policy.policy import ConsolidationPolicy
+from karpool.consolidation.policy.totals import PoolTotals, usable_price
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class MoveScore:
+    """The numbers behind a decision. `score` may be infinite: nothing is disturbed."""
+
+    savings_fraction: float
+    disruption_fraction: float
+    score: float
+    threshold: float
+    approved: bool
+
+
+def score_move(
+    savings_per_hour: float,
+    disruption: float,
+    totals: PoolTotals | None,
+    k: float,
+    *,
+    tolerance: float = TOLERANCE,
+) -> MoveScore:
+    """Of one move against one pool. Without totals, or with none above zero, it is rejected."""
+    threshold = 1.0 / k
+    if totals is None or not (totals.cost_per_hour > 0 and totals.disruption > 0):
+        return MoveScore(0.0, 0.0, 0.0, threshold, approved=False)
+    savings_fraction = _finite(savings_per_hour) / totals.cost_per_hour
+    disruption_fraction = _finite(disruption) / totals.disruption
+    found = _ratio(savings_fraction, disruption_fraction)
+    return MoveScore(
+        savings_fraction,
+        disruption_fraction,
+        found,
+        threshold,
+        approved=found > 0 and found >= threshold - tolerance,
+    )
+
+
+def _ratio(savings_fraction: float, disruption_fraction: float) -> float:
+    if savings_fraction <= 0:
+        return 0.0
+    if disruption_fraction <= 0:
+        return math.inf
+    found = savings_fraction / disruption_fraction
+    return 0.0 if math.isnan(found) else found  # both overflowed
+
+
+def _finite(amount: float) -> float:
+    """A number that is none saves nothing; it must not make every comparison false."""
+    return amount if math.isfinite(amount) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredNode:
+    """A node that a move takes away."""
+
+    pool: str
+    price_per_hour: float | None  # None: not known, counts as 0
+    disruption: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolScore:
+    """What one pool says to a move. `score` is None where the policy does not score."""
+
+    pool: str
+    policy: ConsolidationPolicy
+    savings_per_hour: float
+    disruption: float
+    score: MoveScore | None
+
+    @property
+    def approved(self) -> bool:
+        return self.score is None or self.score.approved
+
+
+@dataclass(frozen=True, slots=True)
+class MoveVerdict:
+    """What all pools together say. `unpriced`: how many of the nodes have no known price."""
+
+    approved: bool
+    savings_per_hour: float
+    disruption: float
+    pools: tuple[PoolScore, ...]
+    unpriced: int = 0
+
+    @property
+    def score(self) -> float | None:
+        """The worst of the pools that score; None when none does."""
+        return min((pool.score.score for pool in self.pools if pool.score is not None), default=None)
+
+
+def score_sources(
+    sources: Sequence[ScoredNode],
+    destination_per_hour: float | None,
+    policies: Mapping[str, ConsolidationPolicy],
+    totals: Mapping[str, PoolTotals],
+    *,
+    tolerance: float = TOLERANCE,
+) -> MoveVerdict:
+    """Take `sources` away and pay for `destination_per_hour` instead (None: nothing, a delete).
+
+    Pools are in the order of their first source. A move without sources is rejected.
+    """
+    prices = [usable_price(source.price_per_hour) for source in sources]
+    total = sum(price or 0.0 for price in prices)
+    savings = total - (destination_per_hour or 0.0)
+    by_pool: dict[str, list[tuple[float, float]]] = {}
+    for source, price in zip(sources, prices, strict=True):
+        by_pool.setdefault(source.pool, []).append((price or 0.0, source.disruption))
+    verdicts = []
+    for pool, members in by_pool.items():
+        share = savings
+        if len(by_pool) > 1 and total > 0:
+            share = savings * (sum(price for price, _ in members) / total)
+        disruption = sum(cost for _, cost in members)
+        policy = policies[pool]
+        found = (
+            score_move(share, disruption, totals.get(pool), policy.k, tolerance=tolerance)
+            if policy.is_scored
+            else None
+        )
+        verdicts.append(PoolScore(pool, policy, share, disruption, found))
+    return MoveVerdict(
+        approved=bool(verdicts) and all(verdict.approved for verdict in verdicts),
+        savings_per_hour=savings,
+        disruption=sum(source.disruption for source in sources),
+        pools=tuple(verdicts),
+        unpriced=prices.count(None),
+    )
+
+
+def can_pass(
+    policy: ConsolidationPolicy,
+    price_per_hour: float | None,
+    disruption: float,
+    totals: PoolTotals | None,
+    *,
+    tolerance: float = TOLERANCE,
+) -> bool:
+    """Whether the best case, to delete the node and buy nothing, would be approved.
+
+    Where there is nothing to compare with the answer is yes, and the score says no later.
+    """
+    if not policy.is_scored or totals is None or totals.cost_per_hour <= 0:
+        return True
+    best = usable_price(price_per_hour) or 0.0
+    return score_move(best, disruption, totals, policy.k, tolerance=tolerance).approved

@@ -1,0 +1,75 @@
+"""The description of the JSON API, made from the table of endpoints and the structs they answer with."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from karpool import __version__
+from karpool.dashboard.api.endpoints import ENDPOINTS, NAME_MAX, PREFIX, Endpoint
+from karpool.dashboard.api.views import ProblemDetails
+
+STREAM = f"{PREFIX}/stream"
+_REFERENCE = "#/components/schemas/{name}"
+
+
+@cache
+def document() -> bytes:
+    """OpenAPI 3.1, as JSON."""
+    types = [*dict.fromkeys(each.answers for each in ENDPOINTS), ProblemDetails]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    references = dict(zip(types, schemas, strict=True))
+    content: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Karpool dashboard",
+            "version": __version__,
+            "description": "Reads only. Amounts in Kubernetes units, money in USD per hour, "
+            "moments in seconds since the epoch.",
+        },
+        "paths": {each.path: {"get": _operation(each, references)} for each in ENDPOINTS}
+        | {STREAM: {"get": _stream()}},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        # On loopback no token is asked for.
+        "security": [{}, {"token": []}],
+    }
+    return msgspec.json.encode(content)
+
+
+def _operation(endpoint: Endpoint, references: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": references[ProblemDetails]}}
+    found: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.about,
+        "responses": {
+            "200": {
+                "description": "the answer",
+                "content": {"application/json": {"schema": references[endpoint.answers]}},
+            },
+            "304": {"description": "nothing changed since the ETag that was given"},
+            "default": {"description": "why there is no answer", "content": problem},
+        },
+    }
+    if endpoint.parameters:
+        found["parameters"] = [
+            {
+                "name": each.name,
+                "in": "path" if each.in_path else "query",
+                "required": each.in_path,
+                "description": each.about,
+                "schema": {"type": "string", "maxLength": NAME_MAX},
+            }
+            for each in endpoint.parameters
+        ]
+    return found
+
+
+def _stream() -> dict[str, Any]:
+    return {
+        "operationId": "followVersions",
+        "summary": "Server-sent events: `versions`, a number for each area that grows when it changes.",
+        "responses": {"200": {"description": "until closed", "content": {"text/event-stream": {}}}},
+    }

@@ -1,0 +1,292 @@
+"""All clusters of a fleet, watched, and the answers of the API made from them.
+
+Answers are values of `views`, made when somebody asks. A consolidation plan is made at
+most every few seconds and only while somebody looks, because it takes the time of the
+whole process: for 2,000 nodes about half a second. Nothing is ever written.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from karpool.consolidation.planning.plan import ConsolidationPlan
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.dashboard.api import views
+from karpool.dashboard.cluster_watch import DashboardCluster
+from karpool.dashboard.pages import fleet_map, placements, promises, recent_events, scale_up_timelines
+from karpool.dashboard.pages.consolidation_board import board, in_order, move_detail
+from karpool.dashboard.pages.node_detail import node_detail
+from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import binding_key
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.provisioning.market import market_of
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.what_if import what_if_known
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import PromiseLifetime
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS = 1.0
+PLAN_EVERY_SECONDS = 10.0
+PLAN_SHARE = 10.0  # planning takes at most a tenth of the time
+PLAN_DEADLINE_SECONDS = 5.0
+LOOKED_AT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class DashboardOptions:
+    """What an administrator may set. `asker` gives the estimators of a control plane, if they are asked."""
+
+    lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
+    settings: SchedulingSettings = field(default_factory=SchedulingSettings)
+    plan: PlanSettings = field(default_factory=lambda: PlanSettings(deadline_seconds=PLAN_DEADLINE_SECONDS))
+    asker: Callable[[Client], EstimatorApi | None] = lambda client: None
+    region: str = ""
+    catalogue: Path | None = None  # a file, instead of the shipped one
+
+
+@dataclass
+class _Planned:
+    plan: ConsolidationPlan
+    version: int
+    at: float  # monotonic
+    took: float
+
+    def is_due(self, version: int, now: float) -> bool:
+        wait = max(PLAN_EVERY_SECONDS, PLAN_SHARE * self.took)
+        return version != self.version and now >= self.at + wait
+
+
+class FleetCollector:
+    """`async with asyncio.TaskGroup() as group: group.create_task(collector.run())`."""
+
+    def __init__(self, clusters: Mapping[str, Client], wishes: DashboardOptions | None = None) -> None:
+        """Names are those under which Karmada knows its members, where there is Karmada."""
+        if not clusters:
+            raise ValueError("a dashboard needs at least one cluster")
+        self.bell = ChangeNotifier()
+        self._wishes = wishes or DashboardOptions()
+        self._clients = dict(clusters)
+        self.watches = {
+            name: DashboardCluster(
+                name,
+                client,
+                self.bell,
+                lifetime=self._wishes.lifetime,
+                market=market_of(self._wishes.catalogue, self._wishes.region),  # each learns by itself
+            )
+            for name, client in clusters.items()
+        }
+        self.clock: Clock = next(iter(clusters.values())).clock
+        self._plans: dict[str, _Planned] = {}
+        self._looked_at = float("-inf")
+        self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
+        self._askers: dict[str, EstimatorApi | None] = {}
+        self._verified: dict[tuple[int, str], tuple[int, int]] = {}
+
+    # Running
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self.watches.values():
+                group.create_task(watch.run())
+            group.create_task(self._tick())
+
+    def not_ready(self) -> str | None:
+        """What has not been read yet, of the first cluster that lacks something."""
+        found = (watch.not_ready() for watch in self.watches.values())
+        return next((each for each in found if each is not None), None)
+
+    async def _tick(self) -> None:
+        """What changes with time alone: promises end, clusters fall silent, plans grow old."""
+        while True:
+            await self.clock.sleep(TICK_SECONDS)
+            try:
+                self._look_at_time()
+            except Exception:  # a bug in a plan must not end the watching
+                log.exception("dashboard tick raised")
+
+    def _look_at_time(self) -> None:
+        if self._verify() | self._expire():
+            self.bell.ring((ViewArea.PROMISES, ViewArea.PLACEMENTS, ViewArea.FLEET))
+        contact = {
+            watch.name: (watch.staleness > fleet_map.QUIET_SECONDS, watch.not_ready())
+            for watch in self.watches.values()
+        }
+        if (
+            contact != self._contact
+        ):  # also of kinds that turn out to be missing, which is no change of objects
+            self._contact = contact
+            self.bell.ring((ViewArea.FLEET, ViewArea.CONSOLIDATION))
+        if self.clock.monotonic() - self._looked_at < LOOKED_AT_SECONDS:
+            for watch in self.watches.values():
+                planned = self._plans.get(watch.name)
+                if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
+                    self._make_plan(watch)
+
+    def _expire(self) -> bool:
+        freed = [ledger.expire(self.clock.monotonic()) for ledger in self._ledgers()]
+        return any(freed)
+
+    def _verify(self) -> bool:
+        """Tell ledgers which pods are on nodes in watched clusters, as estimators tell schedulers."""
+        freed, now = False, self.clock.monotonic()
+        for number, ledger in enumerate(self._ledgers()):
+            for name in ledger.clusters():
+                watch = self.watches.get(name)
+                if watch is None or not self._is_news(number, name, (watch.seen, ledger.grown(name))):
+                    continue
+                for promise in list(ledger.promises(name)):
+                    arrived = watch.arrived(promise)
+                    freed |= bool(arrived.bound and ledger.report(name, promise.binding, arrived, now))
+        return freed
+
+    def _is_news(self, ledger: int, cluster: str, version: tuple[int, int]) -> bool:
+        before, self._verified[ledger, cluster] = self._verified.get((ledger, cluster)), version
+        return before != version
+
+    # Answers
+
+    def fleet(self) -> views.FleetOverview:
+        return fleet_map.fleet(
+            [self._facts(watch) for watch in self.watches.values()],
+            self._members(),
+            promises.by_cluster(self._ledgers()),
+            self.clock.now(),
+        )
+
+    def nodes(self, cluster: str, pool: str | None = None) -> views.NodeList | None:
+        watch = self.watches.get(cluster)
+        return None if watch is None else fleet_map.nodes(cluster, watch.view(), self.clock.now(), pool=pool)
+
+    def node(self, cluster: str, name: str) -> views.NodeDetail | None:
+        watch = self.watches.get(cluster)
+        if watch is None:
+            return None
+        self._looked_at = self.clock.monotonic()
+        return node_detail(cluster, watch.view(), name, self._plan(watch))
+
+    def placements(self) -> views.PlacementList:
+        known = [each for watch in self._control_planes() for each in watch.scheduling.bindings.all()]
+        ledger = next(iter(self._ledgers()), None)
+        return placements.placements(known, ledger, self.clock.now())
+
+    async def placement(self, namespace: str, name: str) -> views.PlacementDetail | None:
+        """What would be decided about one binding now. Raises Invalid for one that cannot be read."""
+        key = binding_key(namespace, name)
+        for watch in self._control_planes():
+            known = watch.scheduling.bindings.get(key)
+            if known is None:
+                continue
+            if known.binding is None:
+                raise known.problem or Invalid("spec", name, "cannot be read")
+            asker = self._asker(watch.name)
+            found = await what_if_known(watch.scheduling, key, self._wishes.settings, asker=asker)
+            ledger = watch.scheduling.ledger
+            return placements.detail(known, found, ledger, asked_estimators=asker is not None)
+        return None
+
+    def promises(self) -> views.PromiseList:
+        return promises.promises(self._ledgers(), self.clock.monotonic(), self.clock.now())
+
+    def scale_ups(self) -> views.ScaleUpList:
+        return scale_up_timelines.scale_ups(
+            (
+                (
+                    watch.name,
+                    [*((each, None) for each in watch.records.values()), *watch.finished.values()],
+                    scale_up_timelines.traces(watch.smart_pods.values(), watch.claims),
+                    watch.unreadable.values(),
+                )
+                for watch in self.watches.values()
+            ),
+            self.clock.now(),
+        )
+
+    def consolidation(self) -> views.ConsolidationBoards:
+        self._looked_at = self.clock.monotonic()
+        pending, boards = [], []
+        for watch in self.watches.values():
+            plan = self._plan(watch)
+            if plan is None:
+                pending.append(watch.name)
+            elif plan.before.nodes or plan.pools:
+                boards.append(board(watch.name, plan))
+        return views.ConsolidationBoards(at=self.clock.now(), boards=in_order(boards), pending=pending)
+
+    def move(self, cluster: str, id_: str) -> views.MoveDetail | None:
+        watch = self.watches.get(cluster)
+        plan = self._plan(watch) if watch is not None else None
+        return None if plan is None else move_detail(cluster, plan, id_)
+
+    def events(self) -> views.RecentEventList:
+        return recent_events.recent_events(
+            ((watch.name, watch.events) for watch in self.watches.values()), self.clock.now()
+        )
+
+    # Inside
+
+    def _facts(self, watch: DashboardCluster) -> fleet_map.ClusterOverview:
+        view = watch.view()
+        failures = {pool: watch.failure_of(pool) for pool in view.pool_objects}
+        return fleet_map.ClusterOverview(
+            watch.name,
+            view,
+            is_control_plane=watch.is_control_plane,
+            heard_seconds_ago=watch.staleness,
+            not_ready=watch.not_ready(),
+            problems=view.problems,
+            failures={pool: why for pool, why in failures.items() if why},
+        )
+
+    def _control_planes(self) -> Iterator[DashboardCluster]:
+        return (watch for watch in self.watches.values() if watch.is_control_plane)
+
+    def _ledgers(self) -> list[PromiseLedger]:
+        found = (watch.scheduling.ledger for watch in self._control_planes())
+        return [ledger for ledger in found if ledger is not None]
+
+    def _members(self) -> dict[str, MemberCluster]:
+        return {
+            member.name: member
+            for watch in self._control_planes()
+            for member in watch.scheduling.clusters.all()
+        }
+
+    def _asker(self, name: str) -> EstimatorApi | None:
+        if name not in self._askers:
+            self._askers[name] = self._wishes.asker(self._clients[name])
+        return self._askers[name]
+
+    def _plan(self, watch: DashboardCluster) -> ConsolidationPlan | None:
+        """The latest; None while the cluster has not been read."""
+        planned = self._plans.get(watch.name)
+        if planned is None:
+            if watch.not_ready() is not None:
+                return None
+            return self._make_plan(watch)
+        return planned.plan
+
+    def _make_plan(self, watch: DashboardCluster) -> ConsolidationPlan:
+        start = self.clock.monotonic()
+        version = watch.version
+        plan = plan_consolidation(
+            watch.view(),
+            self._wishes.plan,
+            self.clock.now(),
+            elapsed=lambda: self.clock.monotonic() - start,
+        )
+        end = self.clock.monotonic()
+        self._plans[watch.name] = _Planned(plan, version, end, end - start)
+        self.bell.ring((ViewArea.CONSOLIDATION,))
+        return plan

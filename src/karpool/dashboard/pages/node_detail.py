@@ -1,0 +1,74 @@
+"""One node: what is on it, what it says of itself, and why a plan takes it or leaves it."""
+
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
+from karpool.consolidation.view import ClusterView
+from karpool.dashboard.api.views import NodeDetail, PodRow
+from karpool.dashboard.pages.fleet_map import node_row, resources_of
+from karpool.dashboard.pages.move_sentences import move_line, reasons, scores
+
+PODS_MAX = 300
+LABELS_MAX = 100
+
+
+def node_detail(
+    cluster: str, view: ClusterView, name: str, plan: ConsolidationPlan | None
+) -> NodeDetail | None:
+    """None when there is no such node."""
+    row = view.snapshot.find(name)
+    if row is None:
+        return None
+    names = resources_of(view)
+    whole = {each: int(view.snapshot.allocatable(each)[row]) for each in names}
+    used = {each: whole[each] - int(view.snapshot.free(each)[row]) for each in names}
+    machine = view.machines[row]
+    node = machine.node
+    pods = _pods(view, row)
+    verdict, why = verdict_of(name, plan)
+    conditions = (node.status.conditions if node is not None else None) or ()
+    return NodeDetail(
+        cluster=cluster,
+        node=node_row(machine, used, whole, len(view.snapshot.pods_on(row))),
+        verdict=verdict,
+        why=why,
+        pods=pods[:PODS_MAX],
+        pods_left_out=max(0, len(pods) - PODS_MAX),
+        labels=dict(sorted(node.labels.items())[:LABELS_MAX]) if node is not None else {},
+        taints=[
+            f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+            for taint in (node.spec.taints if node is not None else None) or ()
+        ],
+        conditions=[f"{each.type}={each.status} {each.message or ''}".strip() for each in conditions],
+        claim=machine.claim.name if machine.claim is not None else "",
+    )
+
+
+def verdict_of(node: str, plan: ConsolidationPlan | None) -> tuple[str, list[str]]:
+    if plan is None:
+        return "not known yet", ["the first plan of this cluster is still being made"]
+    for move in plan.moves:
+        if node in move.names:
+            return "goes", _of_move(move)
+    refused = [each for each in plan.rejected if node in each.move.names]
+    if refused:
+        why = [text for each in refused for text in (*reasons(each.why), *_of_move(each.move))]
+        return "could go", list(dict.fromkeys(why))
+    held = next((each for each in plan.held if each.node == node), None)
+    if held is not None:
+        return "stays", reasons(held.why)
+    skipped = [each.why for each in plan.not_looked_at if node in each.nodes]
+    return "not known yet", skipped or ["it came after the plan was made"]
+
+
+def _of_move(move: Move) -> list[str]:
+    return [move_line(move), *scores(move.verdict)]
+
+
+def _pods(view: ClusterView, row: int) -> list[PodRow]:
+    """The costliest to move first."""
+    costs = {view.pods.keys[pod]: float(view.pods.costs[pod]) for pod in view.pods.on(row)}
+    shapes = view.snapshot.shapes
+    found = [
+        PodRow(name=name, requested=dict(shapes[shape].requests), cost=costs.get(name, 0.0))
+        for name, shape in view.snapshot.pods_on(row).items()
+    ]
+    return sorted(found, key=lambda pod: (-pod.cost, pod.name))

@@ -1,0 +1,126 @@
+"""Bindings as a flow from workloads to clusters, with what the scheduler said about each.
+
+Pure, except that `detail` is given a what-if that somebody else has asked for.
+"""
+
+from collections.abc import Iterable
+
+from karpool.dashboard.api.views import (
+    ClusterShare,
+    DecisionStep,
+    PlacementDetail,
+    PlacementList,
+    PlacementRow,
+)
+from karpool.kube.clock import moment
+from karpool.model.karmada.binding import Binding
+from karpool.model.kubernetes.meta import condition
+from karpool.scheduler.controller.binding_store import BindingVersion
+from karpool.scheduler.cycle import explanation
+from karpool.scheduler.cycle.shares import desired_of
+from karpool.scheduler.cycle.what_if import WhatIf
+from karpool.scheduler.promises.landed_replicas import landing_of
+from karpool.scheduler.promises.ledger import PromiseLedger
+
+SHOWN_MAX = 1000
+_LINES_MAX = 200
+_FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "affinity group")
+
+
+def placements(known: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
+    """What lacks a place first, then by name."""
+    found = sorted(known, key=lambda each: each.head.key)
+    items = sorted((placement(each, ledger) for each in found), key=lambda each: each.state == "placed")
+    return PlacementList(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
+
+
+def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementRow:
+    key, binding = known.head.key, known.binding
+    if binding is None:
+        return PlacementRow(
+            kind=key.kind,
+            namespace=key.namespace,
+            name=key.name,
+            template="",
+            replicas=0,
+            shares=[],
+            state="unreadable",
+            reason="Invalid",
+            message=str(known.problem),
+            scheduler=known.head.scheduler_name,
+            strategy="",
+        )
+    state, reason, message = _state(binding)
+    template = binding.template
+    return PlacementRow(
+        kind=key.kind,
+        namespace=key.namespace,
+        name=key.name,
+        template=f"{template.kind} {template.namespace}/{template.name}".replace(" /", " "),
+        replicas=binding.replicas or sum(each.replicas for each in binding.components),
+        shares=_shares(binding, ledger),
+        state=state,
+        reason=reason,
+        message=message,
+        scheduler=binding.scheduler_name,
+        strategy=str(binding.placement.strategy),
+        since=moment(binding.last_scheduled_time),
+    )
+
+
+def _shares(binding: Binding, ledger: PromiseLedger | None) -> list[ClusterShare]:
+    desired = desired_of(binding, binding.targets)
+    told = {each.cluster: each for each in binding.aggregated}
+    promised = ledger.of(binding.key) if ledger is not None else {}
+    return [
+        ClusterShare(
+            cluster=target.name,
+            replicas=sum(desired.get(target.name, (target.replicas,))),
+            ready=landing_of(binding.template, told.get(target.name)).ready,
+            promised=promised[target.name].replicas if target.name in promised else 0,
+        )
+        for target in binding.targets
+    ]
+
+
+def _state(binding: Binding) -> tuple[str, str, str]:
+    scheduled = condition(list(binding.conditions), "Scheduled")
+    if binding.is_suspended:
+        return "suspended", "Suspended", "scheduling is suspended in its policy"
+    if scheduled is None:
+        return "waiting", "", f"{binding.scheduler_name} has not looked at it yet"
+    reason, message = scheduled.reason or "", scheduled.message or ""
+    if scheduled.status != "True":
+        return "failed", reason, message
+    if binding.generation != binding.observed_generation:
+        return "waiting", reason, "it changed since it was scheduled"
+    return "placed", reason, message
+
+
+def detail(
+    known: BindingVersion, found: WhatIf, ledger: PromiseLedger | None, *, asked_estimators: bool
+) -> PlacementDetail:
+    return PlacementDetail(
+        placement=placement(known, ledger),
+        verdict=f"{found.decision.reason}: {found.decision.message}",
+        due=found.is_due,
+        why=found.trigger.why,
+        steps=steps(explanation.text(found.decision)),
+        asked_estimators=asked_estimators,
+    )
+
+
+def steps(text: str) -> list[DecisionStep]:
+    """The explanation of a decision, cut where a new step of it begins."""
+    found: list[tuple[str, list[str]]] = []
+    lines = [line for line in text.splitlines()[1:] if line.strip()]
+    for line in lines[:_LINES_MAX]:
+        starts = not line.startswith(" ") and line.startswith(_FIRST_OF_A_STEP)
+        if starts or not found:
+            title, _, rest = line.partition(":")
+            found.append((title, [rest.strip()] if rest.strip() else []))
+        else:
+            found[-1][1].append(line)
+    if len(lines) > _LINES_MAX:
+        found.append((f"{len(lines) - _LINES_MAX} more lines", []))
+    return [DecisionStep(title=title, lines=held) for title, held in found]

@@ -1,0 +1,80 @@
+"""The ledger of promises as a list, and in sums for the bars of clusters. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from karpool.dashboard.api.views import PromiseList, PromiseRow
+from karpool.dashboard.pages.fleet_map import PromisedCapacity
+from karpool.model import resources
+from karpool.model.karmada.replica_requirements import NO_SHAPE
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime
+
+SHOWN_MAX = 2000
+
+
+def promises(ledgers: Iterable[PromiseLedger], monotonic: float, now: float) -> PromiseList:
+    """What is in flight, by cluster, oldest first."""
+    held = list(ledgers)
+    rows = [
+        _row(promise, ledger.lifetime, monotonic)
+        for ledger in held
+        for promise in ledger.promises()
+        if promise.replicas
+    ]
+    lifetime = max((each.lifetime.seconds for each in held), default=PromiseLifetime().seconds)
+    return PromiseList(
+        at=now, lifetime_seconds=lifetime, items=rows[:SHOWN_MAX], left_out=max(0, len(rows) - SHOWN_MAX)
+    )
+
+
+def by_cluster(ledgers: Iterable[PromiseLedger]) -> dict[str, PromisedCapacity]:
+    found: dict[str, PromisedCapacity] = {}
+    for ledger in ledgers:
+        for promise in ledger.promises():
+            if promise.replicas:
+                before = found.get(promise.cluster, PromisedCapacity())
+                amounts = dict(before.amounts)
+                resources.add(amounts, requests_of(promise))
+                found[promise.cluster] = PromisedCapacity(before.replicas + promise.replicas, amounts)
+    return found
+
+
+def requests_of(promise: Promise) -> dict[str, int]:
+    """What the replicas in flight ask for together."""
+    total: dict[str, int] = {}
+    for wanted, replicas in zip(promise.wanted.requirements, promise.in_flight, strict=True):
+        shape = NO_SHAPE if wanted is None else wanted.shape
+        resources.add(total, {name: units * replicas for name, units in shape.requests})
+    return total
+
+
+def _row(promise: Promise, lifetime: PromiseLifetime, monotonic: float) -> PromiseRow:
+    key = promise.binding
+    age = max(0.0, monotonic - promise.made_at)
+    left = max(0.0, promise.ends_at(lifetime) - monotonic)
+    return PromiseRow(
+        cluster=promise.cluster,
+        kind=key.kind,
+        namespace=key.namespace,
+        name=key.name,
+        replicas=promise.replicas,
+        promised=sum(promise.promised),
+        desired=sum(promise.desired),
+        requests=requests_of(promise),
+        age_seconds=round(age, 1),
+        expires_in_seconds=round(left, 1),
+        why=list(_why(promise, lifetime, left)),
+    )
+
+
+def _why(promise: Promise, lifetime: PromiseLifetime, left: float) -> Iterator[str]:
+    yield (
+        f"{promise.replicas} of {sum(promise.desired)} replicas were placed in {promise.cluster} "
+        "and are not known to have a node; until then nobody else is given their room"
+    )
+    yield "it ends as soon as the pods are seen on nodes, or the member reports them ready"
+    yield f"it ends by itself in {left:.0f} s, {lifetime.seconds:.0f} s after it was made"
+    if len(promise.increments) > 1:
+        yield f"it was made in {len(promise.increments)} steps; each has an age of its own"
+    if promise.shrank:
+        yield "the workload shrank a moment ago; counts of its pods prove nothing until it was seen small"

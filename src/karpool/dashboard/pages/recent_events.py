@@ -1,0 +1,61 @@
+"""Events of a cluster, the newest of them, as the live list shows them.
+
+Only so many are held, whatever a cluster writes: the oldest go first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from karpool.dashboard.api.views import RecentEvent, RecentEventList
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+
+HELD_MAX = 2000
+SHOWN_MAX = 500
+_TEXT_MAX = 1024
+
+
+class EventBuffer:
+    """A sink. Holds twice what it keeps before it sorts, so that a storm costs little."""
+
+    def __init__(self, limit: int = HELD_MAX) -> None:
+        self._limit = limit
+        self._held: dict[ObjectKey, tuple[float, KubeEvent]] = {}
+
+    def apply(self, changes: Sequence[ObjectChange[KubeEvent]], /) -> None:
+        for change in changes:
+            if change.type == "DELETED" or change.object is None:
+                self._held.pop(change.key, None)
+            else:
+                self._held[change.key] = change.object.at or 0.0, change.object
+        if len(self._held) > 2 * self._limit:
+            self._forget_the_oldest()
+
+    def __iter__(self) -> Iterator[KubeEvent]:
+        return (event for _, event in self._held.values())
+
+    def _forget_the_oldest(self) -> None:
+        newest = sorted(self._held.items(), key=lambda item: item[1][0], reverse=True)
+        self._held = dict(newest[: self._limit])
+
+
+def recent_events(clusters: Iterable[tuple[str, Iterable[KubeEvent]]], now: float) -> RecentEventList:
+    """Of all clusters together, the newest first."""
+    found = [_happening(cluster, each) for cluster, events in clusters for each in events]
+    found.sort(key=lambda each: (-each.at, each.cluster, each.object, each.reason, each.message))
+    return RecentEventList(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
+
+
+def _happening(cluster: str, event: KubeEvent) -> RecentEvent:
+    about = event.involved_object
+    name = f"{about.namespace}/{about.name}" if about.namespace else about.name
+    return RecentEvent(
+        cluster=cluster,
+        at=event.at or 0.0,
+        type=event.type or "Normal",
+        reason=event.reason[:_TEXT_MAX],
+        object=f"{about.kind} {name}".strip(),
+        message=event.message[:_TEXT_MAX],
+        count=max(1, event.count or 1),
+        source=event.said_by,
+    )

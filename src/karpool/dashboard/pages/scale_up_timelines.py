@@ -1,0 +1,209 @@
+"""Scale-ups as timelines: failure, smart pod, claim, machine, node, devices, retry.
+
+A record knows its present stage; when the earlier ones were reached is read from the
+objects they left behind: the smart pod, the claim and its conditions. What is not known
+any more has no time. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from karpool.dashboard.api.views import ScaleUpList, ScaleUpRow, TimelineStep, TriedRow, UnitTimeline
+from karpool.dashboard.pages.move_sentences import counted
+from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.kube.clock import moment
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.pod import Pod
+from karpool.provisioning.candidates.attempts import CandidateHistory
+from karpool.provisioning.claims.claim_progress import ClaimProgress, progress_of
+from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST
+
+SHOWN_MAX = 300
+GONE = "its record was removed, as the controller does when every worker it was for is served or gone"
+REMOVED = "Removed"
+UNITS_MAX = 20
+# The stages of a unit in which each step is the one under way.
+STEPS: tuple[tuple[str, tuple[ScaleUpState, ...]], ...] = (
+    ("No device", ()),
+    ("Smart pod", (ScaleUpState.CREATING,)),
+    ("Claim", (ScaleUpState.PENDING,)),
+    ("Machine", (ScaleUpState.LAUNCHING,)),
+    ("Node", (ScaleUpState.REGISTERED,)),
+    ("Devices", (ScaleUpState.DEVICE_WAIT, ScaleUpState.READY)),
+    ("Retry", (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpTraces:
+    """What a cluster shows beside its records. Smart pods by request and index."""
+
+    smart_pods: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+
+
+def traces(pods: Iterable[Pod], claims: Mapping[str, NodeClaim]) -> ScaleUpTraces:
+    found = {}
+    for pod in pods:
+        request, index = pod.labels.get(REQUEST, ""), pod.labels.get(INDEX, "")
+        if request and index.isdecimal() and len(index) < 10:
+            found[request, int(index)] = pod
+    return ScaleUpTraces(found, claims)
+
+
+def scale_ups(
+    clusters: Iterable[
+        tuple[str, Iterable[tuple[ScaleUpRecord, float | None]], ScaleUpTraces, Iterable[str]]
+    ],
+    now: float,
+) -> ScaleUpList:
+    """Those that still go on first, the newest of each kind first. With every record, when it was removed."""
+    items: list[ScaleUpRow] = []
+    problems: list[str] = []
+    for cluster, records, seen, unreadable in clusters:
+        items += [scale_up(cluster, record, seen, now, ended_at) for record, ended_at in records]
+        problems += [f"{cluster}: {text}" for text in unreadable]
+    items.sort(key=lambda each: (each.over, -each.since, each.cluster, each.name))
+    return ScaleUpList(
+        at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX), problems=problems[:20]
+    )
+
+
+def scale_up(
+    cluster: str, record: ScaleUpRecord, seen: ScaleUpTraces, now: float, ended_at: float | None = None
+) -> ScaleUpRow:
+    if ended_at is not None:
+        record = _ended(record, ended_at)
+    words = {unit.candidate: unit.about for unit in record.units if unit.about}
+    # The units that are under way say more than those that ended.
+    units = sorted(record.units, key=lambda unit: (not unit.is_active, -unit.index))
+    return ScaleUpRow(
+        cluster=cluster,
+        name=record.name,
+        demand=str(record.key),
+        pool=record.key.pool,
+        model=record.key.model,
+        state=record.state.value if ended_at is None else "Ended",
+        means=MEANS[record.state] if ended_at is None else GONE,
+        since=record.state_since,
+        first_seen=record.first_seen,
+        waiting=record.waiting,
+        waiting_pods=list(record.demand),
+        attempt=record.epoch,
+        round=record.round + 1,
+        over=record.state.is_terminal or ended_at is not None,
+        ended_at=ended_at,
+        units=[timeline(record, unit, seen, now) for unit in units[:UNITS_MAX]],
+        units_left_out=max(0, len(units) - UNITS_MAX),
+        tried=[_tried(record, words.get(key, key), tried) for key, tried in record.memory.items()],
+        why=[*([GONE, "as it was last seen:"] if ended_at is not None else []), *_why(record)],
+        next_attempt=record.next_attempt or None,
+    )
+
+
+def _ended(record: ScaleUpRecord, at: float) -> ScaleUpRecord:
+    """As far as it got. The controller removes a record when everybody it was for is served or gone, often
+    before its last state could be seen."""
+    units = tuple(
+        replace(unit, stage=ScaleUpState.COMPLETED, since=at)
+        if unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING) and not unit.ended
+        else replace(unit, ended=REMOVED)
+        if unit.is_active
+        else unit
+        for unit in record.units
+    )
+    return replace(record, units=units, state_since=at, waiting=0)
+
+
+def timeline(record: ScaleUpRecord, unit: ScaleUpUnit, seen: ScaleUpTraces, now: float) -> UnitTimeline:
+    pod = seen.smart_pods.get((record.name, unit.index))
+    claim = seen.claims.get(unit.claim)
+    progress = progress_of(claim, now) if claim is not None else None
+    reached = _reached(record, unit, pod, progress)
+    present = _present(unit)
+    steps = [
+        TimelineStep(
+            name=name,
+            state=_state(number, present, unit),
+            at=reached.get(name) if number <= present else None,
+            detail=_detail(name, unit, pod, progress) if number <= present else "",
+        )
+        for number, (name, _) in enumerate(STEPS)
+    ]
+    return UnitTimeline(
+        index=unit.index,
+        candidate=unit.about or unit.candidate,
+        steps=steps,
+        smart_pod=pod.metadata.key if pod is not None else "",
+        claim=unit.claim,
+        node=unit.node,
+        ended=str(unit.ended),
+    )
+
+
+def _present(unit: ScaleUpUnit) -> int:
+    """The number of the step under way; beyond the last when it is complete."""
+    if unit.stage is ScaleUpState.COMPLETED:
+        return len(STEPS)
+    return next((number for number, (_, stages) in enumerate(STEPS) if unit.stage in stages), 0)
+
+
+def _state(number: int, present: int, unit: ScaleUpUnit) -> str:
+    if number < present:
+        return "done"
+    if number > present:
+        return "waiting"
+    return "failed" if unit.ended else "now"
+
+
+def _reached(
+    record: ScaleUpRecord, unit: ScaleUpUnit, pod: Pod | None, progress: ClaimProgress | None
+) -> dict[str, float]:
+    """When each step was done, as far as something still says so."""
+    found: dict[str, float | None] = {"No device": record.first_seen, "Smart pod": unit.started}
+    if pod is not None:
+        found["Smart pod"] = moment(pod.metadata.creation_timestamp) or unit.started
+    if progress is not None:
+        found["Claim"] = progress.created
+        found["Machine"] = progress.launched
+        found["Node"] = progress.registered
+        found["Devices"] = progress.initialized
+    if unit.stage is ScaleUpState.COMPLETED:
+        found["Retry"] = unit.since
+    return {name: at for name, at in found.items() if at}
+
+
+def _detail(name: str, unit: ScaleUpUnit, pod: Pod | None, progress: ClaimProgress | None) -> str:
+    match name:
+        case "Smart pod" if pod is not None:
+            scheduled = condition(pod.status.conditions, "PodScheduled")
+            said = scheduled.message if scheduled is not None and not pod.spec.node_name else ""
+            return f"{pod.metadata.key}: {said}" if said else pod.metadata.key
+        case "Claim":
+            return unit.claim
+        case "Machine" if progress is not None:
+            return progress.message
+        case "Node":
+            return unit.node
+        case "Devices" if unit.devices:
+            return f"{unit.devices} expected"
+        case "Retry" if unit.held:
+            return f"reserved for {counted(len(unit.held), 'worker')}"
+    return ""
+
+
+def _tried(record: ScaleUpRecord, words: str, tried: CandidateHistory) -> TriedRow:
+    again = "never" if tried.excluded else "next round" if tried.round >= record.round else "yes"
+    return TriedRow(
+        candidate=words, result=tried.last.value, times=tried.count, at=tried.last_at, again=again
+    )
+
+
+def _why(record: ScaleUpRecord) -> Iterable[str]:
+    yield f"{record.state.value}: {MEANS[record.state]}"
+    if record.reason or record.message:
+        yield ": ".join(part for part in (record.reason, record.message) if part)
+    yield f"attempt {record.epoch}, round {record.round + 1}; {counted(record.waiting, 'worker')} waiting"
+    if record.bad_nodes:
+        yield f"nodes that never showed their devices: {', '.join(record.bad_nodes)}"

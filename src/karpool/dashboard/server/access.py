@@ -1,0 +1,95 @@
+"""Who may ask, and what every answer carries so that a browser keeps it safe.
+
+On loopback whoever can connect may read, as with kubectl proxy; then the Host header
+must name loopback, or a foreign page could reach us under a name of its own (DNS
+rebinding). Elsewhere a bearer token is asked for; it is compared in constant time and
+never a cookie, so that no other site can make a browser send it.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+TOKEN_LEAST = 16
+# No inline script or style, nothing of anybody else's, and no text that becomes markup.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDenied:
+    status: int
+    title: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccessGuard:
+    """`token` None: anybody who can connect, under one of `hosts`."""
+
+    token: str | None = None
+    hosts: Collection[str] = ()
+
+    def refusal(self, method: str, headers: Mapping[str, str], *, is_api: bool) -> AccessDenied | None:
+        """The page itself may be linked to from anywhere, and holds nothing; the API may not."""
+        if method not in ("GET", "HEAD"):
+            return AccessDenied(405, "read-only", f"{method} is not answered: the dashboard only reads")
+        host = host_of(headers.get("Host", ""))
+        if self.token is None and host not in self.hosts and not is_loopback(host):
+            known = ", ".join(sorted({"localhost", *self.hosts}))
+            return AccessDenied(403, "unknown host", f"asked as {host!r}; use {known}, or serve with a token")
+        if not is_api:
+            return None
+        origin = headers.get("Origin", "")
+        foreign = bool(origin) and host_of(urlsplit(origin).netloc) != host
+        if foreign or headers.get("Sec-Fetch-Site", "") == "cross-site":
+            return AccessDenied(403, "foreign origin", "pages of other sites are not answered")
+        if self.token is not None and not self._knows(headers.get("Authorization", "")):
+            return AccessDenied(
+                401, "token needed", "send it as a bearer token, or open the link with #token="
+            )
+        return None
+
+    def _knows(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode())
+
+
+def host_of(netloc: str) -> str:
+    """Without port and brackets, in lower case."""
+    text = netloc.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

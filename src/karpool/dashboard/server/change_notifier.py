@@ -1,0 +1,81 @@
+"""Who is told that something changed, and of what: one number for each view, which only grows.
+
+A listener gets the numbers as they are when it looks, never a queue of changes: one that
+is slow, or was away, has missed nothing that the next look does not show. Numbers grow at
+most once in a pace, whatever the fleet does: so often an answer is made anew, for however
+many who ask.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class ViewArea(StrEnum):
+    FLEET = "fleet"
+    PLACEMENTS = "placements"
+    PROMISES = "promises"
+    SCALE_UPS = "scale-ups"
+    CONSOLIDATION = "consolidation"
+    EVENTS = "events"
+
+
+# A busy cluster changes a hundred times a second; people do not read that fast.
+PACE_SECONDS = 0.5
+
+
+class ChangeNotifier:
+    """Belongs to one event loop, which must run when it is rung."""
+
+    def __init__(self, pace_seconds: float = PACE_SECONDS) -> None:
+        self._pace = pace_seconds
+        self._versions = dict.fromkeys(ViewArea, 0)
+        self._listeners: set[asyncio.Event] = set()
+        self._changed: set[ViewArea] = set()
+        self._told_at = -pace_seconds
+        self._telling: asyncio.TimerHandle | None = None
+
+    def ring(self, areas: Iterable[ViewArea]) -> None:
+        """Told at once when it has been quiet, otherwise with what else happens within the pace."""
+        self._changed.update(areas)
+        if self._telling is None:
+            loop = asyncio.get_running_loop()
+            wait = max(0.0, self._told_at + self._pace - loop.time())
+            self._telling = loop.call_later(wait, self._tell, loop)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._telling, self._told_at = None, loop.time()
+        for area in self._changed:
+            self._versions[area] += 1
+        self._changed.clear()
+        for listener in self._listeners:
+            listener.set()
+
+    def version(self, *areas: ViewArea) -> tuple[int, ...]:
+        return tuple(self._versions[area] for area in areas)
+
+    def versions(self) -> dict[str, int]:
+        return {area.value: number for area, number in self._versions.items()}
+
+    def listen(self) -> "ChangeListener":
+        return ChangeListener(self._listeners)
+
+
+class ChangeListener:
+    """`with bell.listen() as listener: await listener.rung()`."""
+
+    def __init__(self, listeners: set[asyncio.Event]) -> None:
+        self._listeners = listeners
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> "ChangeListener":
+        self._listeners.add(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listeners.discard(self._event)
+
+    async def rung(self) -> None:
+        """Returns when the bell rang since the last call."""
+        await self._event.wait()
+        self._event.clear()

@@ -1,0 +1,192 @@
+"""What a plugin is, and how the answers of several become one.
+
+A source adds room; a limit caps it. The answer is the smaller of the sum of all
+sources and every limit. Sources say what their number is made of, part by part, and
+a part that two of them name is added once: enabling both the node and the
+autoscaler plugin can never count a node twice. With limits alone this is Karmada's
+rule, the minimum of all plugins.
+
+Codes are Karmada's, and one of ours: Unknown, for a plugin that failed in a way
+that says nothing about the request. The server turns it into -1, which callers
+read as "no answer from this cluster" without losing those of the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from karpool.estimator.question import EstimateQuestion
+from karpool.kube.watched import WatchedKind as Watched
+
+UNLIMITED = 2**31 - 1  # "no constraint that I know of"
+CANNOT_TELL = -1
+EXISTING_NODES = "existing nodes"
+
+
+class PluginRole(StrEnum):
+    SOURCE = "source"
+    LIMIT = "limit"
+
+
+class EstimateCode(StrEnum):
+    SUCCESS = "Success"
+    UNSCHEDULABLE = "Unschedulable"
+    NOOPERATION = "Nooperation"  # no opinion; the number is ignored
+    ERROR = "Error"
+    UNKNOWN = "Unknown"
+
+
+_OPINIONS = (EstimateCode.SUCCESS, EstimateCode.UNSCHEDULABLE)
+
+
+class ExtensionPoint(StrEnum):
+    """The two questions a plugin may answer, under the names that metrics use."""
+
+    REPLICAS = "estimate_replicas"
+    COMPONENTS = "estimate_components"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPart:
+    """Room of one kind: that of existing nodes, or what one pool could still launch."""
+
+    name: str  # EXISTING_NODES, or provider/pool
+    amount: int
+    nodes: int = 0  # that would have to be launched
+    instance_types: tuple[str, ...] = ()
+    price_per_hour: float | None = None
+    reasons: tuple[str, ...] = ()
+    may_pass: bool = False  # what is in the way may go by itself: a limit, stock, a failure
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A plugin's answer. A source without parts counts as one part under its own name."""
+
+    value: int
+    code: EstimateCode = EstimateCode.SUCCESS
+    reasons: tuple[str, ...] = ()
+    parts: tuple[CapacityPart, ...] = ()
+
+
+def no_opinion(*reasons: str) -> Estimate:
+    return Estimate(UNLIMITED, EstimateCode.NOOPERATION, reasons)
+
+
+class EstimatorPlugin(Protocol):
+    """A plugin has a name, and one or both of `estimate` and `estimate_components`.
+
+    It may also have `role` (without one it is a limit) and `watches`, the kinds it needs.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+
+@runtime_checkable
+class EstimatesReplicas(Protocol):
+    def estimate(self, question: EstimateQuestion, /) -> Estimate: ...
+
+
+@runtime_checkable
+class EstimatesComponents(Protocol):
+    def estimate_components(self, question: EstimateQuestion, /) -> Estimate: ...
+
+
+def role_of(plugin: EstimatorPlugin) -> PluginRole:
+    return PluginRole(getattr(plugin, "role", PluginRole.LIMIT))
+
+
+def watches_of(plugin: Any) -> Sequence[Watched[Any]]:
+    return tuple(getattr(plugin, "watches", ()))
+
+
+def answers_without_nodes(plugin: EstimatorPlugin) -> bool:
+    """Whether a source sees more than the nodes that exist."""
+    return role_of(plugin) is PluginRole.SOURCE and bool(getattr(plugin, "sees_new_nodes", False))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginResult:
+    plugin: str
+    role: PluginRole
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class MergedEstimate:
+    """The merged answer, and what it was merged from."""
+
+    value: int
+    code: EstimateCode
+    reasons: tuple[str, ...] = ()
+    verdicts: tuple[PluginResult, ...] = field(default=(), repr=False)
+    parts: tuple[CapacityPart, ...] = ()
+
+    @property
+    def answer(self) -> int:
+        """The number for the wire; an Error has none."""
+        match self.code:
+            case EstimateCode.UNSCHEDULABLE:
+                return 0
+            case EstimateCode.UNKNOWN:
+                return CANNOT_TELL
+        return max(0, min(self.value, UNLIMITED))
+
+
+# Without nodes, and without a source that looks beyond them, there is nothing to ask.
+NO_NODES = MergedEstimate(0, EstimateCode.SUCCESS, ("the cluster has no nodes",))
+
+
+def merge_results(
+    verdicts: Sequence[PluginResult], point: ExtensionPoint = ExtensionPoint.REPLICAS
+) -> MergedEstimate:
+    if not verdicts:
+        return MergedEstimate(UNLIMITED, EstimateCode.NOOPERATION, ("plugin results are empty",))
+    sources = [each.estimate for each in verdicts if each.role is PluginRole.SOURCE]
+    limits = [each.estimate for each in verdicts if each.role is PluginRole.LIMIT]
+    parts = added_once(each for each in verdicts if each.role is PluginRole.SOURCE)
+    value = UNLIMITED
+    if any(each.code in _OPINIONS for each in sources):
+        value = min(value, sum(part.amount for part in parts))
+    value = min((value, *(each.value for each in limits if each.code in _OPINIONS)))
+    code = _code([_code_of_sources(sources)] if sources else [], [each.code for each in limits])
+    if code is EstimateCode.ERROR and point is ExtensionPoint.REPLICAS:
+        value = 0
+    reasons = tuple(reason for each in verdicts for reason in each.estimate.reasons)
+    return MergedEstimate(value, code, reasons, tuple(verdicts), parts)
+
+
+def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
+    """The parts of all sources; of two with one name the smaller."""
+    parts: dict[str, CapacityPart] = {}
+    for each in verdicts:
+        if each.estimate.code in _OPINIONS:
+            for part in each.estimate.parts or (CapacityPart(each.plugin, each.estimate.value),):
+                known = parts.get(part.name)
+                if known is None or part.amount < known.amount:
+                    parts[part.name] = part
+    return tuple(parts.values())
+
+
+def _code_of_sources(sources: Sequence[Estimate]) -> EstimateCode:
+    """Sources together are Unschedulable only when none of them has anything."""
+    codes = [each.code for each in sources]
+    for worst in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
+        if worst in codes:
+            return worst
+    opinions = [code for code in codes if code in _OPINIONS]
+    if not opinions:
+        return EstimateCode.NOOPERATION
+    return (
+        EstimateCode.UNSCHEDULABLE if set(opinions) == {EstimateCode.UNSCHEDULABLE} else EstimateCode.SUCCESS
+    )
+
+
+def _code(sources: Sequence[EstimateCode], limits: Sequence[EstimateCode]) -> EstimateCode:
+    codes = [*sources, *limits]
+    for worst in (EstimateCode.ERROR, EstimateCode.UNKNOWN, EstimateCode.UNSCHEDULABLE):
+        if worst in codes:
+            return worst
+    return EstimateCode.NOOPERATION if set(codes) == {EstimateCode.NOOPERATION} else EstimateCode.SUCCESS

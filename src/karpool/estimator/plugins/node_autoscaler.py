@@ -1,0 +1,86 @@
+"""NodeAutoscalerEstimator: the nodes that exist, and those an autoscaler could still create.
+
+What could be created comes from capacity providers, one per autoscaler. A provider
+that is not there (no CRDs, no ConfigMap) has no opinion and adds nothing. With
+NodeResourceEstimator next to it the nodes that exist are still counted once: both
+name them as the same part.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from karpool.estimator.plugins.interface import (
+    UNLIMITED,
+    CapacityPart,
+    Estimate,
+    EstimateCode,
+    PluginRole,
+    no_opinion,
+    watches_of,
+)
+from karpool.estimator.plugins.node_resource import existing_nodes, has_components
+from karpool.estimator.question import EstimateQuestion
+from karpool.kube.watched import WatchedKind
+
+NAME = "NodeAutoscalerEstimator"
+
+
+class CapacityProvider(Protocol):
+    """Says what one autoscaler could add to the nodes that exist.
+
+    `estimate` answers for replicas, `estimate_components` (if there is one) for sets. Its parts are
+    named `provider/pool`. `question.deduction.left` are assumed workloads that found no existing
+    node: they take potential nodes first. May have `watches`, like a plugin.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def estimate(self, question: EstimateQuestion, /) -> Estimate: ...
+
+
+@runtime_checkable
+class ProvidesSets(Protocol):
+    def estimate_components(self, question: EstimateQuestion, /) -> Estimate: ...
+
+
+class NodeAutoscalerEstimator:
+    name = NAME
+    role = PluginRole.SOURCE
+    sees_new_nodes = True
+
+    def __init__(self, providers: Sequence[CapacityProvider]) -> None:
+        self.providers = tuple(providers)
+
+    @property
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        return tuple(watch for provider in self.providers for watch in watches_of(provider))
+
+    def estimate(self, question: EstimateQuestion) -> Estimate:
+        return self._sum(question, [provider.estimate for provider in self.providers])
+
+    def estimate_components(self, question: EstimateQuestion) -> Estimate:
+        if not has_components(question):
+            return no_opinion(f"{NAME} received empty components list")
+        asked = [each.estimate_components for each in self.providers if isinstance(each, ProvidesSets)]
+        found = self._sum(question, asked)
+        if found.code is EstimateCode.SUCCESS and not found.value:
+            return Estimate(
+                0, EstimateCode.UNSCHEDULABLE, ("no enough resources", *found.reasons), found.parts
+            )
+        return found
+
+    def _sum(
+        self, question: EstimateQuestion, asked: Sequence[Callable[[EstimateQuestion], Estimate]]
+    ) -> Estimate:
+        parts: list[CapacityPart] = [existing_nodes(question)]
+        reasons: list[str] = []
+        for ask in asked:
+            found = ask(question)
+            reasons += found.reasons
+            if found.code in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
+                return Estimate(0, found.code, tuple(reasons))
+            if found.code is not EstimateCode.NOOPERATION:
+                parts += found.parts or (CapacityPart(f"provider {len(parts)}", found.value),)
+        total = sum(part.amount for part in parts)
+        return Estimate(min(total, UNLIMITED), reasons=tuple(reasons), parts=tuple(parts))

@@ -1,0 +1,183 @@
+"""Which plugins there are, and which of them run.
+
+Ours are listed here; others come from installed packages through the entry point
+group `karpool.estimator.plugins`, and are only loaded when they are enabled. A name
+that nobody knows is refused: an estimator without plugins promises everything.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from karpool.estimator import gates
+from karpool.estimator.plugins import node_autoscaler, node_resource, resource_quota
+from karpool.estimator.plugins.interface import EstimatorPlugin
+from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
+from karpool.estimator.plugins.node_resource import NodeResourceEstimator
+from karpool.estimator.plugins.resource_quota import Matching, ResourceQuotaEstimator
+from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter_limits
+from karpool.kube.clock import Clock, RealClock
+from karpool.kube.feature_gates import Gates
+from karpool.model.errors import Invalid
+from karpool.provisioning.market import market_of
+
+ENTRY_POINTS = "karpool.estimator.plugins"
+LIMITS = "limits"
+PACKING = "packing"
+
+
+@dataclass(frozen=True)
+class PluginSettings:
+    """What a plugin is made with, one per cluster."""
+
+    cluster: str = ""
+    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    clock: Clock = field(default_factory=RealClock)
+    providers: Sequence[str] = ()
+    autoscaler_model: str = PACKING
+    catalogue: Path | None = None  # a file, instead of the shipped one
+    region: str = ""  # whose catalogue is used; "": what the cluster's objects say
+    potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
+    quota_scopes: Matching = "any"
+    failure_threshold_seconds: float = karpenter_limits.FAILURE_THRESHOLD_SECONDS
+    recovery_interval_seconds: float = karpenter_limits.RECOVERY_INTERVAL_SECONDS
+
+
+Factory = Callable[[PluginSettings], EstimatorPlugin]
+ProviderFactory = Callable[[PluginSettings], CapacityProvider]
+
+
+def _karpenter_limits(settings: PluginSettings) -> CapacityProvider:
+    return karpenter_limits.KarpenterLimitsProvider(
+        settings.clock,
+        failure_threshold_seconds=settings.failure_threshold_seconds,
+        recovery_interval_seconds=settings.recovery_interval_seconds,
+    )
+
+
+def _karpenter(settings: PluginSettings) -> CapacityProvider:
+    return karpenter.KarpenterProvider(
+        settings.clock,
+        market_of(settings.catalogue, settings.region),
+        nodes_max=settings.potential_nodes_max,
+        failure_threshold_seconds=settings.failure_threshold_seconds,
+        recovery_interval_seconds=settings.recovery_interval_seconds,
+    )
+
+
+def _cluster_autoscaler(settings: PluginSettings) -> CapacityProvider:
+    return cluster_autoscaler.ClusterAutoscalerProvider(
+        settings.clock,
+        market_of(settings.catalogue, settings.region),
+        nodes_max=settings.potential_nodes_max,
+        failure_threshold_seconds=settings.failure_threshold_seconds,
+        recovery_interval_seconds=settings.recovery_interval_seconds,
+    )
+
+
+# By provider and model. Node groups have sizes instead of limits: there is only one way to count them.
+PROVIDERS: dict[tuple[str, str], ProviderFactory] = {
+    (karpenter.NAME, LIMITS): _karpenter_limits,
+    (karpenter.NAME, PACKING): _karpenter,
+    (cluster_autoscaler.NAME, LIMITS): _cluster_autoscaler,
+    (cluster_autoscaler.NAME, PACKING): _cluster_autoscaler,
+}
+
+
+def known_providers() -> list[str]:
+    return sorted({name for name, _ in PROVIDERS})
+
+
+def _node_autoscaler(settings: PluginSettings) -> EstimatorPlugin:
+    return NodeAutoscalerEstimator(
+        [provider(name, settings) for name in settings.providers or known_providers()]
+    )
+
+
+def provider(name: str, settings: PluginSettings) -> CapacityProvider:
+    """Raises Invalid for a provider that has no such model."""
+    factory = PROVIDERS.get((name, settings.autoscaler_model))
+    if factory is None:
+        models = ", ".join(sorted(model for known, model in PROVIDERS if known == name)) or "none"
+        raise Invalid("--autoscaler-model", settings.autoscaler_model, f"{name} has these models: {models}")
+    return factory(settings)
+
+
+IN_TREE: Mapping[str, Factory] = {
+    node_resource.NAME: lambda settings: NodeResourceEstimator(),
+    node_autoscaler.NAME: _node_autoscaler,
+    resource_quota.NAME: lambda settings: ResourceQuotaEstimator(
+        enabled=settings.gates[gates.RESOURCE_QUOTA], matching=settings.quota_scopes
+    ),
+}
+BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Plugins of other packages by name. One that takes the name of ours is not among them."""
+    return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in IN_TREE}
+
+
+def known(plugins: Sequence[str]) -> set[str]:
+    """Every plugin there is; installed packages are only looked through when the list needs it."""
+    names = {name.strip().removeprefix("-") for name in plugins} - {""}
+    return {*IN_TREE} if names <= IN_TREE.keys() else {*IN_TREE, *installed()}
+
+
+def chosen(plugins: Sequence[str], providers: Sequence[str], known: Collection[str]) -> list[str]:
+    """The names that a `--plugins` list enables; raises Invalid for one that nobody knows.
+
+    `*` is every plugin there is, `-Name` takes one out. Without a list, or with only names to take
+    out, it is what Karmada runs. Naming a capacity provider enables the plugin that asks it.
+    """
+    given = [name.strip() for name in plugins if name.strip()]
+    wanted = [name for name in given if not name.startswith("-")]
+    unwanted = {name[1:] for name in given if name.startswith("-")}
+    unknown = [name for name in (*wanted, *sorted(unwanted)) if name not in (*known, "*")]
+    if unknown:
+        raise Invalid("--plugins", unknown[0], f"is not a plugin; known are {', '.join(sorted(known))}")
+    enabled: list[str] = []
+    for name in wanted or BY_DEFAULT:
+        enabled += sorted(known) if name == "*" else [name]
+    if providers:
+        enabled.append(node_autoscaler.NAME)
+    return [name for name in dict.fromkeys(enabled) if name not in unwanted]
+
+
+@dataclass(frozen=True)
+class PluginSet:
+    ours: Sequence[EstimatorPlugin]
+    others: Sequence[EstimatorPlugin] = ()
+
+    def __iter__(self) -> Any:
+        return iter((*self.ours, *self.others))
+
+
+def build(names: Sequence[str], settings: PluginSettings) -> PluginSet:
+    """Make the plugins of one cluster; raises Invalid naming the one that cannot be made."""
+    ours, others = [], []
+    foreign = installed() if any(name not in IN_TREE for name in names) else {}
+    for name in names:
+        if name in IN_TREE:
+            ours.append(IN_TREE[name](settings))
+        else:
+            others.append(_load(foreign[name], settings))
+    return PluginSet(ours, others)
+
+
+def _load(entry: EntryPoint, settings: PluginSettings) -> EstimatorPlugin:
+    try:
+        plugin = entry.load()(settings)
+        named = plugin.name
+    except Exception as error:
+        raise Invalid(
+            "--plugins", entry.name, f'failed to initialize plugin "{entry.name}": {error}'
+        ) from error
+    if named != entry.name:
+        raise Invalid("--plugins", entry.name, f'the plugin calls itself "{named}"; both names must agree')
+    if not any(callable(getattr(plugin, each, None)) for each in ("estimate", "estimate_components")):
+        raise Invalid("--plugins", entry.name, "has neither estimate nor estimate_components")
+    loaded: EstimatorPlugin = plugin
+    return loaded

@@ -1,0 +1,333 @@
+"""cluster-autoscaler as a capacity provider: its node groups, up to their maximum size.
+
+Sizes and back-off come from the status ConfigMap, what a new node holds from the nodes
+that a group has or had (`group_templates`). A group in back-off, unhealthy, at its
+maximum, or of unknown shape adds nothing and says so. Machines that were asked for and
+are no nodes yet count as coming. Pods that wait take both before anybody else. A group
+that leaves pods waiting without growing stops counting for a while.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import structlog
+
+from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
+from karpool.estimator.providers import node_group_status
+from karpool.estimator.providers.node_group_status import NodeGroupStatus
+from karpool.estimator.providers.node_group_template import (
+    NodeGroupTemplate,
+    annotations_of,
+    described,
+    group_of,
+    row_like,
+)
+from karpool.estimator.providers.packed_capacity import in_flight
+from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.waiting import LIVE_PODS, PendingPodStore, without_topology
+from karpool.kube.clock import Clock
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.catalogue.catalogue import capacity_type_of
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, DAEMONSETS, NODES, PODS, ListOptions, ObjectKey
+from karpool.model.kubernetes.meta import WireObject
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.counting.count import fits
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room, snapshot_of
+from karpool.provisioning.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    LaunchFailure,
+    LaunchFailures,
+    OnFailures,
+)
+from karpool.provisioning.market import Market
+from karpool.wire.requests import ComponentSetsRequest
+
+log = structlog.get_logger(__name__)
+NAME = "cluster-autoscaler"
+STATUS = ListOptions(
+    namespace=node_group_status.NAMESPACE, field_selector=f"metadata.name={node_group_status.NAME}"
+)
+NODES_MAX = 1000
+_SETS_MAX = 1000
+
+
+class ConfigMap(WireObject, frozen=True):
+    data: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroupRoom:
+    """What one group could add: nodes that are coming, and nodes that may be asked for."""
+
+    status: NodeGroupStatus
+    rows: tuple[NodeRow, ...]  # a new node, by zone, less its daemons
+    instance_type: str
+    coming: int
+    new: int
+    refusal: str = ""
+
+
+class ClusterAutoscalerProvider:
+    name = NAME
+
+    def __init__(
+        self,
+        clock: Clock,
+        market: Market | None = None,
+        *,
+        nodes_max: int = NODES_MAX,
+        failure_threshold_seconds: float = THRESHOLD_SECONDS,
+        recovery_interval_seconds: float = RECOVERY_SECONDS,
+    ) -> None:
+        self.failures = LaunchFailures(
+            threshold_seconds=failure_threshold_seconds, recovery_seconds=recovery_interval_seconds
+        )
+        self.market = market or Market()
+        self.groups: dict[str, NodeGroupStatus] = {}
+        self.problem = ""
+        self.on_failures: list[OnFailures] = []
+        self._told: dict[str, LaunchFailure] = {}
+        self._clock = clock
+        self._nodes_max = nodes_max
+        self._pods = PendingPodStore(clock)
+        self._templates: dict[str, dict[str, tuple[Node, str]]] = {}  # group, zone: a node and its type
+        self._described: dict[str, str] = {}
+        self._unmatched: dict[str, Node] = {}
+
+    @cached_property
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        pods = self._pods
+        return (
+            WatchedKind(
+                CONFIGMAPS, ConfigMap, PutDropSink(self.put_status, self._drop_status), STATUS, optional=True
+            ),
+            WatchedKind(NODES, Node, PutDropSink(self.put_node, self._drop_node)),
+            WatchedKind(
+                DAEMONSETS, dict, PutDropSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True
+            ),
+            WatchedKind(PODS, Pod, PutDropSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
+        )
+
+    # Hearing
+
+    def put_status(self, key: ObjectKey, found: ConfigMap) -> None:
+        if key.name != node_group_status.NAME:
+            return
+        try:
+            groups = node_group_status.parse((found.data or {}).get("status", ""))
+        except Invalid as error:
+            self.problem = str(error)  # what was known stays
+            return
+        self.problem = ""
+        now = self._clock.now()
+        for group in groups:
+            before = self.groups.get(group.name)
+            if before is not None and group.target > before.target:
+                self.failures.claimed(group.name, now)
+            if before is not None and group.registered > before.registered:
+                self.failures.succeeded(group.name, None, now)
+            self.failures.pool_seen(group.name, (group.min_size, group.max_size), now)
+        for name in self.groups.keys() - {group.name for group in groups}:
+            self.failures.pool_gone(name)
+        self.groups = {group.name: group for group in groups}
+        self._described = annotations_of(found.metadata.annotations or {})
+        for node in list(self._unmatched.values()):
+            self.put_node(ObjectKey("", node.name), node)
+
+    def _drop_status(self, key: ObjectKey) -> None:
+        if key.name == node_group_status.NAME:
+            self.groups = {}
+
+    def put_node(self, key: ObjectKey, node: Node) -> None:
+        self.market.learn(node)
+        group = group_of(node, self.groups)
+        if not group:
+            if len(self._unmatched) < self._nodes_max:
+                self._unmatched[node.name] = node
+            return
+        self._unmatched.pop(node.name, None)
+        if node.is_ready:
+            zone = node.labels.get(ZONE, "")
+            seen = self._templates.setdefault(group, {})
+            seen[zone] = node, node.labels.get(INSTANCE_TYPE, "")
+
+    def _drop_node(self, key: ObjectKey) -> None:
+        self._unmatched.pop(key.name, None)
+
+    # Answering
+
+    def estimate(self, question: EstimateQuestion) -> Estimate:
+        return self.plan(question, None)
+
+    def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
+        """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
+        if not self.groups:
+            return no_opinion(self.problem or "cluster-autoscaler reports no node groups")
+        shape = without_topology(getattr(question.request, "shape", PodShape()))
+        left = None if wanted is None else max(0, wanted - question.existing)
+        parts: list[CapacityPart] = []
+        for room in self._after_others(question):
+            each = _per_node(room, shape)
+            coming, new = each * room.coming, each * room.new
+            if left is not None:
+                coming = min(coming, left)
+                new = min(new, left - coming)
+                left -= coming + new
+            if coming:
+                parts.append(CapacityPart(in_flight(self.name, room.status.name), min(coming, UNLIMITED)))
+            parts.append(self._part(room, new, each, shape))
+        return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
+
+    def estimate_components(self, question: EstimateQuestion) -> Estimate:
+        if not self.groups or not isinstance(question.request, ComponentSetsRequest):
+            return no_opinion("cluster-autoscaler reports no node groups")
+        wanted = [Group(without_topology(each.shape), each.replicas) for each in question.request.components]
+        wanted = [each for each in wanted if each.replicas]
+        if not wanted:
+            return no_opinion("no component has replicas")
+        rooms = self._after_others(question)
+        low, high = 0, _SETS_MAX
+        while low < high:
+            middle = (low + high + 1) // 2
+            fit = _take(rooms, [replace(each, replicas=each.replicas * middle) for each in wanted])
+            low, high = (middle, high) if fit is not None else (low, middle - 1)
+        return Estimate(low, parts=(CapacityPart(self.name, low),))
+
+    def failing(self) -> list[LaunchFailure]:
+        return self.failures.current(self._clock.now())
+
+    def _part(self, room: NodeGroupRoom, amount: int, each: int, shape: PodShape) -> CapacityPart:
+        reasons: tuple[str, ...] = ()
+        if not amount:
+            why = room.refusal or ("" if room.new else f"maxSize {room.status.max_size} reached")
+            reasons = (why or _why_not(room, shape),) if why or not each else ()
+        nodes = -(-amount // each) if each else 0
+        price = self._price(room) if nodes else None
+        return CapacityPart(
+            f"{self.name}/{room.status.name}",
+            min(amount, UNLIMITED),
+            nodes=nodes,
+            instance_types=(room.instance_type,) if nodes and room.instance_type else (),
+            price_per_hour=None if price is None else price * nodes,
+            reasons=reasons,
+            may_pass=bool(reasons) and bool(each),
+        )
+
+    def _price(self, room: NodeGroupRoom) -> float | None:
+        labels = room.rows[0].labels
+        kind = capacity_type_of(labels)
+        return self.market.catalogue.price(room.instance_type, labels.get(ZONE, ""), kind)
+
+    # What is left
+
+    def _after_others(self, question: EstimateQuestion) -> list[NodeGroupRoom]:
+        """Groups as they are once pods that wait and assumed workloads have their nodes."""
+        now = self._clock.now()
+        rooms = [self._room(group) for group in self.groups.values()]
+        rooms = self._after_waiting(rooms, question.snapshot, now)
+        for workload in question.deduction.left:
+            for group in workload:
+                rooms = (
+                    _take(rooms, [Group(without_topology(group.shape), group.replicas)], partly=True) or rooms
+                )
+        return rooms
+
+    def _after_waiting(self, rooms: list[NodeGroupRoom], snapshot: Room, now: float) -> list[NodeGroupRoom]:
+        waiting: dict[str, float] = {}
+        self.failures.waiting({})
+        for demand in self._pods.demands(snapshot):
+            since = demand.since
+            for room in rooms:
+                if not room.new or not _per_node(room, demand.shape) or room.coming:
+                    continue
+                name = room.status.name
+                waiting[name] = min(waiting.get(name, since), since)
+                failure = self.failures.of_pool(name, now, waiting_since=waiting[name])
+                if failure is None:
+                    break
+                since = max(since, failure.since)
+            rooms = _take(rooms, [Group(demand.shape, demand.pods)], partly=True) or rooms
+        self.failures.waiting(waiting)
+        failed = {room.status.name: self.failures.of_pool(room.status.name, now) for room in rooms}
+        self._tell({name: failure for name, failure in failed.items() if failure is not None})
+        return [
+            replace(room, new=0, refusal=f"does not count at present: {failure}") if failure else room
+            for room, failure in ((room, failed[room.status.name]) for room in rooms)
+        ]
+
+    def _tell(self, current: dict[str, LaunchFailure]) -> None:
+        begun = [each for name, each in current.items() if name not in self._told]
+        ended = [each for name, each in self._told.items() if name not in current]
+        self._told = current
+        for tell in self.on_failures if begun or ended else ():
+            tell(begun, ended)
+
+    def _room(self, group: NodeGroupStatus) -> NodeGroupRoom:
+        template, why = self._template(group.name)
+        rows = tuple(self._pods.daemons.less(row, ()) for row in template.rows) if template else ()
+        refusal = why
+        if group.backoff:
+            refusal = f"in back-off: {group.backoff}"
+        elif not group.healthy:
+            refusal = "the group is unhealthy, so it is not grown"
+        new = 0 if refusal else min(group.room, self._nodes_max)
+        return NodeGroupRoom(
+            group, rows, template.instance_type if template else "", group.coming if rows else 0, new, refusal
+        )
+
+    def _template(self, group: str) -> tuple[NodeGroupTemplate | None, str]:
+        """What a new node would be, or why that is not known."""
+        try:
+            if group in self._described:
+                return described(self._described[group], group, self.market.catalogue), ""
+            seen = self._templates.get(group)
+            if seen:
+                rows = [row_like(node, f"{group}/{zone}") for zone, (node, _) in sorted(seen.items())]
+                return NodeGroupTemplate(tuple(rows), next(iter(seen.values()))[1]), ""
+        except Invalid as error:
+            return None, str(error)
+        return None, "no node of it was ever seen, so what it would launch is not known"
+
+
+def _per_node(room: NodeGroupRoom, shape: PodShape) -> int:
+    """Replicas on one new node, in whatever zone it comes up."""
+    if not room.rows:
+        return 0
+    return int(fits(snapshot_of(room.rows), shape).min())
+
+
+def _why_not(room: NodeGroupRoom, shape: PodShape) -> str:
+    refusals = explain_nodes(snapshot_of(room.rows), shape)
+    return refusals[0].reason if refusals else "a new node of it takes none"
+
+
+def _take(
+    rooms: Sequence[NodeGroupRoom], wanted: Sequence[Group], *, partly: bool = False
+) -> list[NodeGroupRoom] | None:
+    """The groups after these pods have taken their nodes; None when some found none, unless `partly`.
+
+    Every component gets nodes of its own: which pods share a node is for the scheduler to decide.
+    """
+    left = list(rooms)
+    for group in wanted:
+        rest = group.replicas
+        for index, room in enumerate(left):
+            each = _per_node(room, group.shape)
+            if not each or not rest:
+                continue
+            nodes = min(-(-rest // each), room.coming + room.new)
+            rest -= min(rest, nodes * each)
+            coming = min(nodes, room.coming)
+            left[index] = replace(room, coming=room.coming - coming, new=room.new - (nodes - coming))
+        if rest and not partly:
+            return None
+    return left

@@ -1,0 +1,179 @@
+"""The limits-only arithmetic of karmada#7376: what is left of each NodePool's limits, divided.
+
+Kept for those who compare with that change (`--autoscaler-model=limits`). It knows
+nothing of machines, so it promises replicas that no instance type could hold, and a
+pool without limits counts for nothing. All amounts are in thousandths, exactly.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
+from karpool.estimator.question import EstimateQuestion
+from karpool.kube.clock import Clock
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.watched import WatchedKind
+from karpool.model import quantity
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, ObjectKey
+from karpool.model.kubernetes.pod import QuantityMap
+from karpool.model.resources import CPU
+
+FAILURE_THRESHOLD_SECONDS = 180.0
+RECOVERY_INTERVAL_SECONDS = 600.0
+
+
+@dataclass
+class PoolFailureTracker:
+    """Since when a pool is watched without claims, and since when it counts as failed."""
+
+    zero_claims_since: dict[str, float] = field(default_factory=dict)
+    failed_since: dict[str, float] = field(default_factory=dict)
+
+    def counts(
+        self, pool: str, *, has_claims: bool, pending: bool, now: float, threshold: float, recovery: float
+    ) -> bool:
+        """Whether a pool takes part, and remember what follows from being asked now."""
+        if has_claims:
+            self._forget(pool)
+        failed = self.failed_since.get(pool)
+        if failed is not None:
+            if now - failed < recovery:
+                return False
+            self._forget(pool)
+        if has_claims:
+            return True
+        if not pending:
+            self.zero_claims_since.pop(pool, None)
+            return True
+        since = self.zero_claims_since.setdefault(pool, now)
+        if now - since > threshold:
+            self.failed_since[pool] = now
+            return False
+        return True
+
+    def _forget(self, pool: str) -> None:
+        self.failed_since.pop(pool, None)
+        self.zero_claims_since.pop(pool, None)
+
+
+def used_by_pool(claims: Iterable[NodeClaim]) -> dict[str, dict[str, int]]:
+    """The sum of `status.allocatable` of each pool's claims; a pool with any claim has an entry."""
+    used: dict[str, dict[str, int]] = {}
+    for claim in claims:
+        if claim.pool_name:
+            total = used.setdefault(claim.pool_name, {})
+            for name, milli in _millis(claim.status.allocatable).items():
+                total[name] = total.get(name, 0) + milli
+    return used
+
+
+def potential(limits: QuantityMap | None, used: Mapping[str, int], request: Mapping[str, int]) -> int:
+    """Replicas that fit into what is left of the limits that the request touches; none touched: 0."""
+    ceilings = _millis(limits)
+    fits = [
+        max(ceilings[name] - used.get(name, 0), 0) // milli
+        for name, milli in request.items()
+        if milli > 0 and name in ceilings
+    ]
+    return min((UNLIMITED, *fits)) if fits else 0
+
+
+def _millis(given: QuantityMap | None) -> dict[str, int]:
+    """In thousandths; what is not a quantity in text is passed over, as there."""
+    found: dict[str, int] = {}
+    for name, text in (given or {}).items():
+        if isinstance(text, str):
+            try:
+                found[name] = quantity.milli_value(text)
+            except Invalid:
+                continue
+    return found
+
+
+class _Objects:
+    """The objects of one kind, by name; an informer's sink."""
+
+    def __init__(self) -> None:
+        self.known: dict[ObjectKey, NodePool | NodeClaim] = {}
+
+    def apply(self, changes: Sequence[ObjectChange[NodePool]] | Sequence[ObjectChange[NodeClaim]], /) -> None:
+        for change in changes:
+            if change.type == "DELETED":
+                self.known.pop(change.key, None)
+            elif change.object is not None:
+                self.known[change.key] = change.object
+
+
+class KarpenterLimitsProvider:
+    """Karpenter's pools as a capacity provider, by their limits alone."""
+
+    name = "karpenter"
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        failure_threshold_seconds: float = FAILURE_THRESHOLD_SECONDS,
+        recovery_interval_seconds: float = RECOVERY_INTERVAL_SECONDS,
+    ) -> None:
+        self.tracking = PoolFailureTracker()
+        self._clock = clock
+        self._threshold, self._recovery = failure_threshold_seconds, recovery_interval_seconds
+        self._pools, self._claims = _Objects(), _Objects()
+
+    @cached_property
+    def watches(self) -> Sequence[WatchedKind[NodePool] | WatchedKind[NodeClaim]]:
+        return (
+            WatchedKind(NODEPOOLS, NodePool, self._pools, optional=True),
+            WatchedKind(NODECLAIMS, NodeClaim, self._claims, optional=True),
+        )
+
+    def estimate(self, question: EstimateQuestion) -> Estimate:
+        pools = [each for each in self._pools.known.values() if isinstance(each, NodePool)]
+        claims = [each for each in self._claims.known.values() if isinstance(each, NodeClaim)]
+        if not pools:
+            return no_opinion("karpenter has no pools")
+        pending = bool(question.snapshot.pending)
+        return self.total(pools, claims, requested(question), pending=pending)
+
+    def total(
+        self,
+        pools: Iterable[NodePool],
+        claims: Iterable[NodeClaim],
+        request: Mapping[str, int],
+        *,
+        pending: bool,
+    ) -> Estimate:
+        """`request` is in thousandths. The sum over the pools that count."""
+        used = used_by_pool(claims)
+        now = self._clock.monotonic()
+        parts: list[CapacityPart] = []
+        for pool in pools:
+            takes_part = self.tracking.counts(
+                pool.name,
+                has_claims=pool.name in used,
+                pending=pending,
+                now=now,
+                threshold=self._threshold,
+                recovery=self._recovery,
+            )
+            name = f"{self.name}/{pool.name}"
+            if takes_part:
+                parts.append(
+                    CapacityPart(name, potential(pool.spec.limits, used.get(pool.name, {}), request))
+                )
+            else:
+                parts.append(CapacityPart(name, 0, reasons=("the pool launched nothing for pods that wait",)))
+        return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
+
+
+def requested(question: EstimateQuestion) -> dict[str, int]:
+    """One replica's request in thousandths; a set of components has none."""
+    request = question.request
+    shape = getattr(request, "shape", None)
+    if shape is None:
+        return {}
+    return {name: units if name == CPU else units * 1000 for name, units in shape.requests}

@@ -1,0 +1,124 @@
+"""What a new node of a cluster-autoscaler group would be, as far as the cluster shows it.
+
+Taken from the group's nodes, one template per zone, and kept when the last node has
+gone. A group that never had a node can be described in an annotation of the status
+ConfigMap: `karpool.dev/template.<group>`, JSON with `instanceType` (of the catalogue)
+or `allocatable`, and optionally `zones`, `labels` and `taints`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from karpool.model import resources
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Wire
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE, Node, allocatable
+from karpool.model.kubernetes.pod import QuantityMap
+from karpool.model.resources import Resources
+from karpool.model.taints import Taint
+from karpool.packing.tables.node_table import NodeRow
+from karpool.provisioning.expected import is_ephemeral
+
+ANNOTATION = "karpool.dev/template."
+# How clouds write a node's group on it. The autoscaler's own name for it may be longer.
+GROUP_LABELS = (
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "node.cluster.x-k8s.io/machine-deployment",
+)
+_OWN_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
+
+
+class NodeGroupAnnotation(Wire, frozen=True):
+    """What an annotation says."""
+
+    instance_type: str = ""
+    allocatable: QuantityMap | None = None
+    zones: list[str] | None = None
+    labels: dict[str, str] | None = None
+    taints: list[Taint] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroupTemplate:
+    """`rows` has one entry per zone; which of them the next node gets is not ours to say."""
+
+    rows: tuple[NodeRow, ...]
+    instance_type: str = ""
+    price_per_hour: float | None = None
+
+
+def group_of(node: Node, groups: Iterable[str]) -> str:
+    """The group whose name is, or contains as a part, what the node's labels say; empty for none."""
+    said = {node.labels[key] for key in GROUP_LABELS if node.labels.get(key)}
+    best = ""
+    longest = 0
+    for group in groups:
+        for value in said:
+            exact = group == value or group.rpartition("/")[2] == value
+            size = len(value) + (1 << 16 if exact else 0)
+            if size > longest and (exact or f"-{value}-" in f"-{group.rpartition('/')[2]}-"):
+                best, longest = group, size
+    return best
+
+
+def row_like(node: Node, name: str) -> NodeRow:
+    """Another node like this one, as it will be once it is ready. Raises Invalid."""
+    taints = [
+        taint for taint in node.spec.taints or () if not is_ephemeral(taint) and taint.key not in _OWN_TAINTS
+    ]
+    return NodeRow(name, {**node.labels, HOSTNAME: name}, tuple(taints), allocatable(node))
+
+
+def described(text: str, group: str, catalogue: Catalogue) -> NodeGroupTemplate:
+    """Raises Invalid naming the annotation."""
+    path = f"metadata.annotations[{ANNOTATION}{group}]"
+    try:
+        said = msgspec.json.decode(text.encode(), type=NodeGroupAnnotation)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Invalid(path, text, str(error)) from None
+    try:
+        room, labels = _room(said, catalogue)
+    except Invalid as error:
+        raise error.at(path) from None
+    zones = said.zones or [""]
+    rows = [
+        NodeRow(
+            f"{group}/{zone}",
+            {**labels, **({ZONE: zone} if zone else {}), **(said.labels or {}), HOSTNAME: f"{group}/{zone}"},
+            tuple(said.taints or ()),
+            room,
+        )
+        for zone in zones
+    ]
+    return NodeGroupTemplate(tuple(rows), said.instance_type)
+
+
+def _room(said: NodeGroupAnnotation, catalogue: Catalogue) -> tuple[Resources, dict[str, str]]:
+    if said.allocatable:
+        return resources.parse(said.allocatable), {}
+    known = catalogue.types.get(said.instance_type)
+    if known is None:
+        raise Invalid("instanceType", said.instance_type, "is not in the catalogue; give allocatable instead")
+    labels = {
+        key: next(iter(wanted.values))
+        for key, wanted in known.requirements.items()
+        if not wanted.complement and len(wanted.values) == 1
+    }
+    return dict(known.allocatable), {**labels, INSTANCE_TYPE: said.instance_type}
+
+
+def annotations_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """By group."""
+    return {
+        key.removeprefix(ANNOTATION): text
+        for key, text in (metadata or {}).items()
+        if key.startswith(ANNOTATION) and isinstance(text, str)
+    }

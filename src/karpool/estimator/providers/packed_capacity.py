@@ -1,0 +1,193 @@
+"""Answers that need pods to be packed one by one: topology, and sets of components.
+
+What the kernel places is what Karpenter would place, so a number found here is one that
+was reached. The work is bounded: at most `PODS_MAX` pods beyond those that existing
+nodes take are tried, and an answer never exceeds what was tried.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from karpool.estimator.plugins.interface import CapacityPart
+from karpool.estimator.providers.incoming_capacity import ProviderState
+from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.waiting import largest_first
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import NODES, PODS, Resources, add
+from karpool.packing.counting.first_fit import NodeFilling
+from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PoolRefusal
+from karpool.packing.new_nodes.pool_capacity import Usage
+from karpool.packing.pool_reasons import LIMIT, STOCK
+from karpool.packing.tables.room import Room
+
+PODS_MAX = 300
+# Existing nodes that hold more replicas than this are not filled one by one first.
+EXISTING_MAX = 3000
+SETS_MAX = 100_000
+SHOWN_TYPES = 5
+SHOWN_REASONS = 3
+PASSING = (LIMIT, STOCK)  # causes that may go by themselves
+
+
+@dataclass(frozen=True)
+class PackedCapacityInput:
+    """Everything the kernel needs to know."""
+
+    provider: str
+    moment: ProviderState
+    offerings: Offerings
+    daemons: Sequence[PodShape]
+    stock_outs: Sequence[StockOut]
+    nodes_max: int
+
+    def pack(self, pods: Sequence[PendingPod], on: Room) -> PackResult:
+        moment = self.moment
+        counting = [pool for pool in moment.new.pools if pool.name not in moment.failed]
+        return pack_new_nodes(
+            on,
+            pods,
+            [_capped(pool, moment.usage, self.nodes_max) for pool in counting],
+            self.offerings,
+            daemons=self.daemons,
+            usage=moment.usage,
+            unavailable=self.stock_outs,
+        )
+
+
+def in_flight(provider: str, pool: str) -> str:
+    return f"{provider}/{pool}/in-flight"
+
+
+def packed(
+    stage: PackedCapacityInput, question: EstimateQuestion, shape: PodShape, wanted: int | None
+) -> list[CapacityPart]:
+    """Existing nodes, nodes coming up and new nodes together, because topology sees them together."""
+    moment, existing = stage.moment, question.existing
+    most = existing + PODS_MAX
+    pods = most if wanted is None else min(wanted, most)
+    whole = question.room.without([each.twin for each in moment.coming if each.twin])
+    packing = stage.pack(_many(shape, pods), _joined(whole, moment))
+    rows = {each.row.name: in_flight(stage.provider, each.pool) for each in moment.coming}
+    amounts: dict[str, int] = {}
+    for node in packing.placed.values():
+        if node in rows:
+            amounts[rows[node]] = amounts.get(rows[node], 0) + 1
+    parts = [CapacityPart(name, amount) for name, amount in amounts.items()]
+    parts += _new_parts(stage, packing)
+    placed = len(packing.placed) + sum(len(node.pods) for node in packing.nodes)
+    return _cut(parts, min(existing, pods) + sum(part.amount for part in parts) - placed)
+
+
+def _cut(parts: Sequence[CapacityPart], beyond: int) -> list[CapacityPart]:
+    """Existing nodes were counted without the others; together they may hold fewer."""
+    left: list[CapacityPart] = []
+    for part in reversed(parts):
+        less = min(max(beyond, 0), part.amount)
+        left.append(replace(part, amount=part.amount - less))
+        beyond -= less
+    return left[::-1]
+
+
+def sets_that_fit(stage: PackedCapacityInput, groups: Sequence[Group]) -> int:
+    """Complete sets, each component on nodes of its own.
+
+    A scheduler may mix components on nodes in other ways than Karpenter planned them, so room that
+    only a certain mixture would use is not promised. Where that is few enough pods, packing them has
+    the last word.
+    """
+    ordered = sorted(groups, key=lambda group: largest_first(group.shape))
+    low, high, step = 0, 1, 1
+    while high <= SETS_MAX and _hold(stage, ordered, high):
+        low, step = high, step * 2
+        high = low + step
+    high = min(high - 1, SETS_MAX)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _hold(stage, ordered, middle):
+            low = middle
+        else:
+            high = middle - 1
+    size = sum(group.replicas for group in ordered)
+    while low and low * size <= PODS_MAX and stage.pack(_all(ordered, low), stage.moment.rows).left:
+        low -= 1
+    return low
+
+
+def _hold(stage: PackedCapacityInput, groups: Sequence[Group], sets: int) -> bool:
+    moment = stage.moment
+    coming = NodeFilling(moment.rows, topology=False)
+    usage: dict[str, Resources] = {pool: dict(used) for pool, used in moment.usage.items()}
+    for group in groups:
+        wanted = group.replicas * sets
+        rest = wanted - coming.place(Group(group.shape, wanted))
+        if not rest:
+            continue
+        for each in moment.new.potential(
+            group.shape, usage, nodes_max=stage.nodes_max, wanted=rest, skip=moment.failed
+        ):
+            rest -= each.replicas
+            add(usage.setdefault(each.pool, {}), each.charged or {})
+        if rest:
+            return False
+    return True
+
+
+def _all(groups: Sequence[Group], sets: int) -> list[PendingPod]:
+    return [
+        pod
+        for number, group in enumerate(groups)
+        for pod in _many(group.shape, group.replicas * sets, f"{number}-")
+    ]
+
+
+def _many(shape: PodShape, pods: int, prefix: str = "") -> list[PendingPod]:
+    return [PendingPod(f"{prefix}{number}", shape, uid=f"{prefix}{number:08}") for number in range(pods)]
+
+
+def _capped(pool: CompiledPool, usage: Usage, nodes_max: int) -> CompiledPool:
+    most = usage.get(pool.name, {}).get(NODES, 0) + nodes_max
+    return replace(pool, limits={**pool.limits, NODES: min(pool.limits.get(NODES, most), most)})
+
+
+def _joined(on: Room, moment: ProviderState) -> Room:
+    """The cluster's nodes and those that are coming, with what is left of these."""
+    rows = moment.rows
+    free = {name: rows.free(name) for name in rows.resources}
+    return on.plus(
+        replace(
+            each.row,
+            allocatable={
+                **{name: int(column[index]) for name, column in free.items()},
+                PODS: int(rows.slots[index]),
+            },
+        )
+        for index, each in enumerate(moment.coming)
+    )
+
+
+def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[CapacityPart]:
+    refusals: dict[str, list[PoolRefusal]] = {}
+    for refusal in packing.left[0].reasons if packing.left else ():
+        refusals.setdefault(refusal.pool, []).append(refusal)
+    parts: list[CapacityPart] = []
+    for pool in stage.moment.new.pools:
+        if pool.name not in stage.moment.failed:
+            only = PackResult(tuple(node for node in packing.nodes if node.pool == pool.name))
+            types = dict.fromkeys(node.chosen.instance_type for node in only.nodes)
+            why = refusals.get(pool.name, [])
+            parts.append(
+                CapacityPart(
+                    f"{stage.provider}/{pool.name}",
+                    sum(len(node.pods) for node in only.nodes),
+                    nodes=len(only.nodes),
+                    instance_types=tuple(types)[:SHOWN_TYPES],
+                    price_per_hour=only.price_per_hour if only.nodes else None,
+                    reasons=tuple(each.message for each in why[:SHOWN_REASONS]),
+                    may_pass=any(each.cause in PASSING for each in why),
+                )
+            )
+    return parts

@@ -1,0 +1,108 @@
+"""Why an estimate is what it is: the same plugins, with everything they said.
+
+The gRPC method `Explain`, `karpool capacity` and the tests render this one value.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from karpool.estimator.plugins.interface import MergedEstimate
+from karpool.estimator.question import EstimateQuestion
+from karpool.model.errors import Invalid
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.workload import pod_template
+from karpool.packing import fit_reasons
+from karpool.packing.fit_reasons import Refusal
+from karpool.wire.proto import explain_pb2 as pb
+from karpool.wire.requests import ComponentSetsRequest, EstimateRequest, ReplicasRequest
+from karpool.wire.server_protocol import RequestReader, saturated
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateExplanation:
+    """`refusals`: why nodes that exist take no more than they were counted for."""
+
+    outcome: MergedEstimate
+    refusals: tuple[Refusal, ...]
+    state_version: int
+
+
+def explanation(question: EstimateQuestion, outcome: MergedEstimate) -> EstimateExplanation:
+    found: list[Refusal] = []
+    if question.snapshot.n:
+        for shape in shapes(question.request):
+            found += fit_reasons.explain_nodes(question.room, shape)
+    return EstimateExplanation(outcome, tuple(dict.fromkeys(found)), question.snapshot.version)
+
+
+def shapes(request: EstimateRequest) -> list[PodShape]:
+    if isinstance(request, ComponentSetsRequest):
+        return list(dict.fromkeys(each.shape for each in request.components if each.replicas))
+    return [request.shape]
+
+
+def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:
+    """What a Pod, or the template of a workload, asks for, its topology included. Raises Invalid."""
+    try:
+        document = msgspec.json.decode(manifest)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise Invalid("manifest", manifest, "is not JSON") from None
+    return of_object(cluster, document)
+
+
+def of_object(cluster: str, document: object) -> ReplicasRequest:
+    pod = pod_template(document).pod
+    spec = pod.spec
+    wanted = ReplicaRequirements(shape_of(pod), pod.metadata.namespace, spec.priority_class_name)
+    return ReplicasRequest(cluster, wanted)
+
+
+def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
+    """The question inside, and whether it knows of topology. Raises Invalid or TooLarge."""
+    if message.manifest:
+        return of_manifest(message.cluster, message.manifest), True
+    reader = RequestReader()
+    assumed = reader.assumed(message.assumed_workloads)
+    if message.components:
+        components = reader.components(message.components, "components")
+        return ComponentSetsRequest(message.cluster, components, message.namespace, assumed), False
+    wanted = None
+    if message.HasField("replica_requirements"):
+        wanted = reader.replica_requirements(message.replica_requirements)
+    return ReplicasRequest(message.cluster, wanted, assumed), False
+
+
+def write(found: EstimateExplanation) -> pb.ExplainResponse:
+    outcome = found.outcome
+    return pb.ExplainResponse(
+        answer=saturated(outcome.answer),
+        code=outcome.code.value,
+        parts=[
+            pb.Part(
+                name=part.name,
+                amount=part.amount,
+                nodes=part.nodes,
+                instance_types=part.instance_types,
+                price_per_hour=part.price_per_hour,
+                reasons=part.reasons,
+            )
+            for part in outcome.parts
+        ],
+        plugins=[
+            pb.Verdict(
+                plugin=each.plugin,
+                role=each.role.value,
+                value=each.estimate.value,
+                code=each.estimate.code.value,
+                reasons=each.estimate.reasons,
+            )
+            for each in outcome.verdicts
+        ],
+        refusals=[
+            pb.Refusal(plugin=each.plugin, reason=each.reason, nodes=each.nodes, resolvable=each.resolvable)
+            for each in found.refusals
+        ],
+        state_version=found.state_version,
+    )

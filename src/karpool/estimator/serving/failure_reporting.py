@@ -1,0 +1,106 @@
+"""Pools and offerings that do not count, told to metrics and as events.
+
+Metrics are read when they are scraped. Events are written when a verdict begins or ends,
+about the NodePool or the status of cluster-autoscaler; an estimator that may not write
+events goes on without.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
+from karpool.estimator.providers import karpenter, node_group_status
+from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
+from karpool.model.kubernetes.api_resources import NODEPOOLS
+from karpool.provisioning.failures import LaunchFailure
+
+FAILED = "CapacityNotCounted"
+RECOVERED = "CapacityCountedAgain"
+
+
+@runtime_checkable
+class ReportsLaunchFailures(Protocol):
+    """A provider that knows what fails."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def on_failures(self) -> list[Callable[[Sequence[LaunchFailure], Sequence[LaunchFailure]], None]]: ...
+
+    def failing(self) -> list[LaunchFailure]: ...
+
+
+def reporting(plugins: Iterable[object]) -> list[ReportsLaunchFailures]:
+    """The providers of some plugins that say what fails."""
+    asked = [plugin for plugin in plugins if isinstance(plugin, NodeAutoscalerEstimator)]
+    return [each for plugin in asked for each in plugin.providers if isinstance(each, ReportsLaunchFailures)]
+
+
+class FailureGauges(Collector):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._followed: list[tuple[str, ReportsLaunchFailures]] = []
+        registry.register(self)
+
+    def follow(self, cluster: str, providers: Iterable[ReportsLaunchFailures]) -> None:
+        self._followed += ((cluster, each) for each in providers)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        pools = GaugeMetricFamily(
+            "karpool_estimator_failed_pools",
+            "Pools and node groups that do not count at present, by cause.",
+            labels=("cluster", "provider", "pool", "cause"),
+        )
+        offers = GaugeMetricFamily(
+            "karpool_estimator_failed_offerings",
+            "Offerings that do not count at present.",
+            labels=("cluster", "provider"),
+        )
+        for cluster, provider in self._followed:
+            failing = provider.failing()
+            for each in failing:
+                if each.offer is None:
+                    pools.add_metric((cluster, provider.name, each.pool, each.cause.value), 1.0)
+            out = sum(each.offer is not None for each in failing)
+            offers.add_metric((cluster, provider.name), float(out))
+        yield pools
+        yield offers
+
+
+def report_failures(provider: ReportsLaunchFailures, recorder: EventRecorder) -> None:
+    """Say on the objects concerned what begins and ends from now on."""
+
+    def tell(begun: Sequence[LaunchFailure], ended: Sequence[LaunchFailure]) -> None:
+        for type_, reason, failures in (("Warning", FAILED, begun), ("Normal", RECOVERED, ended)):
+            for about, message in _messages(provider.name, failures):
+                recorder.record(about, _type(type_), reason, message)
+
+    provider.on_failures.append(tell)
+
+
+def _type(text: str) -> EventType:
+    return "Warning" if text == "Warning" else "Normal"
+
+
+def _messages(provider: str, failures: Sequence[LaunchFailure]) -> Iterator[tuple[ObjectReference, str]]:
+    """One for each pool, and one for all its offerings together."""
+    offers: dict[str, list[LaunchFailure]] = {}
+    for each in failures:
+        if each.offer is None:
+            yield _about(provider, each.pool), f"{each.pool}: {each}"
+        else:
+            offers.setdefault(each.pool, []).append(each)
+    for pool, some in offers.items():
+        shown = ", ".join(str(each.offer) for each in some[:3])
+        more = f" and {len(some) - 3} more" if len(some) > 3 else ""
+        yield _about(provider, pool), f"offerings {shown}{more}: {some[0].message}"
+
+
+def _about(provider: str, pool: str) -> ObjectReference:
+    if provider == karpenter.NAME:
+        return ObjectReference(NODEPOOLS.api_version, NODEPOOLS.kind, "", pool)
+    return ObjectReference("v1", "ConfigMap", node_group_status.NAMESPACE, node_group_status.NAME)

@@ -1,0 +1,141 @@
+"""One member cluster: what is watched of it, and the questions it can be asked.
+
+Until every node and every pod has been counted once, `not_ready` says why there is
+no answer yet: a cluster that is half counted looks emptier than it is. One that has
+not been heard of for too long is `stale`.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from karpool.cluster.cluster import Cluster
+from karpool.estimator import gates
+from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
+from karpool.estimator.plugins.framework import Framework
+from karpool.estimator.plugins.interface import watches_of
+from karpool.estimator.plugins.registry import PluginSet
+from karpool.estimator.pods import PodsByOwner, UnschedulablePods, outstanding
+from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableReader
+from karpool.kube.api.client import Client
+from karpool.kube.feature_gates import Gates
+from karpool.kube.watch.informer_set import SharedInformer, followers
+from karpool.kube.watched import WatchedKind
+from karpool.model.kubernetes.api_resources import NODES, PODS, ListOptions
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.wire.requests import EstimateRequest, WorkloadReference
+
+# Pods that have ended are not sent at all; ending counts as going.
+LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+# 50,000 pods within the burst that the Go binary allows itself. Larger pages only take more memory.
+PAGE_SIZE = 2000
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    max_staleness_seconds: float = 0.0  # 0: never mind
+    unschedulable_kinds: Collection[str] = ()
+
+
+class MemberEstimator:
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        plugins: PluginSet,
+        framework: Framework,
+        settings: MemberSettings | None = None,
+    ) -> None:
+        self.name = name
+        self.framework = framework
+        self.state = Cluster(volumes=False)
+        self.waiting = UnschedulablePods()
+        self._client = client
+        self._settings = settings or MemberSettings()
+        self._owners = OwnerStore()
+        self._bound: PodsByOwner | None = None
+        self._counted = False
+        kinds = ResourceDiscovery(client)
+        self._unschedulable = UnschedulableReader(
+            client,
+            kinds.find,
+            OwnerReader(client, kinds, self._owners),
+            self._settings.unschedulable_kinds,
+        )
+        self._watches = self._build_watches(plugins)
+
+    # Running
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches:
+                group.create_task(watch.informer.run(), name=f"{self.name} {watch.informer.resource}")
+
+    @property
+    def synced(self) -> bool:
+        return all(watch.ready for watch in self._watches)
+
+    @property
+    def failing(self) -> bool:
+        """Whether some kind could not be read the last time it was tried."""
+        return any(watch.informer.last_error is not None and not watch.ready for watch in self._watches)
+
+    def not_ready(self) -> str | None:
+        """What has not been counted yet, or None."""
+        if self._counted:
+            return None
+        for watch in self._watches:
+            if not watch.ready:
+                informer = watch.informer
+                why = f": {informer.last_error}" if informer.last_error else ""
+                return f"cluster {self.name}: {informer.resource} are not counted yet{why}"
+        self._counted = True
+        return None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the cluster has not been heard of for so long that its state means nothing."""
+        limit = self._settings.max_staleness_seconds
+        return bool(limit) and self.staleness() > limit
+
+    def staleness(self) -> float:
+        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        return max(watch.staleness() for watch in self._watches)
+
+    # Asking
+
+    def question(self, request: EstimateRequest, *, topology: bool = False) -> EstimateQuestion:
+        if self._bound is None:  # overcommit protection is off
+            return EstimateQuestion(request, self.state.snapshot(), topology=topology)
+        arrived = tuple(map(self._bound.arrived, request.assumed))
+        assumed = tuple(map(outstanding, request.assumed, arrived))
+        return EstimateQuestion(request, self.state.snapshot(), assumed, topology, arrived)
+
+    async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:
+        """A threshold below zero counts as zero. Raises KubeError or Unsupported."""
+        seconds = max(threshold_ns, 0) / NANOSECONDS
+        waiting = self.waiting.of(reference.namespace)
+        overdue = [pod for pod in waiting if pod.is_overdue(now, seconds)]
+        return await self._unschedulable.count(reference, overdue)
+
+    # Inside
+
+    def _build_watches(self, plugins: PluginSet) -> list[SharedInformer]:
+        wanted: list[WatchedKind[Any]] = [
+            WatchedKind(NODES, Node, self.state.sink("Node")),
+            WatchedKind(PODS, Pod, self.state.sink("Pod"), LIVE_PODS),
+            WatchedKind(PODS, Pod, self.waiting, LIVE_PODS),
+        ]
+        if self._settings.gates[gates.OVERCOMMIT_PROTECTION]:
+            # After the state, which then knows what each pod asks for.
+            self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
+            wanted.append(WatchedKind(PODS, Pod, self._bound, LIVE_PODS))
+            wanted += (WatchedKind(each, OwnedObject, self._owners, optional=True) for each in BETWEEN)
+        for plugin in plugins:
+            wanted += watches_of(plugin)
+        return followers(self._client, wanted, page_size=PAGE_SIZE)

@@ -1,0 +1,121 @@
+"""The gRPC server: ports, TLS, health and reflection around the service.
+
+It listens at once and says NOT_SERVING until every cluster is counted. Leaving the
+context lets calls under way finish, within the grace period.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.service import EstimatorService
+from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
+from karpool.wire.server_tls import TlsFiles, server_credentials
+from karpool.wire.service import ESTIMATOR, EXPLAINER
+
+log = structlog.get_logger(__name__)
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICES = ("", ESTIMATOR, EXPLAINER)
+POLL_SECONDS = 0.1
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server behind it
+    ("grpc.server_handshake_timeout_ms", 10_000),
+)
+
+
+class CannotListen(OSError):
+    pass
+
+
+class EstimatorServer:
+    """Serves until the context is left. Port 0 takes any free one; `port` says which."""
+
+    def __init__(
+        self,
+        service: EstimatorService,
+        members: Mapping[str, MemberEstimator],
+        *,
+        host: str = "[::]",
+        port: int = 0,
+        tls: TlsFiles | None = None,
+        concurrent: int = 1000,
+        grace_seconds: float = 10.0,
+    ) -> None:
+        self.port = port
+        self._service = service
+        self._members = members
+        self._host = host
+        self._tls = tls
+        self._concurrent = concurrent
+        self._grace = grace_seconds
+        self._health = health.aio.HealthServicer()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "EstimatorServer":
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._concurrent)
+        server.add_generic_rpc_handlers(self._service.handlers())
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        services = (ESTIMATOR, EXPLAINER, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(services, server)
+        self.port = self._listen(server)
+        for name in (*SERVICES, *self._members):
+            await self._health.set(name, NOT_SERVING)
+        await server.start()
+        self._stack.push_async_callback(server.stop, self._grace)
+        self._stack.push_async_callback(self._health.enter_graceful_shutdown)
+        watching = asyncio.create_task(self._announce(), name="estimator health")
+        self._stack.callback(watching.cancel)
+        log.info(
+            "estimator listening", port=self.port, clusters=len(self._members), tls=self._tls is not None
+        )
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        await self._stack.aclose()
+
+    def _listen(self, server: grpc.aio.Server) -> int:
+        address = f"{self._host}:{self.port}"
+        try:
+            if self._tls is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, server_credentials(self._tls))
+        except RuntimeError as error:
+            raise CannotListen(
+                f"gRPC cannot listen on {address}: {error}; choose another --server-port"
+            ) from None
+
+    async def _announce(self) -> None:
+        """Tell the health service of clusters as they are counted; each is a service of its own there."""
+        counted: set[str] = set()
+        while len(counted) < len(self._members):
+            for name, member in self._members.items():
+                if name not in counted and member.not_ready() is None:
+                    counted.add(name)
+                    await self._health.set(name, SERVING)
+                    log.info("cluster counted", cluster=name, nodes=member.state.snapshot().n)
+            if not_ready(self._members) is None:
+                for service in SERVICES:
+                    await self._health.set(service, SERVING)
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def not_ready(members: Mapping[str, MemberEstimator]) -> str | None:
+    """Why the server should get no calls yet: a cluster that is still being counted.
+
+    Of many clusters, one that cannot be reached does not hold up the others.
+    """
+    waiting = {name: reason for name, member in members.items() if (reason := member.not_ready())}
+    if waiting and (len(waiting) == len(members) or not all(members[name].failing for name in waiting)):
+        return next(iter(waiting.values()))
+    return None

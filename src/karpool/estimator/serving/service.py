@@ -1,0 +1,241 @@
+"""The gRPC methods: read a request, ask the cluster it names, write the answer.
+
+Requests arrive as bytes and are decoded here, so that a message that cannot be
+read gets the status it deserves, and one that repeats is decoded once. Errors cost
+callers the answers of all other clusters, so whatever is not the request's own
+fault is answered with -1, "cannot tell".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from karpool.estimator.plugins.interface import CANNOT_TELL, EstimateCode
+from karpool.estimator.serving import answering, explain
+from karpool.estimator.serving.answering import RequestRefused, WrongCluster
+from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.metrics import Call, EstimatorMetrics
+from karpool.estimator.serving.unschedulable import UnsupportedKind
+from karpool.kube.clock import Clock, RealClock
+from karpool.kube.decision_id import HEADER, KEY
+from karpool.kube.errors import KubeError, NotFound, StatusError
+from karpool.model.errors import Invalid
+from karpool.wire import server_protocol
+from karpool.wire.proto import explain_pb2
+from karpool.wire.requests import ArrivedReplicas, EstimateRequest, UnschedulableRequest
+from karpool.wire.server_protocol import MalformedMessage, MessageTooLarge
+from karpool.wire.service import ESTIMATOR, EXPLAINER
+
+log = structlog.get_logger(__name__)
+
+SLOW_SECONDS = 0.1
+_DETAILS_MAX = 1000
+_NOTE_MAX = 200
+_REMEMBERED = 512  # decoded requests
+_REMEMBERED_BYTES = 4 * 1024  # of one request
+
+Context = grpc.aio.ServicerContext[Any, Any]
+R = TypeVar("R")
+
+
+class ClusterNotSynced(Exception):
+    """The cluster is not counted yet; a caller may try again."""
+
+
+class RequestDecoder:
+    """Decoded requests by their bytes; schedulers ask the same again and again."""
+
+    def __init__(self, read: Callable[[bytes], R]) -> None:
+        self._read = read
+        self._known: dict[bytes, Any] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        found = self._known.get(data)
+        if found is None:
+            found = self._read(data)
+            if len(data) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    del self._known[next(iter(self._known))]
+                self._known[data] = found
+        return found
+
+
+class EstimatorService:
+    """`members` are the clusters served, by name. `cannot_tell_until_synced`: -1 instead of UNAVAILABLE."""
+
+    def __init__(
+        self,
+        members: Mapping[str, MemberEstimator],
+        metrics: EstimatorMetrics,
+        *,
+        clock: Clock | None = None,
+        cannot_tell_until_synced: bool = False,
+    ) -> None:
+        self._members = members
+        self._metrics = metrics
+        self._clock = clock or RealClock()
+        self._patient = cannot_tell_until_synced
+        self._read_replicas = RequestDecoder(server_protocol.read_replicas)
+        self._read_sets = RequestDecoder(server_protocol.read_component_sets)
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        estimator = {
+            "MaxAvailableReplicas": self.max_available_replicas,
+            "MaxAvailableComponentSets": self.max_available_component_sets,
+            "GetUnschedulableReplicas": self.get_unschedulable_replicas,
+        }
+        return [_handler(ESTIMATOR, estimator), _handler(EXPLAINER, {"Explain": self.explain})]
+
+    async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
+        return await self._estimated(
+            "MaxAvailableReplicas", self._read_replicas, server_protocol.write_replicas, data, context
+        )
+
+    async def max_available_component_sets(self, data: bytes, context: Context) -> bytes:
+        write = server_protocol.write_component_sets
+        return await self._estimated("MaxAvailableComponentSets", self._read_sets, write, data, context)
+
+    async def get_unschedulable_replicas(self, data: bytes, context: Context) -> bytes:
+        start = perf_counter()
+        call: Call = "GetUnschedulableReplicas"
+        try:
+            request = server_protocol.read_unschedulable(data)
+            count = await self._unschedulable(request)
+        except Exception as error:
+            return await self._fail(call, error, perf_counter() - start, context)
+        self._metrics.answered(call, count, perf_counter() - start)
+        return server_protocol.write_unschedulable(count)
+
+    async def explain(self, data: bytes, context: Context) -> bytes:
+        try:
+            message = server_protocol.parse(explain_pb2.ExplainRequest, data)
+            request, topology = explain.read(message)
+            member = self._member(request.cluster)
+            if reason := member.not_ready():
+                raise ClusterNotSynced(reason)
+            question = member.question(request, topology=topology)
+            outcome = await member.framework.run(question)
+            return explain.write(explain.explanation(question, outcome)).SerializeToString()
+        except Exception as error:
+            return await self._refuse("Explain", error, context)
+
+    async def _estimated(
+        self,
+        call: Call,
+        read: RequestDecoder,
+        write: Callable[[int, Sequence[ArrivedReplicas]], bytes],
+        data: bytes,
+        context: Context,
+    ) -> bytes:
+        start = perf_counter()
+        try:
+            answer, arrived = await self._estimate(read(data))
+        except Exception as error:
+            return await self._fail(call, error, perf_counter() - start, context)
+        seconds = perf_counter() - start
+        self._metrics.answered(call, answer, seconds)
+        if seconds > SLOW_SECONDS:
+            took = round(seconds * 1000, 1)
+            log.info("slow request", call=call, took_ms=took, bytes=len(data), **_asked_by(context))
+        return write(answer, arrived)
+
+    async def _estimate(self, request: EstimateRequest) -> tuple[int, Sequence[ArrivedReplicas]]:
+        member = self._member(request.cluster)
+        if reason := member.not_ready():
+            if self._patient:
+                return CANNOT_TELL, ()
+            raise ClusterNotSynced(reason)
+        if member.stale:
+            log.warning("cluster is stale", cluster=member.name, seconds=round(member.staleness()))
+            return CANNOT_TELL, ()
+        question = member.question(request)
+        outcome = await member.framework.run(question)
+        if outcome.code is EstimateCode.ERROR:
+            raise answering.failure(outcome.reasons, sets=question.for_sets)
+        return outcome.answer, question.arrived
+
+    async def _unschedulable(self, request: UnschedulableRequest) -> int:
+        member = self._member(request.cluster)
+        reference = request.resource
+        if reference is None:
+            raise RequestRefused("resource is nil")
+        if reason := member.not_ready():
+            raise ClusterNotSynced(reason)
+        start = perf_counter()
+        try:
+            count = await member.unschedulable(reference, request.threshold_ns, self._clock.now())
+        except NotFound as error:
+            group = reference.api_version.partition("/")[0] if "/" in reference.api_version else ""
+            kind = f"{reference.kind.lower()}s.{group}".rstrip(".")
+            self._metrics.step("error", "GetObjectFromCache", perf_counter() - start)
+            raise RequestRefused(f'{kind} "{reference.name}" not found') from error
+        except ValueError as error:  # a name that cannot be part of a path
+            raise RequestRefused(str(error)) from error
+        self._metrics.step("success", "GetWorkloadUnschedulablePods", perf_counter() - start)
+        return count
+
+    def _member(self, cluster: str) -> MemberEstimator:
+        member = self._members.get(cluster)
+        if member is None:
+            answering.check_cluster(cluster, self._members)
+            raise AssertionError("unreachable")
+        return member
+
+    async def _fail(self, call: Call, error: Exception, seconds: float, context: Context) -> bytes:
+        self._metrics.failed(call, seconds, _status(error)[1])
+        if isinstance(error, Invalid):
+            error = answering.failure([str(error)], sets=call == "MaxAvailableComponentSets")
+        return await self._refuse(call, error, context)
+
+    async def _refuse(self, call: str, error: Exception, context: Context) -> bytes:
+        status, _ = _status(error)
+        message = str(error)
+        if status is grpc.StatusCode.INTERNAL and not isinstance(error, MalformedMessage):
+            log.error("request failed", call=call, exc_info=error, **_asked_by(context))
+            message = f"{type(error).__name__}: see the estimator's log"
+        log.debug("request refused", call=call, reason=message, peer=context.peer(), **_asked_by(context))
+        return await _abort(context, status, message)
+
+
+def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
+    """The status of a refusal, and what it is counted under."""
+    match error:
+        case MalformedMessage():
+            return grpc.StatusCode.INTERNAL, "malformed"
+        case MessageTooLarge():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"
+        case ClusterNotSynced():
+            return grpc.StatusCode.UNAVAILABLE, "not_synced"
+        case WrongCluster():
+            return grpc.StatusCode.UNKNOWN, "wrong_cluster"
+        case Invalid():
+            return grpc.StatusCode.UNKNOWN, "invalid"
+        case RequestRefused() | UnsupportedKind() | StatusError():
+            return grpc.StatusCode.UNKNOWN, ""
+        case KubeError():
+            return grpc.StatusCode.UNAVAILABLE, ""
+    return grpc.StatusCode.INTERNAL, ""
+
+
+def _asked_by(context: Context) -> dict[str, str]:
+    """What the caller said of its question: the object it is about, and the decision it is part of."""
+    names = {"object": "object", HEADER: KEY}
+    return {
+        names[name]: "".join(each for each in value[:_NOTE_MAX] if each.isprintable())
+        for name, value in context.invocation_metadata() or ()
+        if name in names and isinstance(value, str)
+    }
+
+
+async def _abort(context: Context, status: grpc.StatusCode, message: str) -> bytes:
+    printable = "".join(each if each.isprintable() else " " for each in message[:_DETAILS_MAX])
+    await context.abort(status, printable)
+
+
+def _handler(service: str, methods: Mapping[str, Callable[[bytes, Context], Any]]) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(
+        service, {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+    )

@@ -1,0 +1,296 @@
+"""Fractions of GPUs for worker pods: find, hold, commit, give back.
+
+`try_allocate` looks through quota, filters and strategy, and reserves what it
+found; `commit` makes it count once the pod carries the answer. Refusals are values
+with a stable code. Until `open` says that everything running was restored, nothing
+is given out. No I/O; time comes from the caller.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from karpool.gpu.allocation import device_filters
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.ledger import RESERVATION_SECONDS, DeviceLedger
+from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
+from karpool.gpu.strategies import strategy as placement
+from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import POOL_LABEL, Device, as_new
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, STATIC
+from karpool.model.devices.partitions import PartitionCatalogue
+from karpool.model.devices.quota import GpuQuota, GpuQuotas, QuotaCharge
+from karpool.model.devices.request import COUNT_MAX, GpuRequest
+from karpool.packing.tables.columns import Bools
+
+WORKERS_PER_NODE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSettings:
+    strategy: PlacementStrategy = field(default_factory=partial(placement.by_load, placement.NODE_COMPACT))
+    policy: str = STATIC
+    workers_per_node: int = WORKERS_PER_NODE
+    catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)
+
+
+class Allocator:
+    def __init__(self, settings: AllocatorSettings | None = None, devices: Iterable[Device] = ()) -> None:
+        self.settings = settings or AllocatorSettings()
+        self.table = DeviceTable()
+        self.quotas = GpuQuotas()
+        self.ledger = DeviceLedger(
+            self.table,
+            self.quotas,
+            self.settings.policy,
+            self.settings.catalogue,
+            self.settings.workers_per_node,
+        )
+        self.is_open = False
+        for device in devices:
+            self.put_device(device)
+
+    def open(self) -> None:
+        """Everything that runs has been restored; from here on devices are given out."""
+        self.is_open = True
+
+    # What there is
+
+    def put_device(self, device: Device) -> None:
+        """Seen for the first time, or changed. What is taken of it is ours to know, not the object's."""
+        known = self.table.find(device.name)
+        self.table.put(device)
+        if known is None:
+            self.ledger.device_arrived(device.name)
+        else:
+            self.ledger.capacity_changed(device.name, device.capacity or NOTHING)
+
+    def remove_device(self, name: str) -> None:
+        self.table.remove(name)
+
+    def put_node(
+        self,
+        name: str,
+        labels: Mapping[str, str],
+        *,
+        cpu_milli: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Labels for affinity, and what the node has for worker pods (None: not looked at).
+
+        The room is that for all workers together; those in the ledger are subtracted here.
+        """
+        taken = self.ledger.load_of(name)
+        self.table.put_node(
+            name,
+            labels,
+            cpu_milli=UNBOUNDED if cpu_milli is None else cpu_milli - taken.cpu_milli,
+            memory_bytes=UNBOUNDED if memory_bytes is None else memory_bytes - taken.memory_bytes,
+        )
+
+    def put_quota(self, quota: GpuQuota) -> None:
+        self.quotas.put(quota)
+
+    def remove_quota(self, namespace: str) -> None:
+        self.quotas.remove(namespace)
+
+    def devices_of(self, pool: str) -> list[Device]:
+        return [self.table.device(int(row)) for row in self.table.rows_of_pool(pool)]
+
+    def available(self, device: str) -> DeviceAmount | None:
+        """Capacity less what is committed; None for a device that is not there."""
+        row = self.table.find(device)
+        return None if row is None else self.table.available(row).at_least(NOTHING)
+
+    def free(self, device: str) -> DeviceAmount | None:
+        """Capacity less what is committed and what is reserved."""
+        row = self.table.find(device)
+        return None if row is None else self.table.free(row).at_least(NOTHING)
+
+    # Asking
+
+    def find(
+        self,
+        request: GpuRequest,
+        only: Collection[str] | None = None,
+        avoid_nodes: Collection[str] = (),
+    ) -> tuple[str, ...] | Refusal:
+        """The devices that `try_allocate` would take; nothing changes.
+
+        `only` narrows it to these devices, `avoid_nodes` leaves nodes out.
+        """
+        refused = self._not_now(request) or self._over_quota(request)
+        if refused is not None:
+            return refused
+        rows = self.table.rows_of_pool(request.pool)
+        is_narrowed = only is not None or bool(avoid_nodes)
+        if only is not None:
+            rows = _among(self.table, rows, only)
+        if avoid_nodes:
+            rows = _outside(self.table, rows, avoid_nodes)
+        if not len(rows):
+            where = " among those allowed here" if is_narrowed else ""
+            return Refusal(DeviceReason.POOL_EMPTY, f"pool {request.pool} has no GPU{where}")
+        survivors = self._filtered(request, rows, trace=False)
+        if survivors.refusal is not None or not len(survivors.rows):
+            return self._explained(request, rows)
+        scope = CandidateScope(self._counted(request), is_narrowed or bool(request.indices))
+        chosen = self.settings.strategy.choose(self.table, survivors.rows, request, scope)
+        if len(chosen) < request.count:
+            return Refusal(
+                DeviceReason.NOT_ENOUGH_GPUS,
+                f"{len(survivors.rows)} GPUs fit, but no node has {request.count}",
+            )
+        return tuple(self.table.device(int(row)).name for row in chosen)
+
+    def try_allocate(
+        self,
+        request: GpuRequest,
+        now: float = 0.0,
+        *,
+        only: Collection[str] | None = None,
+        avoid_nodes: Collection[str] = (),
+        until: float | None = None,
+    ) -> GpuAllocation | Refusal:
+        """Find devices and reserve them, until `until` or for half an hour."""
+        refused = self.ledger.refused_uid(request.uid)
+        if refused is not None:
+            return refused
+        self.settings.strategy.observe(request)
+        found = self.find(request, only, avoid_nodes)
+        if isinstance(found, Refusal):
+            return found
+        return self.ledger.assume(request, found, now, until)
+
+    def hold(
+        self, request: GpuRequest, devices: Sequence[str], now: float, until: float | None = None
+    ) -> GpuAllocation | Refusal:
+        """Reserve exactly these devices. Phase and external use are not asked: they may still be coming."""
+        if not self.is_open:
+            return _NOT_RECOVERED
+        return self.ledger.assume(request, devices, now, until)
+
+    def commit(self, uid: str) -> GpuAllocation | Refusal:
+        return self.ledger.commit(uid)
+
+    def release(self, uid: str) -> None:
+        """The pod is gone for good."""
+        self.ledger.release(uid)
+
+    def drop(self, uid: str) -> None:
+        """Give up a hold or an allocation; the same pod may ask again."""
+        self.ledger.unreserve(uid)
+
+    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+        """An allocation found on a running pod; call before `open`."""
+        self.ledger.restore(request, devices, node)
+
+    def sweep(
+        self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS
+    ) -> list[str]:
+        return self.ledger.sweep(now, waiting, ttl_seconds)
+
+    # Inside
+
+    def _not_now(self, request: GpuRequest) -> Refusal | None:
+        if not self.is_open:
+            return _NOT_RECOVERED
+        if not request.pool:
+            return Refusal(
+                DeviceReason.POOL_NAME_EMPTY,
+                f"{request.key} names no GPU pool; set the annotation {POOL_LABEL}",
+            )
+        if not 1 <= request.count <= COUNT_MAX:
+            return Refusal(
+                DeviceReason.GPU_COUNT_OUT_OF_RANGE,
+                f"{request.key} asks for {request.count} GPUs; 1 to {COUNT_MAX}",
+            )
+        return None
+
+    def _over_quota(self, request: GpuRequest) -> Refusal | None:
+        """What is known before a device is chosen; percentages are checked when it is."""
+        if request.namespace not in self.quotas.quotas:
+            return None
+        return self.quotas.check(request.namespace, known_charge(request))
+
+    def _filtered(self, request: GpuRequest, rows: Rows, trace: bool) -> device_filters.FittingDevices:
+        chain = device_filters.device_filters(request, self.settings.policy, self.settings.catalogue)
+        cap = self.settings.workers_per_node
+        more: list[tuple[str, device_filters.Filter]] = []
+        if cap > 0:
+            more.append(("worker cap", partial(device_filters.by_worker_cap, cap=cap)))
+        if request.isolation == PARTITIONED:
+            more.append(("partition slot", partial(self._with_slot, request)))
+        before_same_node = len(chain) - (request.count > 1)
+        chain[before_same_node:before_same_node] = more
+        return device_filters.run_filters(self.table, rows, chain, trace)
+
+    def _with_slot(self, request: GpuRequest, table: DeviceTable, rows: Rows) -> Rows:
+        """Partitions are few; whether one fits is asked device by device."""
+        free = [self.ledger.taking.can_slice(request, int(row)) for row in rows]
+        kept: Rows = rows[np.array(free, dtype=np.bool_)]
+        return kept
+
+    def _explained(self, request: GpuRequest, rows: Rows) -> Refusal:
+        survivors = self._filtered(request, rows, trace=True)
+        if survivors.refusal is not None:
+            return replace(
+                survivors.refusal,
+                message=f"no node of pool {request.pool} has {request.count} GPUs with {request.request}",
+            )
+        return Refusal(
+            DeviceReason.NO_GPU_AFTER_FILTER,
+            f"none of the {len(rows)} GPUs of pool {request.pool} can take {request.request}",
+            survivors.dropped,
+        )
+
+    def _counted(self, request: GpuRequest) -> Bools | None:
+        """Under Dynamic, devices locked to another mode say nothing about their node."""
+        if self.settings.policy != DYNAMIC:
+            return None
+        every = self.table.all_rows()
+        mask = np.zeros(self.table.n, dtype=np.bool_)
+        mask[device_filters.by_policy(self.table, every, policy=DYNAMIC, mode=request.isolation)] = True
+        return mask
+
+
+def known_charge(request: GpuRequest) -> QuotaCharge:
+    """What a request costs its namespace, as far as that is known before a device is chosen."""
+    wanted, limit = request.request, request.limit
+    return QuotaCharge(
+        DeviceAmount(wanted.tflops_milli, wanted.vram_bytes),
+        DeviceAmount(limit.tflops_milli, limit.vram_bytes),
+        request.count,
+    )
+
+
+_NOT_RECOVERED = Refusal(DeviceReason.NOT_RECOVERED, "running pods are still being read; ask again")
+
+
+def _among(table: DeviceTable, rows: Rows, names: Collection[str]) -> Rows:
+    wanted = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
+    kept: Rows = rows[np.isin(rows, wanted)]
+    return kept
+
+
+def _outside(table: DeviceTable, rows: Rows, nodes: Collection[str]) -> Rows:
+    codes = [code for name in nodes if (code := table.node_code(name)) is not None]
+    kept: Rows = rows[~np.isin(table.node[rows], np.array(codes, dtype=np.int64))]
+    return kept
+
+
+def fits_template(
+    request: GpuRequest, devices: Sequence[Device], settings: AllocatorSettings | None = None
+) -> Refusal | None:
+    """Would the request fit on these devices if they were new and idle? Quota is left out."""
+    pool = request.pool or "template"
+    fresh = Allocator(settings)
+    for number, device in enumerate(devices):
+        fresh.put_device(replace(as_new(device, f"gpu-{number}", device.node or "new-node"), pool=pool))
+    fresh.open()
+    found = fresh.find(replace(request, pool=pool))
+    return found if isinstance(found, Refusal) else None

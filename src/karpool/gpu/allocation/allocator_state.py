@@ -1,0 +1,231 @@
+"""What the controller keeps in its head: the allocator, holds, and what it has just tried.
+
+All of it is rebuilt from what is seen; losing it costs a repetition, never a device.
+`look` takes what was seen and brings the allocator up to date, serves whom it can, and
+gives the world for a step. No I/O, no clock.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker
+from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, ScaleUpInput, ScaleUpSettings
+from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
+from karpool.model.devices.device import Device
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.quota import GpuQuota
+from karpool.model.devices.request import GpuRequest
+from karpool.model.taints import Taint
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.placeholders.placeholder import Placeholder
+
+_ANSWERS_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWorker:
+    """A worker pod that could be read. It waits unless it has a node, goes, or is nominated."""
+
+    item: WaitingWorker
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    leaving: bool = False
+    nominated: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.item.uid
+
+    @property
+    def waits(self) -> bool:
+        return not (self.node or self.leaving or self.nominated)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as seen: its devices, and its room for all workers together."""
+
+    name: str
+    ready: bool = False
+    going: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as the watches show it at one moment."""
+
+    now: float
+    workers: tuple[GpuWorker, ...] = ()
+    records: Mapping[str, ScaleUpRecord] = field(default_factory=dict)
+    placeholders: tuple[Placeholder, ...] = ()
+    claims: Mapping[str, ClaimProgress] = field(default_factory=dict)
+    nodes: tuple[NodeFacts, ...] = ()
+    resting: Mapping[str, float] = field(default_factory=dict)
+
+
+class AllocatorState:
+    def __init__(self, settings: ScaleUpSettings, allocator: AllocatorSettings | None = None) -> None:
+        self.settings = settings
+        self.allocator = Allocator(allocator)
+        self.attempted: set[tuple[str, str, int]] = set()
+        self.refused: dict[tuple[str, int, int], str] = {}
+        self.deletes: dict[str, tuple[float, int]] = {}
+        self._devices: dict[str, Device] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._answers: dict[tuple[GpuRequest, NodeYield], Refusal | None] = {}
+
+    def look(
+        self, view: View, ladders: CandidateSource, why_none: Why = lambda item: ""
+    ) -> tuple[TriageResult, ScaleUpInput]:
+        self._sync_nodes(view.nodes)
+        self._sync_workers(view.workers)
+        self._forget(view)
+        running = _running(view.workers, self.allocator)
+        waiting = [
+            worker.item
+            for worker in view.workers
+            if worker.waits and worker.uid not in self.allocator.ledger.committed
+        ]
+        found = triage(
+            waiting,
+            self.allocator,
+            ladders,
+            now=view.now,
+            until=view.now + self.settings.hold,
+            reserved_nodes=reserved_nodes(view),
+            taints={node.name: node.taints for node in view.nodes if node.taints},
+            gangs_running=running,
+            answers=self._answers,
+            why_none=why_none,
+        )
+        return found, self._world(view, found, running)
+
+    def _world(self, view: View, found: TriageResult, running: Mapping[str, int]) -> ScaleUpInput:
+        served = {item.uid for item, _ in found.served}
+        return ScaleUpInput(
+            now=view.now,
+            demand=found.demand,
+            records=view.records,
+            placeholders=view.placeholders,
+            claims=view.claims,
+            nodes={node.name: self._node(node) for node in view.nodes},
+            holds={
+                uid: DeviceHold(uid, entry.node, tuple(each.device for each in entry.taken), entry.until)
+                for uid, entry in self.allocator.ledger.assumed.items()
+                if uid not in served and entry.until is not None
+            },
+            committed=frozenset(self.allocator.ledger.committed),
+            attempted=frozenset(self.attempted),
+            refused=dict(self.refused),
+            deletes=dict(self.deletes),
+            resting=view.resting,
+            gangs_running=running,
+        )
+
+    def _node(self, node: NodeFacts) -> GpuNodeView:
+        taken = self.allocator.ledger.load_of(node.name)
+        return GpuNodeView(
+            node.name,
+            ready=node.ready,
+            going=node.going,
+            devices=tuple(
+                replace(device, available=self.allocator.free(device.name)) for device in node.devices
+            ),
+            cpu_milli=node.cpu_milli - taken.cpu_milli,
+            memory_bytes=node.memory_bytes - taken.memory_bytes,
+            taints=node.taints,
+            labels=node.labels,
+        )
+
+    # What is seen
+
+    def _sync_nodes(self, nodes: Iterable[NodeFacts]) -> None:
+        """Nothing new goes to a node that goes: its devices are no longer running for the allocator."""
+        seen: dict[str, Device] = {}
+        facts = {node.name: node for node in nodes}
+        for node in facts.values():
+            for device in node.devices:
+                seen[device.name] = replace(device, phase="Destroying") if node.going else device
+        for name in self._devices.keys() - seen.keys():
+            self.allocator.remove_device(name)
+        for name, device in seen.items():
+            if self._devices.get(name) != device:
+                self.allocator.put_device(device)
+        for node in facts.values():
+            if self._nodes.get(node.name) != node:
+                self.allocator.put_node(
+                    node.name, node.labels, cpu_milli=node.cpu_milli, memory_bytes=node.memory_bytes
+                )
+        self._devices, self._nodes = seen, facts
+
+    def _sync_workers(self, workers: Sequence[GpuWorker]) -> None:
+        """Pods are authoritative: a bound pod with devices has them, and who is gone has nothing."""
+        ledger = self.allocator.ledger
+        alive = {worker.uid for worker in workers}
+        for worker in workers:
+            if worker.node and worker.devices and worker.uid not in ledger.committed:
+                self.allocator.restore(worker.item.request, worker.devices, worker.node)
+        for uid in [*ledger.committed, *ledger.assumed]:
+            if uid not in alive:
+                self.allocator.release(uid)
+        self.allocator.open()
+
+    def _forget(self, view: View) -> None:
+        if len(self._answers) > _ANSWERS_KEPT:
+            self._answers.clear()
+        pods = {pod.uid for pod in view.placeholders}
+        self.deletes = {uid: tried for uid, tried in self.deletes.items() if uid in pods}
+        uids = {record.uid for record in view.records.values()}
+        self.attempted = {each for each in self.attempted if each[1] in uids}
+        epochs = {record.name: record.epoch for record in view.records.values()}
+        self.refused = {key: why for key, why in self.refused.items() if epochs.get(key[0]) == key[1]}
+
+    def sync_quotas(self, quotas: Mapping[str, GpuQuota]) -> None:
+        known = self.allocator.quotas.quotas
+        for namespace in known.keys() - quotas.keys():
+            self.allocator.remove_quota(namespace)
+        for namespace, quota in quotas.items():
+            if known.get(namespace) != quota:
+                self.allocator.put_quota(quota)
+
+    # What is done
+
+    def hold(self, hold: HoldDevices, now: float) -> GpuAllocation | Refusal:
+        return self.allocator.hold(hold.item.request, hold.devices, now, hold.expires)
+
+    def drop(self, uid: str) -> None:
+        """Give back a hold; what is committed stays."""
+        self.allocator.ledger.forget(uid)
+
+    def deleted(self, uid: str, now: float) -> None:
+        self.deletes[uid] = (now, self.deletes.get(uid, (0.0, 0))[1] + 1)
+
+
+def reserved_nodes(view: View) -> frozenset[str]:
+    """Nodes that came, or are coming, for a scale-up that is not done with them."""
+    staying = [pod for pod in view.placeholders if pod.deleting_since is None]
+    claims, nodes = {pod.claim for pod in staying}, {pod.node for pod in staying}
+    for record in view.records.values():
+        for unit in record.active_units:
+            claims.add(unit.claim)
+            nodes.add(unit.node)
+    nodes |= {view.claims[claim].node for claim in claims if claim in view.claims}
+    return frozenset(nodes - {""})
+
+
+def _running(workers: Sequence[GpuWorker], allocator: Allocator) -> dict[str, int]:
+    """How many members of each gang have devices."""
+    running: dict[str, int] = {}
+    for worker in workers:
+        gang = worker.item.request.gang
+        if gang is not None and worker.uid in allocator.ledger.committed:
+            running[gang.group] = running.get(gang.group, 0) + 1
+    return running

@@ -1,0 +1,288 @@
+"""Which devices can take a request, filter by filter, in a fixed order.
+
+A filter is a function from candidate rows to candidate rows. It changes nothing.
+The chain stops when nothing is left, and tells what each step dropped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.model.devices.device_reasons import DeviceReason, FilterStep, Refusal
+from karpool.model.devices.isolation import DYNAMIC, HARD, PARTITIONED, SHARED, SOFT
+from karpool.model.devices.partitions import PartitionCatalogue
+from karpool.model.devices.request import GpuRequest, PreferredTerm
+from karpool.model.requirements import NodeTerm
+from karpool.packing.tables.columns import Bools, Int64s
+
+Filter = Callable[[DeviceTable, Rows], Rows]
+_PERCENT_OF_MILLI = 100 * 1000 * 1000
+_DERIVED_KEPT = 1024
+_CAPABLE = {SOFT: "soft", HARD: "hard", PARTITIONED: "partitioned"}
+
+
+@dataclass(frozen=True, slots=True)
+class FittingDevices:
+    rows: Rows
+    dropped: tuple[FilterStep, ...]
+    refusal: Refusal | None = None
+
+
+def run_filters(
+    table: DeviceTable, rows: Rows, filters: Iterable[tuple[str, Filter]], trace: bool = True
+) -> FittingDevices:
+    steps: list[FilterStep] = []
+    for name, keep in filters:
+        if not len(rows):
+            break
+        kept = keep(table, rows)
+        if trace:
+            steps.append(FilterStep(name, len(rows), len(kept)))
+        if name == "same node" and not len(kept):
+            refusal = Refusal(
+                DeviceReason.SAME_NODE_UNSATISFIED, "no node has that many fitting GPUs", tuple(steps)
+            )
+            return FittingDevices(kept, tuple(steps), refusal)
+        rows = kept
+    return FittingDevices(rows, tuple(steps))
+
+
+def device_filters(
+    request: GpuRequest, policy: str, catalogue: PartitionCatalogue | None = None
+) -> list[tuple[str, Filter]]:
+    """The filters that a request needs, in order."""
+    filters: list[tuple[str, Filter]] = [
+        ("isolation policy", partial(by_policy, policy=policy, mode=request.isolation)),
+        ("phase", by_phase),
+        ("device plugin", partial(by_resource_name, resource=request.resource)),
+    ]
+    if request.indices:
+        filters.append(("index", partial(by_index, indices=request.indices)))
+    if request.isolation:
+        filters.append(("isolation mode", partial(by_isolation_mode, mode=request.isolation)))
+    if request.isolation == SHARED:
+        filters.append(("whole GPU", by_whole))
+    if request.isolation == PARTITIONED:
+        known = catalogue or PartitionCatalogue()
+        filters.append(("partition", partial(by_partition, template=request.template, catalogue=known)))
+    filters.append(("resources", partial(by_amounts, request=request)))
+    if request.model:
+        filters.append(("model", partial(by_model, model=request.model)))
+    if request.vendor:
+        filters.extend(vendor_filter(request.vendor))
+    if request.node_terms is not None or request.preferred:
+        filters.append(
+            (
+                "node affinity",
+                partial(by_node_affinity, required=request.node_terms, preferred=request.preferred),
+            )
+        )
+    if request.cpu_milli or request.memory_bytes:
+        filters.append(("node room", partial(by_node_room, request=request)))
+    if request.count > 1:
+        filters.append(("same node", partial(by_same_node, count=request.count)))
+    return filters
+
+
+def vendor_filter(vendor: str) -> list[tuple[str, Filter]]:
+    return [("vendor", partial(by_vendor, vendor=vendor))]
+
+
+def _kept(rows: Rows, keep: Bools) -> Rows:
+    kept: Rows = rows[keep]
+    return kept
+
+
+def by_policy(table: DeviceTable, rows: Rows, *, policy: str, mode: str) -> Rows:
+    """Devices on which the policy in force allows the mode at all."""
+    code = table.strings.find
+    own = table.policy[rows]
+    if policy == DYNAMIC:
+        if mode == PARTITIONED:
+            return rows[:0]
+        lock = table.lock[rows]
+        return _kept(
+            rows, (own == code(DYNAMIC)) & ~table.conflict[rows] & ((lock == 0) | (lock == code(mode)))
+        )
+    keep = (own == 0) | (own == code("Static"))
+    if mode not in ("", SHARED):
+        own_mode = table.mode[rows]
+        keep &= (own_mode == 0) | (own_mode == code(mode))
+    return _kept(rows, keep)
+
+
+def by_phase(table: DeviceTable, rows: Rows) -> Rows:
+    return _kept(rows, table.ours[rows] & table.running[rows])
+
+
+def by_resource_name(table: DeviceTable, rows: Rows, *, resource: str) -> Rows:
+    """A request for a device plugin's resource gets it from that plugin, and others do not."""
+    return _kept(rows, table.resource[rows] == table.strings.find(resource))
+
+
+def by_index(table: DeviceTable, rows: Rows, *, indices: Sequence[int]) -> Rows:
+    if not indices:
+        return rows
+    return _kept(rows, np.isin(table.index[rows], np.asarray(indices, dtype=np.int64)))
+
+
+def by_isolation_mode(table: DeviceTable, rows: Rows, *, mode: str) -> Rows:
+    if not mode:
+        return rows
+    code = table.strings.find
+    dynamic = table.policy[rows] == code(DYNAMIC)
+    lock = table.lock[rows]
+    by_lock = ~table.conflict[rows] & ((lock == 0) | (lock == code(mode)))
+    if mode == SHARED:
+        return _kept(rows, ~dynamic | by_lock)
+    own = table.mode[rows]
+    by_mode = (own == 0) | (own == code(mode))
+    capable: Bools = getattr(table, _CAPABLE[mode])[rows] if mode in _CAPABLE else np.ones(len(rows), bool)
+    return _kept(rows, capable & np.where(dynamic, by_lock, by_mode))
+
+
+def by_whole(table: DeviceTable, rows: Rows) -> Rows:
+    idle = (table.holders[rows] == 0) & (table.partitions[rows] == 0)
+    idle &= table.free_tflops[rows] == table.capacity_tflops[rows]
+    return _kept(rows, idle & (table.free_vram[rows] == table.capacity_vram[rows]))
+
+
+def by_partition(table: DeviceTable, rows: Rows, *, template: str, catalogue: PartitionCatalogue) -> Rows:
+    """The model has the template, and the device may have one partition more. Decided once per model."""
+    caps: dict[str, int] = {}
+
+    def cap(row: int) -> int:
+        model = table.device(row).model
+        if model not in caps:
+            known = not template or catalogue.named(model, template) is not None
+            caps[model] = catalogue.cap(model) if known else 0
+        return caps[model]
+
+    codes, first = np.unique(table.model[rows], return_index=True)
+    by_code = np.array([cap(int(rows[position])) for position in first], dtype=np.int64)
+    return _kept(rows, table.partitions[rows] < by_code[np.searchsorted(codes, table.model[rows])])
+
+
+def by_amounts(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
+    asked = request.request
+    if request.isolation == SHARED:
+        return _kept(rows, table.has_available[rows])
+    keep: Bools = table.has_available[rows] & ~table.taken_whole[rows]
+    keep = keep & (table.free_tflops[rows] >= needed_tflops(table, rows, request))
+    if asked.tflops_milli and not asked.percent_milli:
+        keep &= table.compute_known[rows]
+    return _kept(rows, keep & (table.free_vram[rows] >= needed_vram(table, rows, request)))
+
+
+def needed_tflops(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s | int:
+    """Per device where the request is a percentage."""
+    percent = request.request.percent_milli
+    if not percent:
+        return request.request.tflops_milli
+    return percent_of(percent, table.capacity_tflops[rows])
+
+
+def percent_of(percent_milli: int, tflops_milli: Int64s) -> Int64s:
+    """Of the compute of many devices, cut off to whole TFLOPS; `amounts.percent_of` for columns."""
+    whole: Int64s = percent_milli * tflops_milli // _PERCENT_OF_MILLI * 1000
+    return whole
+
+
+def needed_vram(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s | int:
+    percent = request.request.vram_percent_milli
+    if not percent:
+        return request.request.vram_bytes
+    return vram_percent_of(percent, table.capacity_vram[rows])
+
+
+def vram_percent_of(percent_milli: int, vram_bytes: Int64s) -> Int64s:
+    """Cut off to bytes. In two parts, so that no product leaves 64 bits."""
+    whole, rest = vram_bytes // 100_000, vram_bytes % 100_000
+    part: Int64s = whole * percent_milli + rest * percent_milli // 100_000
+    return part
+
+
+def by_model(table: DeviceTable, rows: Rows, *, model: str) -> Rows:
+    return _kept(rows, table.model[rows] == table.strings.find(model)) if model else rows
+
+
+def by_vendor(table: DeviceTable, rows: Rows, *, vendor: str) -> Rows:
+    return _kept(rows, table.vendor[rows] == table.strings.find(vendor)) if vendor else rows
+
+
+def by_node_affinity(
+    table: DeviceTable,
+    rows: Rows,
+    *,
+    required: Sequence[NodeTerm] | None,
+    preferred: Sequence[PreferredTerm] = (),
+) -> Rows:
+    """Required terms drop, preferred ones only sort. A device of a node that is not known is dropped."""
+    if required is None and not preferred:
+        return rows
+    terms = None if required is None else tuple(required)
+    admitted = _per_owner(table, ("admits", terms), lambda labels, name: admits(terms, labels, name))
+    kept = _kept(rows, admitted[table.owner[rows]] != 0)
+    if not preferred:
+        return kept
+    wishes = tuple(preferred)
+    weights = _per_owner(table, ("weighs", wishes), lambda labels, name: _weight(wishes, labels, name))
+    order = np.argsort(-weights[table.owner[kept]], kind="stable")
+    return kept[order]
+
+
+def _per_owner(
+    table: DeviceTable, key: tuple[str, object], compute: Callable[[Mapping[str, str], str], int]
+) -> Int64s:
+    """By the number of the owner's name; computed once until devices or labels change."""
+    found = table.derived.get(key)
+    if found is None:
+        if len(table.derived) >= _DERIVED_KEPT:
+            table.derived.clear()
+        found = table.derived[key] = np.zeros(len(table.strings), dtype=np.int64)
+        for name, labels in table.node_labels.items():
+            code = table.strings.find(name)
+            if code > 0:
+                found[code] = compute(labels, name)
+    return found
+
+
+def _weight(preferred: Sequence[PreferredTerm], labels: Mapping[str, str], name: str) -> int:
+    return sum(each.weight for each in preferred if _matches(each.term, labels, name))
+
+
+def admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:
+    return required is None or any(_matches(term, labels, name) for term in required)
+
+
+def _matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
+    return all(wanted.admits(labels.get(key)) for key, wanted in term.labels) and all(
+        wanted.admits(name if key == "metadata.name" else "") for key, wanted in term.fields
+    )
+
+
+def by_node_room(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
+    """The pod itself must fit on the node, as far as the room there is known."""
+    node = table.node[rows]
+    fits = (table.cpu_room >= request.cpu_milli) & (table.memory_room >= request.memory_bytes)
+    return _kept(rows, (node == NO_NODE) | fits[node])
+
+
+def by_worker_cap(table: DeviceTable, rows: Rows, *, cap: int) -> Rows:
+    if cap <= 0:
+        return rows
+    node = table.node[rows]
+    return _kept(rows, (node == NO_NODE) | (table.workers[node] < cap))
+
+
+def by_same_node(table: DeviceTable, rows: Rows, *, count: int) -> Rows:
+    """Devices in nodes that have enough of them; one without a node never counts."""
+    if count <= 1:
+        return rows
+    node = table.node[rows]
+    in_node = node != NO_NODE
+    fitting = np.bincount(node[in_node], minlength=max(1, len(table.node_names)))
+    return _kept(rows, in_node & (fitting[node] >= count))

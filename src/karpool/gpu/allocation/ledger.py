@@ -1,0 +1,359 @@
+"""Who has what: reservations that only we know, and allocations that count.
+
+Keyed by the UID of the pod. A reservation (`assume`) keeps others away, a
+`commit` turns it into an allocation, and every way back gives exactly what was
+taken, once: each operation is safe to repeat. Nothing is half done: a refusal
+changes nothing, except that a failed `commit` ends its reservation.
+
+One thread. Time is given by the caller, in seconds of any clock that only goes forward.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare, NodeLoad
+from karpool.gpu.allocation.share_check import ShareCheck
+from karpool.gpu.columns import DeviceTable
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC
+from karpool.model.devices.partitions import PartitionCatalogue
+from karpool.model.devices.quota import GpuQuotas, QuotaCharge
+from karpool.model.devices.request import GpuRequest
+
+RESERVATION_SECONDS = 30 * 60.0
+_RELEASED_KEPT = 10_000
+
+
+@dataclass
+class DeviceLedger:
+    table: DeviceTable
+    quotas: GpuQuotas = field(default_factory=GpuQuotas)
+    policy: str = STATIC
+    catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)
+    workers_per_node: int = 0  # 0: no cap
+    assumed: dict[str, DeviceAllocation] = field(default_factory=dict)
+    committed: dict[str, DeviceAllocation] = field(default_factory=dict)
+    _released: dict[str, None] = field(default_factory=dict)
+    _on_device: dict[str, dict[str, HeldShare]] = field(default_factory=dict)
+    _load: dict[str, NodeLoad] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.taking = ShareCheck(
+            self.table, self.policy, self.catalogue, self.workers_per_node, self._on_device
+        )
+
+    # Reservations
+
+    def assume(
+        self, request: GpuRequest, devices: Sequence[str], now: float | None, until: float | None = None
+    ) -> GpuAllocation | Refusal:
+        """Keep these devices for this request."""
+        refused = self.refused_uid(request.uid)
+        if refused is not None:
+            return refused
+        taken = self.taking.possible(request, devices)
+        if isinstance(taken, Refusal):
+            return taken
+        charge = self.charge(request, taken)
+        refused = self.quotas.check(request.namespace, charge)
+        if refused is not None:
+            return refused
+        entry = DeviceAllocation(request, taken, self.taking.node_of(taken), charge, now, until)
+        self.assumed[request.uid] = entry
+        self.quotas.assume(request.namespace, charge)
+        self._attach(entry)
+        for each in taken:
+            self._take_free(each)
+        return entry.allocation
+
+    def forget(self, uid: str) -> None:
+        """Drop a reservation."""
+        entry = self.assumed.pop(uid, None)
+        if entry is None:
+            return
+        self.quotas.forget(entry.request.namespace, entry.charge)
+        self._detach(entry)
+
+    def commit(self, uid: str) -> GpuAllocation | Refusal:
+        """Make a reservation count. Once done it stays done."""
+        done = self.committed.get(uid)
+        if done is not None:
+            return done.allocation
+        entry = self.assumed.get(uid)
+        if entry is None:
+            return Refusal(DeviceReason.NOT_ASSUMED, f"{uid} has no reservation; allocate again")
+        refused = self.taking.still_possible(entry)
+        if refused is not None:
+            self.forget(uid)
+            return refused
+        for each in entry.taken:
+            row = self._row(each.device)
+            self.table.set_available(row, self.table.available(row) - each.amount)
+        del self.assumed[uid]
+        self.committed[uid] = entry
+        self.quotas.forget(entry.request.namespace, entry.charge)
+        self.quotas.use(entry.request.namespace, entry.charge)
+        return entry.allocation
+
+    # The ways back
+
+    def rollback(self, uid: str) -> None:
+        """Give back an allocation whose pod was not bound; the pod may be allocated again."""
+        entry = self.committed.pop(uid, None)
+        if entry is None:
+            return
+        for each in entry.taken:
+            self._give_available(entry, each)
+        self.quotas.give_back(entry.request.namespace, entry.charge)
+        self._detach(entry)
+
+    def unreserve(self, uid: str) -> None:
+        """Nothing is left of this pod, whatever there was."""
+        self.rollback(uid)
+        self.forget(uid)
+
+    def release(self, uid: str) -> None:
+        """The pod is gone for good. Never fails: finalizers wait for it."""
+        self.unreserve(uid)
+        self._released.pop(uid, None)
+        self._released[uid] = None
+        while len(self._released) > _RELEASED_KEPT:
+            del self._released[next(iter(self._released))]
+
+    def sweep(
+        self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS
+    ) -> list[str]:
+        """Drop reservations that outlived their time; those waiting for their gang stay."""
+        swept = []
+        for uid, entry in list(self.assumed.items()):
+            if uid in self.committed:
+                del self.assumed[uid]
+            elif uid in waiting or entry.since is None:
+                self.assumed[uid] = replace(entry, since=now)
+            elif now - entry.since > ttl_seconds or (entry.until is not None and now >= entry.until):
+                self.forget(uid)
+                swept.append(uid)
+        return swept
+
+    def retain(self, alive: Collection[str]) -> list[str]:
+        """Release committed allocations of pods that are not there any more."""
+        gone = [uid for uid in self.committed if uid not in alive]
+        for uid in gone:
+            self.release(uid)
+        return gone
+
+    def replace_committed(self, entry: DeviceAllocation) -> None:
+        """An allocation with other amounts on the same devices. Whether that fits was checked."""
+        old = self.committed[entry.request.uid]
+        self.committed[entry.request.uid] = entry
+        namespace = entry.request.namespace
+        self.quotas.give_back(namespace, old.charge)
+        self.quotas.use(namespace, entry.charge)
+        for before, after in zip(old.taken, entry.taken, strict=True):
+            row = self._row(after.device)
+            self._on_device[after.device][entry.request.uid] = after
+            self.table.set_available(row, self.table.available(row) + before.amount - after.amount)
+            self._refresh_free(after.device)
+
+    # After a start
+
+    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+        """An allocation found on a running pod. It is a fact: nothing is checked, nothing refused."""
+        if request.uid in self.committed:
+            return
+        self.forget(request.uid)
+        taken = []
+        for name in dict.fromkeys(devices):
+            row = self.table.find(name)
+            capacity = self.table.capacity(row) if row is not None else NOTHING
+            partition = DevicePartition(request.template) if request.isolation == PARTITIONED else None
+            taken.append(HeldShare(name, self.taking.needed(request, name, capacity, partition), partition))
+        charge = self.charge(request, tuple(taken))
+        entry = DeviceAllocation(request, tuple(taken), node or self.taking.node_of(taken), charge)
+        self.committed[request.uid] = entry
+        self.quotas.use(request.namespace, charge)
+        self._attach(entry)
+        for each in taken:
+            self._recompute(each.device)
+
+    def device_arrived(self, name: str) -> None:
+        """A device (again) in the table: what the ledger knows of it is subtracted."""
+        entries = self._on_device.get(name)
+        row = self._row(name)
+        node = self.table.device(row).node
+        if node:
+            self.table.set_workers(node, self.load_of(node).workers)
+        if not entries:
+            return
+        for uid in list(entries):
+            self._reprice(uid, name, self.table.capacity(row))
+        self._recompute(name)
+        self._count_holders(row, name)
+
+    def capacity_changed(self, name: str, capacity: DeviceAmount) -> None:
+        """Add the difference; a device that was reset to zero and came back is computed anew."""
+        row = self._row(name)
+        old = self.table.capacity(row)
+        if old == capacity:
+            return
+        self.table.set_capacity(row, capacity)
+        if old.is_zero:
+            for uid in list(self._on_device.get(name, ())):
+                self._reprice(uid, name, capacity)
+            self._recompute(name)
+            return
+        available = (self.table.available(row) + capacity - old).at_most(capacity)
+        self.table.set_available(row, available)
+        self._refresh_free(name)
+
+    # Reading
+
+    def holders(self, device: str) -> Mapping[str, HeldShare]:
+        return self._on_device.get(device, {})
+
+    def entries(self) -> Iterator[DeviceAllocation]:
+        yield from self.committed.values()
+        yield from self.assumed.values()
+
+    def load_of(self, node: str) -> NodeLoad:
+        return self._load.get(node, NodeLoad())
+
+    def was_released(self, uid: str) -> bool:
+        return uid in self._released
+
+    def refused_uid(self, uid: str) -> Refusal | None:
+        if uid in self.committed:
+            return Refusal(
+                DeviceReason.ALREADY_ALLOCATED, f"{uid} already has {self.committed[uid].allocation}"
+            )
+        if uid in self.assumed:
+            return Refusal(
+                DeviceReason.ALREADY_ASSUMED, f"{uid} already holds {self.assumed[uid].allocation}"
+            )
+        if uid in self._released:
+            return Refusal(DeviceReason.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
+        return None
+
+    # Inside: do it
+
+    def charge(self, request: GpuRequest, taken: Sequence[HeldShare]) -> QuotaCharge:
+        """Percentages are charged as what they are on the devices that were chosen."""
+        rows = [self.table.find(each.device) for each in taken]
+        capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]
+        wanted = [request.request.on(capacity) for capacity in capacities]
+        limits = [request.limit.on(capacity) for capacity in capacities]
+        return QuotaCharge(_largest(wanted), _largest(limits), request.count)
+
+    def _attach(self, entry: DeviceAllocation) -> None:
+        request = entry.request
+        for each in entry.taken:
+            self._on_device.setdefault(each.device, {})[request.uid] = each
+            row = self.table.find(each.device)
+            if row is not None:
+                self._count_holders(row, each.device)
+        self._occupy(entry, 1)
+
+    def _detach(self, entry: DeviceAllocation) -> None:
+        request = entry.request
+        for each in entry.taken:
+            on_device = self._on_device.get(each.device, {})
+            on_device.pop(request.uid, None)
+            if not on_device:
+                self._on_device.pop(each.device, None)
+            row = self.table.find(each.device)
+            if row is not None:
+                self._count_holders(row, each.device)
+                self._refresh_free(each.device)
+        self._occupy(entry, -1)
+
+    def _occupy(self, entry: DeviceAllocation, sign: int) -> None:
+        if not entry.node:
+            return
+        request = entry.request
+        load = self._load.get(entry.node, NodeLoad()).plus(request, sign)
+        if load.workers:
+            self._load[entry.node] = load
+        else:
+            self._load.pop(entry.node, None)
+        code = self.table.node_code(entry.node)
+        if code is not None:
+            self.table.occupy(code, sign * request.cpu_milli, sign * request.memory_bytes, load.workers)
+
+    def _count_holders(self, row: int, name: str) -> None:
+        held = self._on_device.get(name, {})
+        self.table.holders[row] = len(held)
+        self.table.partitions[row] = len(self.taking.partitions(name))
+        self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
+        if self.policy == DYNAMIC:
+            conflict = bool(self.table.conflict[row]) and bool(held)
+            self.table.set_lock(row, "" if conflict else self._mode_held(held), conflict)
+
+    def _mode_held(self, held: Mapping[str, HeldShare]) -> str:
+        return next((self._mode_of(uid) for uid in held), "")
+
+    def _mode_of(self, uid: str) -> str:
+        entry = self.committed.get(uid) or self.assumed.get(uid)
+        return "" if entry is None else entry.request.isolation
+
+    def _take_free(self, taken: HeldShare) -> None:
+        row = self._row(taken.device)
+        self.table.set_free(row, self.table.free(row) - taken.amount)
+
+    def _give_available(self, entry: DeviceAllocation, taken: HeldShare) -> None:
+        row = self.table.find(taken.device)
+        if row is None:
+            return
+        capacity = self.table.capacity(row)
+        whole = entry.request.isolation == SHARED
+        back = capacity if whole else (self.table.available(row) + taken.amount).at_most(capacity)
+        self.table.set_available(row, back)
+
+    def _refresh_free(self, name: str) -> None:
+        """What is available less all reservations."""
+        row = self._row(name)
+        free = self.table.available(row)
+        for uid, each in self._on_device.get(name, {}).items():
+            if uid in self.assumed:
+                free = free - each.amount
+        self.table.set_free(row, free)
+
+    def _recompute(self, name: str) -> None:
+        """Capacity less everything committed. Below zero when pods hold more than there is."""
+        row = self.table.find(name)
+        if row is None:
+            return
+        available = self.table.capacity(row)
+        for uid, each in self._on_device.get(name, {}).items():
+            if uid in self.committed:
+                available = available - each.amount
+        self.table.set_available(row, available)
+        self._refresh_free(name)
+
+    def _reprice(self, uid: str, name: str, capacity: DeviceAmount) -> None:
+        """What a request takes of a device whose capacity was not known before."""
+        book = self.committed if uid in self.committed else self.assumed
+        entry = book[uid]
+        taken = tuple(
+            replace(each, amount=self.taking.needed(entry.request, name, capacity, each.partition))
+            if each.device == name
+            else each
+            for each in entry.taken
+        )
+        book[uid] = replace(entry, taken=taken)
+        self._on_device[name][uid] = next(each for each in taken if each.device == name)
+
+    def _row(self, name: str) -> int:
+        row = self.table.find(name)
+        if row is None:
+            raise LookupError(f"there is no GPU {name}")
+        return row
+
+
+def _largest(amounts: Sequence[DeviceAmount]) -> DeviceAmount:
+    found = amounts[0]
+    for each in amounts[1:]:
+        found = found.at_least(each)
+    return found

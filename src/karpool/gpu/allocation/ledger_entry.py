@@ -1,0 +1,56 @@
+"""What the ledger writes down: who took what of which device."""
+
+from dataclasses import dataclass
+
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.quota import QuotaCharge
+from karpool.model.devices.request import GpuRequest
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShare:
+    """What one request has of one device."""
+
+    device: str
+    amount: DeviceAmount
+    partition: DevicePartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What the workers of one node take of the node itself."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    workers: int = 0
+
+    def plus(self, request: GpuRequest, sign: int) -> "NodeLoad":
+        return NodeLoad(
+            self.cpu_milli + sign * request.cpu_milli,
+            self.memory_bytes + sign * request.memory_bytes,
+            self.workers + sign,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocation:
+    request: GpuRequest
+    taken: tuple[HeldShare, ...]
+    node: str
+    charge: QuotaCharge
+    since: float | None = None  # of a reservation
+    until: float | None = None  # a reservation with an end of its own
+
+    @property
+    def allocation(self) -> GpuAllocation:
+        partitions = [each.partition for each in self.taken]
+        return GpuAllocation(
+            self.request.uid,
+            self.node,
+            tuple(each.device for each in self.taken),
+            tuple(each.amount for each in self.taken),
+            next((each.template for each in partitions if each), ""),
+            tuple(each.start if each.group is None else each.group for each in partitions if each),
+        )

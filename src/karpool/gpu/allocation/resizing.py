@@ -1,0 +1,69 @@
+"""Change what a worker has, in place.
+
+Both dimensions are checked on every device, then the quota, then it is done: all of
+it or nothing. A worker that outgrows its device has to move, which is not done here.
+"""
+
+from dataclasses import dataclass, replace
+
+from karpool.gpu.allocation.ledger import DeviceLedger
+from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.isolation import PARTITIONED, SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedAllocation:
+    """By how much each device is used more (or less)."""
+
+    uid: str
+    deltas: tuple[DeviceAmount, ...]
+    limit_delta: DeviceAmount
+
+
+def resize(
+    ledger: DeviceLedger, uid: str, request: DeviceShare, limit: DeviceShare, *, dry_run: bool = False
+) -> ResizedAllocation | Refusal:
+    entry = ledger.committed.get(uid)
+    if entry is None:
+        return Refusal(DeviceReason.NOT_ASSUMED, f"{uid} has no allocation to change")
+    if entry.request.isolation == PARTITIONED:
+        return Refusal(
+            DeviceReason.EXCEEDS_DEVICE,
+            f"{entry.request.key} has a hardware partition, which cannot be resized",
+        )
+    taken = _resized(ledger, entry, request)
+    if isinstance(taken, Refusal):
+        return taken
+    changed = replace(entry.request, request=request, limit=limit)
+    charge = ledger.charge(changed, taken)
+    refused = ledger.quotas.check_change(entry.request.namespace, entry.charge, charge)
+    if refused is not None:
+        return refused
+    if not dry_run:
+        ledger.replace_committed(replace(entry, request=changed, taken=taken, charge=charge))
+    deltas = tuple(new.amount - old.amount for new, old in zip(taken, entry.taken, strict=True))
+    return ResizedAllocation(uid, deltas, charge.limit - entry.charge.limit)
+
+
+def _resized(
+    ledger: DeviceLedger, entry: DeviceAllocation, request: DeviceShare
+) -> tuple[HeldShare, ...] | Refusal:
+    taken = []
+    for each in entry.taken:
+        row = ledger.table.find(each.device)
+        if row is None:
+            return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {each.device} is gone")
+        capacity, free = ledger.table.capacity(row), ledger.table.free(row)
+        need = request.on(capacity)
+        whole = entry.request.isolation == SHARED
+        if not (capacity if whole else free + each.amount).covers(need):
+            return Refusal(
+                DeviceReason.EXCEEDS_DEVICE,
+                f"GPU {each.device} has {free} left beside the {each.amount} of {entry.request.key}; "
+                f"{need} do not fit, the worker has to move",
+                remaining=free,
+            )
+        taken.append(each if whole else replace(each, amount=need))
+    return tuple(taken)

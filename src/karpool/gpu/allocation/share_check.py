@@ -1,0 +1,158 @@
+"""May a request have these devices, and how much of each does it take?
+
+Asks the table and what is held; changes nothing. Time and quota are not asked here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
+from karpool.gpu.columns import NO_NODE, DeviceTable
+from karpool.model.devices import isolation
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
+from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, place_partition
+from karpool.model.devices.request import GpuRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCheck:
+    table: DeviceTable
+    policy: str
+    catalogue: PartitionCatalogue
+    workers_per_node: int
+    on_device: Mapping[str, Mapping[str, HeldShare]]  # of the ledger: by device, then by UID
+
+    def possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[HeldShare, ...] | Refusal:
+        if len(set(devices)) != len(devices) or not devices:
+            return Refusal(
+                DeviceReason.NOT_ENOUGH_GPUS, f"{list(devices)} is not a list of different devices"
+            )
+        taken = []
+        for name in devices:
+            found = self._possible_on(request, name)
+            if isinstance(found, Refusal):
+                return found
+            taken.append(found)
+        code = self.table.node_code(self.node_of(taken))
+        if code is not None and 0 < self.workers_per_node <= self.table.workers[code]:
+            return Refusal(
+                DeviceReason.NO_GPU_AFTER_FILTER,
+                f"node {self.node_of(taken)} has {self.workers_per_node} workers, as many as it may have",
+            )
+        return tuple(taken)
+
+    def _possible_on(self, request: GpuRequest, name: str) -> HeldShare | Refusal:
+        row = self.table.find(name)
+        if row is None:
+            return Refusal(DeviceReason.UNKNOWN_GPU, f"there is no GPU {name}")
+        refused = self._wrong_isolation(request, row)
+        if refused is not None:
+            return refused
+        capacity, free = self.table.capacity(row), self.table.free(row)
+        if request.isolation == PARTITIONED:
+            return self._slice(request, row)
+        if request.isolation == SHARED:
+            if free != capacity or self.table.holders[row] or self.table.partitions[row]:
+                return Refusal(
+                    DeviceReason.INSUFFICIENT_TFLOPS,
+                    f"GPU {name} is in use; a whole one is asked for",
+                    remaining=free,
+                )
+            return HeldShare(name, capacity)
+        if self.table.taken_whole[row]:
+            return Refusal(
+                DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole", remaining=NOTHING
+            )
+        need = request.request.on(capacity)
+        if not free.covers(need):
+            short = (
+                DeviceReason.INSUFFICIENT_TFLOPS
+                if free.tflops_milli < need.tflops_milli
+                else DeviceReason.INSUFFICIENT_VRAM
+            )
+            return Refusal(short, f"GPU {name} has {free} left, {need} are asked for", remaining=free)
+        return HeldShare(name, need)
+
+    def can_slice(self, request: GpuRequest, row: int) -> bool:
+        """Is there a place for the partition that the request asks for?"""
+        return not isinstance(self._slice(request, row), Refusal)
+
+    def _slice(self, request: GpuRequest, row: int) -> HeldShare | Refusal:
+        device, capacity, free = self.table.device(row), self.table.capacity(row), self.table.free(row)
+        wanted = request.request.on(capacity)
+        template = self.catalogue.match(device.model, capacity, wanted, request.template)
+        if isinstance(template, Refusal):
+            return template
+        host = PartitionHost(
+            device.vendor, capacity, free, self.partitions(device.name), self.catalogue.cap(device.model)
+        )
+        partition = place_partition(template, host, self.catalogue.templates.get(device.model) or {})
+        if isinstance(partition, Refusal):
+            return partition
+        return HeldShare(device.name, template.cost(capacity.tflops_milli), partition)
+
+    def _wrong_isolation(self, request: GpuRequest, row: int) -> Refusal | None:
+        device = self.table.device(row)
+        lock = self.table.lock_of(row)
+        if isolation.is_compatible(
+            self.policy,
+            request.isolation,
+            device_policy=device.isolation_policy,
+            device_mode=device.isolation_mode,
+            lock=lock,
+            conflict=bool(self.table.conflict[row]),
+        ):
+            return None
+        if self.policy == DYNAMIC and lock and lock != request.isolation:
+            return Refusal(
+                DeviceReason.ISOLATION_LOCKED, f"GPU {device.name} is locked to {lock} as long as it is used"
+            )
+        return Refusal(
+            DeviceReason.ISOLATION_INCOMPATIBLE,
+            f"GPU {device.name} does not take {request.isolation or 'any'} isolation",
+        )
+
+    def still_possible(self, entry: DeviceAllocation) -> Refusal | None:
+        for each in entry.taken:
+            row = self.table.find(each.device)
+            if row is None:
+                return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {each.device} is gone")
+            available = self.table.available(row)
+            if not available.covers(each.amount):
+                return Refusal(
+                    DeviceReason.INSUFFICIENT_TFLOPS
+                    if available.tflops_milli < each.amount.tflops_milli
+                    else DeviceReason.INSUFFICIENT_VRAM,
+                    f"GPU {each.device} has shrunk to {available}, {each.amount} are reserved",
+                    remaining=available,
+                )
+        return None
+
+    def needed(
+        self, request: GpuRequest, name: str, capacity: DeviceAmount, partition: DevicePartition | None
+    ) -> DeviceAmount:
+        if request.isolation == SHARED:
+            return capacity
+        row = self.table.find(name)
+        if partition is not None and row is not None:
+            template = self.catalogue.named(self.table.device(row).model, partition.template)
+            if template is not None:
+                return template.cost(capacity.tflops_milli)
+        return request.request.on(capacity)
+
+    def partitions(self, name: str) -> list[DevicePartition]:
+        row = self.table.find(name)
+        reported = {} if row is None else dict(self.table.device(row).partitions)
+        ours = self.on_device.get(name, {})
+        outside = [each for uid, each in reported.items() if uid not in ours]
+        return outside + [each.partition for each in ours.values() if each.partition is not None]
+
+    def node_of(self, taken: Sequence[HeldShare]) -> str:
+        for each in taken:
+            row = self.table.find(each.device)
+            if row is not None and self.table.node[row] != NO_NODE:
+                return self.table.node_names[int(self.table.node[row])]
+        return ""

@@ -1,0 +1,100 @@
+"""Carry out a plan: what is intended is stored first, and only what was stored is done.
+
+Whoever is killed in between leaves a record that says what to finish. One object that
+the server refuses does not stop the others; it is reported, and the next step sees the
+cluster as it is. What the hands are (a client, a simulation) is left to the caller.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+import structlog
+
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.scale_up.input import (
+    CommitHold,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    HoldDevices,
+    ScaleUpPlan,
+)
+from karpool.kube.errors import Conflict, KubeError, LeadershipLost
+
+log = structlog.get_logger(__name__)
+
+
+class ScaleUpActuator(Protocol):
+    """All of these may raise KubeError; all may be repeated."""
+
+    async def store(self, record: ScaleUpRecord) -> ScaleUpRecord:
+        """Create it, or write it over exactly the version it was read at (Conflict otherwise)."""
+
+    async def remove(self, record: ScaleUpRecord) -> None: ...
+
+    async def create(self, record: ScaleUpRecord, creates: Sequence[CreatePlaceholder]) -> None: ...
+
+    async def delete(self, delete: DeletePlaceholder) -> None: ...
+
+    async def hold(self, hold: HoldDevices) -> None: ...
+
+    async def drop(self, uid: str) -> None: ...
+
+    async def commit(self, commit: CommitHold, record: ScaleUpRecord) -> None:
+        """Try once, and remember that it was tried, whatever comes of it."""
+
+
+@dataclass
+class ActuationResult:
+    """What one plan came to. `stale`: somebody else wrote; look again soon."""
+
+    stored: dict[str, ScaleUpRecord] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    stale: bool = False
+
+
+async def actuate(
+    plan: ScaleUpPlan, records: dict[str, ScaleUpRecord], hands: ScaleUpActuator
+) -> ActuationResult:
+    """`records` as the step saw them. Cancellation may come anywhere."""
+    done = ActuationResult(stored=dict(records))
+    doubtful: set[str] = set()
+    for record in plan.store:
+        if not await _attempt(done, record.name, _store(done, record, hands)):
+            doubtful.add(record.name)
+    for drop in plan.drops:
+        await hands.drop(drop.uid)
+    for hold in plan.holds:
+        await hands.hold(hold)
+    for delete in plan.deletes:
+        if delete.placeholder.request not in doubtful:
+            await _attempt(done, delete.placeholder.key.name, hands.delete(delete))
+    for name, group in groupby(plan.creates, key=lambda each: each.record):
+        creates = list(group)
+        if name not in doubtful:
+            await _attempt(done, name, hands.create(done.stored[name], creates))
+    for commit in plan.commits:
+        if commit.record not in doubtful:
+            await _attempt(done, commit.item.request.key, hands.commit(commit, done.stored[commit.record]))
+    for record in plan.remove:
+        await _attempt(done, record.name, hands.remove(record))
+    return done
+
+
+async def _store(done: ActuationResult, record: ScaleUpRecord, hands: ScaleUpActuator) -> None:
+    done.stored[record.name] = await hands.store(record)
+
+
+async def _attempt(done: ActuationResult, name: str, work: Awaitable[None]) -> bool:
+    try:
+        await work
+    except LeadershipLost:
+        raise  # nothing more may be done
+    except KubeError as error:
+        done.stale |= isinstance(error, Conflict)
+        done.failed.append(f"{name}: {error}")
+        say = log.debug if isinstance(error, Conflict) else log.warning
+        say("scale-up action failed", object=name, reason=str(error))
+        return False
+    return True

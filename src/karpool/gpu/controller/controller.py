@@ -1,0 +1,273 @@
+"""The Intelligent Scheduling Controller: look, decide, act, tell; again whenever something changed.
+
+One step at a time over the whole cluster. Any change asks for a step, timers ask for
+one, and after `resync` there is one anyway. What is decided is in `scale_up`, what is
+done in `acting`; here they are only called in order.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import structlog
+
+from karpool.gpu.allocation.allocator import AllocatorSettings
+from karpool.gpu.allocation.allocator_state import AllocatorState, View
+from karpool.gpu.controller.actuator import actuate
+from karpool.gpu.controller.hands import ApiScaleUpActuator, Check
+from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.controller.reporting import WaitReporter
+from karpool.gpu.controller.telling import SmartPodCounter, report_step
+from karpool.gpu.records.scale_up_object import SCALEUPS, definition
+from karpool.gpu.scale_up.candidates import CandidateFinder
+from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, ScaleUpSettings, WaitExplanation
+from karpool.gpu.scale_up.step import plan_step
+from karpool.gpu.seeing import SCHEDULER_NAME, Sight
+from karpool.kube.api.client import Client
+from karpool.kube.decision_id import decision_scope
+from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.kube.watched import WatchedKind
+from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import CRDS, ApiResource
+from karpool.provisioning.candidates.attempts import resting_until
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.market import Market
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.backend import ProvisioningBackend
+from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
+
+log = structlog.get_logger(__name__)
+
+STEP = "step"
+Matters = Callable[[ApiResource, ObjectChange[Any]], bool]
+TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
+
+
+@dataclass(frozen=True)
+class GpuScalerOptions:
+    settings: ScaleUpSettings = field(default_factory=ScaleUpSettings)
+    smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
+    allocator: AllocatorSettings | None = None
+    scheduler_name: str = SCHEDULER_NAME
+    default_pool: str = ""
+
+
+class GpuScaler:
+    def __init__(
+        self,
+        client: Client,
+        options: GpuScalerOptions | None = None,
+        *,
+        market: Market | None = None,
+        events: EventRecorder | None = None,
+        metrics: ScaleUpMetrics | None = None,
+        monitor: ClaimMonitor | None = None,
+        backend: ProvisioningBackend | None = None,
+        check: Check = lambda: None,
+        tell: QueueObserver | None = None,
+    ) -> None:
+        """`backend` is the smart pod unless another is given; a monitor that it uses comes with it."""
+        self.options = options or GpuScalerOptions()
+        self.events = events or EventRecorder(client, "karpool-gpu-scaler")
+        self.metrics = metrics
+        self.last_plan = ScaleUpPlan()
+        self.steps = 0
+        self._pods = SmartPodCounter()
+        self._client = client
+        self._clock = client.clock
+        settings, namespace = self.options.settings, self.options.smart_pods.namespace
+        self.monitor = monitor or ClaimMonitor(client.clock)
+        self.backend = backend or SmartPodBackend(
+            client, self.options.smart_pods, self.monitor, RequestPurpose.SCALE_UP
+        )
+        self.ladders = CandidateFinder(market or Market())
+        self.sight = Sight(
+            self.ladders,
+            namespace=namespace,
+            scheduler_name=self.options.scheduler_name,
+            default_pool=self.options.default_pool,
+            hold_seconds=settings.hold,
+        )
+        self.desk = AllocatorState(settings, self.options.allocator)
+        self.announcer = WaitReporter(client, self.sight, self.events)
+        self._hands = ApiScaleUpActuator(
+            client, self.backend, self.desk, self.sight, namespace=namespace, settings=settings, check=check
+        )
+        self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
+        self._informers = [
+            *(self._informer(each, self.sight.concerns) for each in self.sight.watches),
+            *(self._informer(each, self.sight.concerns) for each in self.monitor.watches),
+            *(self._informer(each, _always) for each in self.backend.watches),
+        ]
+        # Ages are counted on a clock that does not jump.
+        self._wall, self._start = client.clock.now(), client.clock.monotonic()
+
+    def _informer(
+        self, watched: WatchedKind[Any], matters: Matters
+    ) -> tuple[WatchedKind[Any], Informer[Any]]:
+        informer = Informer(
+            self._client,
+            watched.resource,
+            into=watched.into,
+            selection=watched.selection,
+            keep=False,
+            optional=watched.optional,
+        )
+        # Asked first: what is gone must still be known.
+        informer.add_sink(_Waker(self._changed, partial(matters, watched.resource)))
+        informer.add_sink(watched.sink)
+        return watched, informer
+
+    def _changed(self) -> None:
+        self._queue.add_after(STEP, TOGETHER_SECONDS)
+
+    # Running
+
+    async def run(self) -> None:
+        """Until cancelled. Raises KubeError when the groundwork cannot be laid."""
+        await self._prepare()
+        async with asyncio.TaskGroup() as group:
+            for watched, informer in self._informers:
+                group.create_task(informer.run(), name=f"gpu-scaler {watched.resource}")
+            group.create_task(self.events.run(), name="gpu-scaler events")
+            group.create_task(self.announcer.run(), name="gpu-scaler announcer")
+            await self._synced()
+            self._queue.add(STEP)
+            await self._queue.run(self._reconcile)
+
+    def not_ready(self) -> str | None:
+        waiting = [
+            str(watched.resource) for watched, known in self._informers if not _is_ready(watched, known)
+        ]
+        return f"waiting for {', '.join(sorted(set(waiting)))}" if waiting else None
+
+    async def _prepare(self) -> None:
+        if not await self._is_installed():
+            try:
+                await self._client.create(CRDS, definition())
+            except AlreadyExists:
+                pass
+            except KubeError as error:
+                log.warning("the ScaleUp kind cannot be installed; apply its definition", reason=str(error))
+        for problem in await ensure_prerequisites(self._client, self.options.smart_pods):
+            log.warning("groundwork", reason=problem)
+
+    async def _is_installed(self) -> bool:
+        """By discovery, which everybody may read: installing kinds is a right that we are better without."""
+        try:
+            await self._client.get_path(f"/apis/{SCALEUPS.api_version}")
+        except KubeError:
+            return False
+        return True
+
+    async def _synced(self) -> None:
+        """Kinds that are optional may be unknown to the server: those are known once it said so."""
+        while self.not_ready() is not None:
+            await self._clock.sleep(TOGETHER_SECONDS)
+
+    async def _reconcile(self, key: str) -> Requeue | None:
+        with decision_scope():
+            return await self._step()
+
+    async def _step(self) -> Requeue:
+        view = self._view()
+        self.desk.sync_quotas(self.sight.quotas)
+        found, world = self.desk.look(view, self.ladders, self.ladders.why_none)
+        self._hands.world = world
+        for item, _ in found.served:
+            try:
+                await self._hands.bind(item)
+            except LeadershipLost:
+                raise
+            except KubeError as error:
+                log.warning("pod not bound", pod=item.request.key, reason=str(error))
+        plan = plan_step(world, self.options.settings)
+        done = await actuate(plan, dict(world.records), self._hands)
+        self.steps += 1
+        self._after(world, plan, {**found.refused, **self.sight.unreadable()})
+        if done.stale or done.failed:
+            return Requeue(1.0)
+        wake_at = plan.wake_at or view.now + self.options.settings.resync
+        return Requeue(max(TOGETHER_SECONDS, wake_at - view.now))
+
+    def _view(self) -> View:
+        now = self._wall + self._clock.monotonic() - self._start
+        self.monitor.pools_seen([pool.name for pool in self.ladders.pools])
+        self.monitor.tick()
+        placeholders = self.backend.placeholders()
+        records = self.sight.records()
+        names = {pod.claim for pod in placeholders} | {
+            unit.claim for record in records.values() for unit in record.active_units
+        }
+        claims: dict[str, ClaimProgress] = {}
+        for name in names - {""}:
+            progress = self.monitor.progress(name)
+            if progress is not None:
+                claims[name] = progress
+        return self.sight.view(now, placeholders, claims, self._resting(now), self._busy())
+
+    def _busy(self) -> dict[str, frozenset[str]]:
+        busy: dict[str, set[str]] = {}
+        for entry in self.desk.allocator.ledger.entries():
+            busy.setdefault(entry.node, set()).update(each.device for each in entry.taken)
+        return {node: frozenset(devices) for node, devices in busy.items()}
+
+    def _resting(self, now: float) -> dict[str, float]:
+        candidates = {
+            rung.key: rung.candidate
+            for seen in self.sight.workers.values()
+            if seen.worker is not None and seen.worker.waits
+            for rung in self.ladders(seen.worker.item)
+        }
+        if not candidates:
+            return {}
+        offered = {pool.name: self.ladders.market.offerings.of(pool) for pool in self.ladders.pools}
+        return resting_until(list(candidates.values()), offered, self.monitor.failures, now)
+
+    def _after(self, world: ScaleUpInput, plan: ScaleUpPlan, refused: dict[str, WaitExplanation]) -> None:
+        self.last_plan = plan
+        self.announcer.tell([*plan.explanations.values(), *refused.values()])
+        report_step(world, plan, self.metrics)
+        if self.metrics is not None:
+            self._pods.count(world, plan, self.metrics)
+            self.metrics.observe(
+                self.sight.records().values(),
+                world.placeholders,
+                world.demand,
+                self._holds(world),
+                world.now,
+                delete_tries={uid: times for uid, (_, times) in self.desk.deletes.items()},
+            )
+
+    def _holds(self, world: ScaleUpInput) -> dict[str, int]:
+        pools: dict[str, int] = {}
+        for uid in world.holds:
+            entry = self.desk.allocator.ledger.assumed.get(uid)
+            if entry is not None:
+                pools[entry.request.pool] = pools.get(entry.request.pool, 0) + 1
+        return pools
+
+
+def _is_ready(watched: WatchedKind[Any], informer: Informer[Any]) -> bool:
+    return informer.synced.is_set() or (watched.optional and informer.last_error is not None)
+
+
+def _always(resource: ApiResource, change: ObjectChange[Any]) -> bool:
+    return True
+
+
+class _Waker:
+    def __init__(self, wake: Callable[[], None], matters: Callable[[ObjectChange[Any]], bool]) -> None:
+        self._wake = wake
+        self._matters = matters
+
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
+        if any(self._matters(change) for change in changes):
+            self._wake()

@@ -1,0 +1,223 @@
+"""What a plan does, through the API: records, smart pods, and pods that get their devices.
+
+Everything may be repeated. Records are written over exactly the version that was read.
+Before devices are committed the server itself is asked whether a smart pod is still
+there: a watch may be late, and a device must never be given away under one. A pod is
+bound only after it carries its devices; what fails on the way is given back.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.allocator_state import AllocatorState
+from karpool.gpu.records.scale_up_object import SCALEUPS, owner, to_object, to_status
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.scale_up.candidates import resource_of
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.input import (
+    CommitHold,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    HoldDevices,
+    ScaleUpInput,
+    ScaleUpSettings,
+)
+from karpool.gpu.seeing import Sight
+from karpool.kube.api.client import Client
+from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from karpool.model.devices import tensor_fusion
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import PODS, ListOptions
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.resources import CPU, MEMORY
+from karpool.provisioning.node_request import NodeRequest, unit
+from karpool.provisioning.placeholders.backend import ProvisioningBackend
+from karpool.provisioning.placeholders.placeholder import REQUEST
+
+log = structlog.get_logger(__name__)
+
+WORKER_LABEL = "gpu.karpool.dev/worker"
+Check = Callable[[], None]
+_DEMAND_NAMED = 16  # in the annotation of a smart pod; it only informs
+
+
+class ApiScaleUpActuator:
+    """`check` raises LeadershipLost when we may no longer write."""
+
+    def __init__(
+        self,
+        client: Client,
+        backend: ProvisioningBackend,
+        desk: AllocatorState,
+        sight: Sight,
+        *,
+        namespace: str,
+        settings: ScaleUpSettings,
+        check: Check = lambda: None,
+    ) -> None:
+        self.world = ScaleUpInput(now=0.0)  # what the plan was made from
+        self._client = client
+        self._backend = backend
+        self._desk = desk
+        self._sight = sight
+        self._namespace = namespace
+        self._settings = settings
+        self._check = check
+
+    # Records
+
+    async def store(self, record: ScaleUpRecord) -> ScaleUpRecord:
+        self._check()
+        try:
+            if not record.uid:
+                record = await self._begin(record)
+            stored = await self._write(record)
+        except KubeError:
+            self._sight.written.pop(record.name, None)  # whatever came of it, the watch will tell
+            raise
+        self._sight.wrote(stored)
+        return stored
+
+    async def _begin(self, record: ScaleUpRecord) -> ScaleUpRecord:
+        try:
+            made = await self._client.create(SCALEUPS, to_object(record, self._namespace))
+        except AlreadyExists as error:
+            raise Conflict(f"ScaleUp {record.name}", 409, message=str(error)) from None
+        meta = made["metadata"]
+        return replace(record, uid=meta["uid"], version=meta["resourceVersion"])
+
+    async def _write(self, record: ScaleUpRecord) -> ScaleUpRecord:
+        body = to_object(record, self._namespace)
+        body["metadata"] |= {"uid": record.uid, "resourceVersion": record.version}
+        body["status"] = to_status(record)
+        made = await self._client.update(SCALEUPS, body, subresource="status")
+        return replace(record, version=made["metadata"]["resourceVersion"])
+
+    async def remove(self, record: ScaleUpRecord) -> None:
+        self._check()
+        with suppress(NotFound):
+            await self._client.delete(
+                SCALEUPS,
+                record.name,
+                namespace=self._namespace,
+                uid=record.uid,
+                resource_version=record.version,
+            )
+        self._sight.removed(record)
+
+    # Smart pods
+
+    async def create(self, record: ScaleUpRecord, creates: Sequence[CreatePlaceholder]) -> None:
+        by_rung: dict[str, list[CreatePlaceholder]] = {}
+        for create in creates:
+            by_rung.setdefault(create.rung.key, []).append(create)
+        for group in by_rung.values():
+            self._check()
+            await self._request(record, group)
+
+    async def _request(self, record: ScaleUpRecord, group: Sequence[CreatePlaceholder]) -> None:
+        indices = [create.unit.index for create in group]
+        try:
+            ask = self._ask(record, group[0])
+            answer = await self._backend.request(ask, group[0].rung.candidate, indices)
+        except Invalid as error:
+            for index in indices:
+                self._desk.refused[record.name, record.epoch, index] = str(error)
+            return
+        for refused in answer.refused:
+            log.warning(
+                "smart pod refused", scale_up=record.name, index=refused.index, reason=refused.message
+            )
+            self._desk.refused[record.name, record.epoch, refused.index] = refused.message
+
+    def _ask(self, record: ScaleUpRecord, create: CreatePlaceholder) -> NodeRequest:
+        """All units of the epoch by index, so that names and sizes are the same every time."""
+        demand = self.world.demand[record.name]
+        resource = resource_of(demand.items[0])
+        by_index = {each.index: each for each in record.units}
+        units = tuple(
+            unit({resource: each.gpus, CPU: each.cpu_milli, MEMORY: each.memory_bytes})
+            if (each := by_index.get(index))
+            else unit({})
+            for index in range(record.next_index)
+        )
+        return NodeRequest(
+            request=record.name,
+            epoch=record.epoch,
+            units=units,
+            candidates=(create.rung.candidate,),
+            pool=record.key.pool,
+            model=record.key.model if record.key.model != "*" else "",
+            about=str(record.key),
+            demand=tuple(item.uid for item in demand.items[:_DEMAND_NAMED]),
+            owner=owner(record),
+            tolerations=demand.items[0].tolerations,
+            deadline=create.unit.started + self._settings.maximum_age,
+            avoid={WORKER_LABEL: "true"},
+        )
+
+    async def delete(self, delete: DeletePlaceholder) -> None:
+        self._check()
+        self._desk.deleted(delete.placeholder.uid, self._client.clock.now())
+        await self._backend.withdraw(delete.placeholder)
+
+    # Devices
+
+    async def hold(self, hold: HoldDevices) -> None:
+        answer = self._desk.hold(hold, hold.expires - self._settings.hold)
+        if isinstance(answer, Refusal):
+            log.info("hold refused", pod=hold.item.request.key, reason=str(answer))
+
+    async def drop(self, uid: str) -> None:
+        self._desk.drop(uid)
+
+    async def commit(self, commit: CommitHold, record: ScaleUpRecord) -> None:
+        selection = ListOptions(namespace=self._namespace, label_selector=f"{REQUEST}={record.name}")
+        left = await self._client.list(PODS, into=Pod, selection=selection)
+        entry = self._desk.allocator.ledger.assumed.get(commit.item.uid)
+        if entry is not None and any(pod.spec.node_name == entry.node for pod in left.items):
+            raise Conflict(f"node {entry.node}", 409, message="a smart pod is still there")
+        self._desk.attempted.add((commit.item.uid, record.uid, commit.readiness_epoch))
+        await self.bind(commit.item)
+
+    async def bind(self, item: WaitingWorker) -> None:
+        """Commit a reservation, write the devices on the pod, and bind it."""
+        self._check()
+        allocation = self._desk.allocator.commit(item.uid)
+        if isinstance(allocation, Refusal):
+            log.info("commit refused", pod=item.request.key, reason=str(allocation))
+            return
+        try:
+            await self._give(item, allocation)
+        except KubeError:
+            if not await self._is_bound(item, allocation.node):
+                self._desk.allocator.drop(item.uid)
+                raise
+        log.info("pod bound", pod=item.request.key, node=allocation.node, devices=allocation.gpu_ids)
+
+    async def _give(self, item: WaitingWorker, allocation: GpuAllocation) -> None:
+        request = item.request
+        patch = {
+            "metadata": {
+                "uid": item.uid,
+                "annotations": {tensor_fusion.GPU_IDS: allocation.gpu_ids},
+                "labels": {WORKER_LABEL: "true"},
+            }
+        }
+        await self._client.patch(PODS, request.name, patch, namespace=request.namespace)
+        self._check()
+        await self._client.bind(request.name, allocation.node, namespace=request.namespace, uid=item.uid)
+
+    async def _is_bound(self, item: WaitingWorker, node: str) -> bool:
+        """After an answer that says nothing: what the server has counts."""
+        request = item.request
+        try:
+            found = await self._client.get(PODS, request.name, namespace=request.namespace, into=Pod)
+        except KubeError:
+            return False
+        return found.metadata.uid == item.uid and found.spec.node_name == node

@@ -1,0 +1,120 @@
+"""Tell waiting pods why they wait: a condition that is always current, and an event per change.
+
+`tell` only notes; `run` writes in the background, the newest word per pod, so that a
+thousand explanations never hold up a decision. The condition is PodScheduled, as any
+scheduler writes it, but never with the reason Unschedulable: an autoscaler that cannot
+see fractions would buy a node without the GPU.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
+from karpool.gpu.seeing import Sight
+from karpool.kube.api.client import Client
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import Conflict, KubeError, NotFound
+from karpool.kube.event_recorder import EventRecorder, ObjectReference
+from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.model.kubernetes.pod import Pod
+
+log = structlog.get_logger(__name__)
+
+MESSAGE_LIMIT = 1024
+RETRY_SECONDS = 5.0
+_WARNINGS = frozenset(
+    (
+        WaitReason.BACKOFF,
+        WaitReason.EXHAUSTED,
+        WaitReason.REJECTED,
+        WaitReason.NEVER_FITS,
+        WaitReason.QUOTA,
+        WaitReason.BAD_REQUEST,
+    )
+)
+# Worth an event; the others are in the condition.
+_EVENTS = _WARNINGS | {WaitReason.REQUESTED, WaitReason.COMING, WaitReason.HANDING_OFF}
+
+
+class WaitReporter:
+    def __init__(self, client: Client, sight: Sight, events: EventRecorder) -> None:
+        self._client = client
+        self._sight = sight
+        self._events = events
+        self._pending: dict[str, tuple[ObjectKey, WaitExplanation]] = {}
+        self._told: dict[str, tuple[str, str]] = {}
+        self._wake = asyncio.Event()
+
+    def tell(self, explanations: Iterable[WaitExplanation]) -> None:
+        keys = {seen.uid: (key, seen.said) for key, seen in self._sight.workers.items()}
+        self._told = {uid: told for uid, told in self._told.items() if uid in keys}
+        for each in explanations:
+            if each.uid not in keys:
+                continue
+            key, said = keys[each.uid]
+            text = (str(each.reason), each.message[:MESSAGE_LIMIT])
+            if self._told.get(each.uid, said) == text:
+                continue
+            if self._told.get(each.uid, said)[0] != text[0] and each.reason in _EVENTS:
+                self.event(key, each.uid, each.reason, each.message)
+            self._told[each.uid] = text
+            self._pending[each.uid] = (key, each)
+        if self._pending:
+            self._wake.set()
+
+    def event(self, key: ObjectKey, uid: str, reason: WaitReason, message: str) -> None:
+        about = ObjectReference(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
+        kind = "Warning" if reason in _WARNINGS else "Normal"
+        self._events.record(about, "Warning" if kind == "Warning" else "Normal", str(reason), message)
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                uid, (key, explanation) = next(iter(self._pending.items()))
+                del self._pending[uid]
+                await self._write(uid, key, explanation)
+
+    async def _write(self, uid: str, key: ObjectKey, explanation: WaitExplanation) -> None:
+        now = rfc3339(self._client.clock.now())
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": str(explanation.reason),
+            "message": explanation.message[:MESSAGE_LIMIT],
+            "lastTransitionTime": now,
+        }
+        seen = self._sight.workers.get(key)
+        if seen is None or seen.uid != uid or seen.is_bound:
+            return
+        try:
+            try:
+                await self._patch(uid, key, condition, seen.version)
+            except Conflict:
+                found = await self._client.get(PODS, key.name, namespace=key.namespace, into=Pod)
+                if found.metadata.uid != uid or found.spec.node_name:
+                    return
+                await self._patch(uid, key, condition, found.metadata.resource_version)
+        except NotFound:
+            return
+        except KubeError as error:
+            self._told.pop(uid, None)  # the next step says it again
+            log.debug("explanation not written", pod=str(key), reason=str(error))
+            await self._client.clock.sleep(RETRY_SECONDS)
+
+    async def _patch(self, uid: str, key: ObjectKey, condition: dict[str, str], version: str) -> None:
+        """Over a version without a node: what was bound since must not be told that it waits."""
+        await self._client.patch(
+            PODS,
+            key.name,
+            {
+                "metadata": {"uid": uid, "resourceVersion": version},
+                "status": {"conditions": [condition]},
+            },
+            namespace=key.namespace,
+            how="strategic",
+            subresource="status",
+        )

@@ -1,0 +1,149 @@
+"""The durable record of one scale-up: what was intended, how far it got, what was learnt.
+
+There is one per demand key, named after it. Everything that a restarted controller could
+not see in the cluster is here; everything else is derived again. A `ScaleUpUnit` is one node
+that was asked for, through one smart pod; its stage only moves forward, except from a
+hand-off back to Ready. The state of a record is that of its unit furthest behind.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpool.gpu.scale_up.demand import DemandKey
+from karpool.provisioning.candidates.attempts import Memory, Setback
+
+
+class ScaleUpState(StrEnum):
+    BUFFERED = "Buffered"
+    CREATING = "Creating"
+    PENDING = "Pending"
+    LAUNCHING = "Launching"
+    REGISTERED = "Registered"
+    DEVICE_WAIT = "DeviceWait"
+    READY = "Ready"
+    HANDING_OFF = "HandingOff"
+    RETRYING = "Retrying"
+    COMPLETED = "Completed"
+    BACKOFF = "Backoff"
+    EXHAUSTED = "Exhausted"
+    CANCELLED = "Cancelled"
+    REJECTED = "Rejected"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+    @property
+    def place(self) -> int:
+        """How far along the way; only for the stages of a unit."""
+        return _PLACE[self]
+
+
+STAGES = (
+    ScaleUpState.CREATING,
+    ScaleUpState.PENDING,
+    ScaleUpState.LAUNCHING,
+    ScaleUpState.REGISTERED,
+    ScaleUpState.DEVICE_WAIT,
+    ScaleUpState.READY,
+    ScaleUpState.HANDING_OFF,
+    ScaleUpState.RETRYING,
+    ScaleUpState.COMPLETED,
+)
+TERMINAL = frozenset((ScaleUpState.COMPLETED, ScaleUpState.CANCELLED, ScaleUpState.REJECTED))
+ATTEMPTING = frozenset(STAGES[:-1])
+_PLACE = {stage: number for number, stage in enumerate(STAGES)}
+# For people.
+MEANS = {
+    ScaleUpState.BUFFERED: "the demand is seen; room that is being freed gets a moment to show",
+    ScaleUpState.CREATING: "what to ask for is written down; smart pods are being created",
+    ScaleUpState.PENDING: "smart pods wait; the autoscaler has not reacted yet",
+    ScaleUpState.LAUNCHING: "a machine is being started",
+    ScaleUpState.REGISTERED: "a node exists and is not Ready yet",
+    ScaleUpState.DEVICE_WAIT: "the node is Ready; its devices are not all there yet",
+    ScaleUpState.READY: "the devices are there; workers are being chosen for them",
+    ScaleUpState.HANDING_OFF: "devices are reserved; the smart pod is being removed",
+    ScaleUpState.RETRYING: "the waiting workers are being given their devices",
+    ScaleUpState.COMPLETED: "every worker it was for has its devices or is gone",
+    ScaleUpState.BACKOFF: "an attempt came to nothing; the next one follows",
+    ScaleUpState.EXHAUSTED: "every candidate failed in this round; it starts over with the first",
+    ScaleUpState.CANCELLED: "nobody waits any more",
+    ScaleUpState.REJECTED: "no node that could be bought would help",
+}
+
+
+SURPLUS = "Surplus"  # a unit that ended because nobody needs it any more
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpUnit:
+    """One node asked for: so many devices of this capacity, and CPU and memory for their users.
+
+    `since` is when the stage began, `started` when the unit did.
+
+    `held` are the waiting items chosen for its devices, `ended` why it ended without serving.
+    """
+
+    index: int
+    gpus: int
+    cpu_milli: int
+    memory_bytes: int
+    candidate: str  # Rung.key
+    stage: ScaleUpState
+    since: float
+    started: float
+    claim: str = ""
+    node: str = ""
+    held: tuple[str, ...] = ()
+    ended: Setback | str = ""  # a Setback, or SURPLUS
+    devices: int = 0  # that a node of the candidate should show
+    tflops_milli: int = 0  # of each
+    vram_bytes: int = 0
+    about: str = ""  # the candidate in words
+
+    @property
+    def is_active(self) -> bool:
+        return not self.ended and self.stage is not ScaleUpState.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpRecord:
+    """`uid` and `version` are the object's; empty while it has not been stored."""
+
+    key: DemandKey
+    state: ScaleUpState
+    first_seen: float
+    state_since: float
+    uid: str = ""
+    version: str = ""
+    epoch: int = 0
+    reason: str = ""
+    message: str = ""
+    round: int = 0
+    attempts: int = 0  # that failed since the last success
+    attempt_started: float = 0.0
+    next_attempt: float = 0.0
+    units: tuple[ScaleUpUnit, ...] = ()
+    memory: Memory = field(default_factory=dict, hash=False)  # of candidates that failed
+    bad_nodes: tuple[str, ...] = ()  # that never showed their devices
+    readiness_epoch: int = 0
+    retried: Mapping[str, int] = field(default_factory=dict, hash=False)  # uid -> readiness epoch
+    waiting: int = 0  # items, when last looked at
+    demand: tuple[str, ...] = ()  # the first few of them, for people
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    @property
+    def active_units(self) -> tuple[ScaleUpUnit, ...]:
+        return tuple(unit for unit in self.units if unit.is_active)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(sorted({unit.node for unit in self.units if unit.node}))
+
+    @property
+    def next_index(self) -> int:
+        return max((unit.index + 1 for unit in self.units), default=0)

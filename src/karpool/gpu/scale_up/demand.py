@@ -1,0 +1,180 @@
+"""What waits: worker pods whose allocation failed for lack of room, grouped by what would help them.
+
+Items that the same node would serve in the same way share a `DemandKey`: pool, model
+and shape. A key is the unit of asking; how many nodes it needs is in `quantity`. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from karpool.model.devices.amounts import whole_tflops
+from karpool.model.devices.request import GpuRequest
+from karpool.model.taints import Toleration
+from karpool.provisioning.names import digest, slug
+from karpool.provisioning.node_request import NodeCandidate
+
+ANY_MODEL = "*"
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingWorker:
+    """One waiting worker. `constraints` is a digest of where it may run and what it tolerates."""
+
+    request: GpuRequest
+    created: float
+    constraints: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.request.uid
+
+    @property
+    def gang(self) -> str:
+        """The group it starts with; a pod alone is its own group."""
+        return self.request.gang.group if self.request.gang else f"uid/{self.uid}"
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        """Who is served first: higher priority, then who has waited longer."""
+        return (-self.request.priority, self.created, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandKey:
+    """Pool, model and shape; compute in whole TFLOPS and memory in GiB, both rounded up."""
+
+    pool: str
+    model: str
+    gpus: int
+    vram_gib: int
+    tflops: int
+    percent_milli: int = 0
+    vram_percent_milli: int = 0
+    isolation: str = ""
+    template: str = ""
+    vendor: str = ""
+    constraints: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the record: the same for the same key, whoever asks."""
+        return _name_of(self)
+
+    @property
+    def text(self) -> str:
+        parts = (
+            self.pool,
+            self.model,
+            self.gpus,
+            self.vram_gib,
+            self.tflops,
+            self.percent_milli,
+            self.vram_percent_milli,
+            self.isolation,
+            self.template,
+            self.vendor,
+            self.constraints,
+        )
+        return "\n".join(str(part) for part in parts)
+
+    @property
+    def slug(self) -> str:
+        return slug(self.model if self.model != ANY_MODEL else self.pool) or "any"
+
+    def __str__(self) -> str:
+        model = "any model" if self.model == ANY_MODEL else self.model
+        compute = f"{self.percent_milli / 1000:g} %" if self.percent_milli else f"{self.tflops} TFLOPS"
+        memory = (
+            f"{self.vram_percent_milli / 1000:g} % VRAM"
+            if self.vram_percent_milli
+            else f"{self.vram_gib} GiB VRAM"
+        )
+        return f"{self.gpus} x {compute}, {memory} of {model} in pool {self.pool}"
+
+
+@lru_cache(maxsize=10_000)
+def _name_of(key: DemandKey) -> str:
+    return f"scaleup-{digest(key.text, 16)}"
+
+
+def key_of(item: WaitingWorker) -> DemandKey:
+    request = item.request
+    share = request.request
+    return DemandKey(
+        pool=request.pool,
+        model=request.model or ANY_MODEL,
+        gpus=request.count,
+        vram_gib=-(-share.vram_bytes // GIB),
+        tflops=whole_tflops(share.tflops_milli),
+        percent_milli=share.percent_milli,
+        vram_percent_milli=share.vram_percent_milli,
+        isolation=request.isolation,
+        template=request.template,
+        vendor=request.vendor,
+        constraints=item.constraints,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeYield:
+    """What one node of a candidate brings; the least of its instance types where they differ."""
+
+    devices: int
+    tflops_milli: int
+    vram_bytes: int
+    cpu_milli: int
+    memory_bytes: int
+    model: str = ""
+    vendor: str = "NVIDIA"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpCandidate:
+    """One candidate of a ladder, with what it would bring."""
+
+    candidate: NodeCandidate
+    brings: NodeYield
+    key: str = field(init=False)  # of the candidate; it is asked for all the time
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.candidate.key)
+
+    def __str__(self) -> str:
+        return str(self.candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDemand:
+    """All that waits under one key, and what could help it, in the order in which to try."""
+
+    key: DemandKey
+    items: tuple[WaitingWorker, ...]
+    ladder: tuple[ScaleUpCandidate, ...]
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    def rung(self, key: str) -> ScaleUpCandidate | None:
+        return next((rung for rung in self.ladder if rung.key == key), None)
+
+
+def by_key(items: Iterable[WaitingWorker]) -> dict[DemandKey, tuple[WaitingWorker, ...]]:
+    """Grouped, each group in the order in which it is served."""
+    groups: dict[DemandKey, list[WaitingWorker]] = {}
+    for item in sorted(items, key=lambda each: each.rank):
+        groups.setdefault(key_of(item), []).append(item)
+    return {key: tuple(group) for key, group in groups.items()}
+
+
+def size(item: WaitingWorker) -> tuple[int, int, int]:
+    """Big ones first: devices per pod, then video memory, then compute."""
+    share = item.request.request
+    return (
+        item.request.count,
+        share.vram_bytes or share.vram_percent_milli * GIB,
+        share.tflops_milli or share.percent_milli,
+    )

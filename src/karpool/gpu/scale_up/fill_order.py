@@ -1,0 +1,124 @@
+"""In which order to put items into fresh nodes, so that few nodes are needed.
+
+First fit depends on its order. Biggest first is good; better where sizes do not divide a
+device is to fill one device after the other as full as it gets (minimum bin slack), and to
+repeat a filling while there are items for it. Both orders are tried on fresh devices, and
+the one that needs fewer wins. Pure; work is bounded by the number of different sizes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker
+from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, signature
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.isolation import SHARED
+
+_LOOKS_MAX = 5000  # at combinations, for one filling
+
+
+@dataclass
+class _Kind:
+    """Equal items: what each takes of a device, and those that are left."""
+
+    cost: DeviceAmount
+    items: list[WaitingWorker]
+
+
+def best_order(items: Sequence[WaitingWorker], brings: NodeYield) -> list[WaitingWorker]:
+    """The same items; `items` come biggest first."""
+    given = list(items)
+    if len(given) < 2 or not brings.devices:
+        return given
+    filled = _filled(given, DeviceAmount(brings.tflops_milli, brings.vram_bytes))
+    return filled if _nodes(filled, brings) < _nodes(given, brings) else given
+
+
+def _nodes(items: Sequence[WaitingWorker], brings: NodeYield) -> int:
+    packing = BinPacking()
+    for item in items:
+        packing.put_all([item], lambda _: fresh_bin(str(len(packing.bins)), brings, lambda item, room: True))
+    return len(packing.bins)
+
+
+def _filled(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[WaitingWorker]:
+    """What needs several or whole devices first; then device by device."""
+    order = [item for item in items if not _is_share(item)]
+    kinds = _kinds([item for item in items if _is_share(item)], device)
+    scarce = _scarce(kinds, device)
+    kinds.sort(key=lambda kind: -scarce(kind.cost))
+    while kinds:
+        chosen = [pair for pair in zip(kinds, _fullest(kinds, device, scarce), strict=True) if pair[1]]
+        for _ in range(min(len(kind.items) // count for kind, count in chosen)):
+            for kind, count in chosen:
+                order += kind.items[:count]
+                del kind.items[:count]
+        kinds = [kind for kind in kinds if kind.items]
+    return order
+
+
+def _is_share(item: WaitingWorker) -> bool:
+    return item.request.count == 1 and item.request.isolation != SHARED
+
+
+def _kinds(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[_Kind]:
+    found: dict[object, _Kind] = {}
+    for item in items:
+        kind = found.setdefault(signature(item), _Kind(item.request.request.on(device), []))
+        kind.items.append(item)
+    return list(found.values())
+
+
+class _Scarce:
+    """Measures an amount in whichever of compute and memory runs out first."""
+
+    def __init__(self, by_memory: bool) -> None:
+        self._by_memory = by_memory
+
+    def __call__(self, amount: DeviceAmount) -> int:
+        return amount.vram_bytes if self._by_memory else amount.tflops_milli
+
+
+def _scarce(kinds: Sequence[_Kind], device: DeviceAmount) -> _Scarce:
+    memory = sum(kind.cost.vram_bytes * len(kind.items) for kind in kinds) * max(device.tflops_milli, 1)
+    compute = sum(kind.cost.tflops_milli * len(kind.items) for kind in kinds) * max(device.vram_bytes, 1)
+    return _Scarce(memory >= compute)
+
+
+def _fullest(kinds: Sequence[_Kind], device: DeviceAmount, scarce: _Scarce) -> list[int]:
+    """How many of each kind fill a device best, with one of the biggest among them."""
+    best: list[int] = [1, *([0] * (len(kinds) - 1))]
+    most = scarce(kinds[0].cost)
+    looks = 0
+
+    def look(at: int, counts: list[int], left: DeviceAmount, used: int) -> bool:
+        """True when nothing better can be found, or looking must end."""
+        nonlocal best, most, looks
+        looks += 1
+        if used > most:
+            best, most = [*counts, *([0] * (len(kinds) - len(counts)))], used
+        if looks > _LOOKS_MAX or most >= scarce(device):
+            return True
+        if at == len(kinds):
+            return False
+        kind = kinds[at]
+        already = 1 if at == 0 else 0
+        for count in range(min(len(kind.items) - already, _times(left, kind.cost)), -1, -1):
+            taken = kind.cost * count
+            if look(at + 1, [*counts, count + already], left - taken, used + scarce(taken)):
+                return True
+        return False
+
+    first = kinds[0].cost
+    look(0, [], device - first, scarce(first))
+    return best
+
+
+def _times(left: DeviceAmount, cost: DeviceAmount) -> int:
+    """How often an amount fits; one that takes nothing fits a few times."""
+    fits = []
+    if cost.vram_bytes:
+        fits.append(left.vram_bytes // cost.vram_bytes)
+    if cost.tflops_milli:
+        fits.append(left.tflops_milli // cost.tflops_milli)
+    return max(0, min(fits, default=8))

@@ -1,0 +1,231 @@
+"""Ready devices become allocations: reserve, remove the placeholder, wait until it is gone, commit once.
+
+Between reserving and committing nobody else can take the devices, and nothing is
+committed while a smart pod still occupies them. What is lost on the way (a hold, the
+process, a worker) leads back to Ready; what was written before a commit makes sure that
+one readiness is tried once. Gangs move together. Pure.
+"""
+
+from dataclasses import replace
+
+from karpool.gpu.allocation.device_filters import admits
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.feasibility import could_use
+from karpool.gpu.scale_up.input import CommitHold, DeviceHold, HoldDevices
+from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, by_service
+from karpool.gpu.scale_up.step_state import StepState
+from karpool.gpu.scale_up.unit_progress import shown_devices
+from karpool.model.devices.amounts import NOTHING
+from karpool.model.taints import untolerated
+from karpool.provisioning.candidates.attempts import Setback
+
+
+def hand_off(step: StepState, name: str) -> None:
+    """Everything from Ready on, for one record."""
+    for unit in step.records[name].active_units:
+        if unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING):
+            _without_the_gone(step, name, unit)
+    _go_on(step, name)
+    _reserve(step, name)
+
+
+def _without_the_gone(step: StepState, name: str, unit: ScaleUpUnit) -> None:
+    """Workers that are bound, deleted or committed need nothing more."""
+    gone = tuple(uid for uid in unit.held if uid not in step.items)
+    if not gone:
+        return
+    step.release(gone)
+    if unit.stage is ScaleUpState.HANDING_OFF:
+        step.put_unit(name, replace(unit, held=tuple(uid for uid in unit.held if uid not in gone)))
+
+
+def _go_on(step: StepState, name: str) -> None:
+    for unit in step.records[name].active_units:
+        if unit.stage is ScaleUpState.HANDING_OFF:
+            _clear_the_way(step, name, unit)
+    for unit in step.records[name].active_units:
+        if unit.stage is ScaleUpState.HANDING_OFF and _is_clear(step, name, unit):
+            _begin_retry(step, name, unit)
+    for unit in step.records[name].active_units:
+        if unit.stage is ScaleUpState.RETRYING:
+            _retry(step, name, unit)
+
+
+def _clear_the_way(step: StepState, name: str, unit: ScaleUpUnit) -> None:
+    pod = step.pod(step.records[name], unit)
+    since = pod.deleting_since if pod is not None else None
+    if since is not None and step.now - since >= step.settings.hold:
+        step.fail_unit(name, unit, Setback.TIMEOUT)  # the pod does not go; nobody needs to wait for it
+        return
+    if not unit.held or any(_is_lost(step, uid) for uid in unit.held):
+        _back_to_ready(step, name, unit)
+    elif pod is not None:
+        step.delete(pod, "node-ready")
+    if unit.held:
+        step.wake.extend(step.holds[uid].expires for uid in unit.held if uid in step.holds)
+
+
+def _is_lost(step: StepState, uid: str) -> bool:
+    hold = step.holds.get(uid)
+    return hold is None or hold.expires <= step.now
+
+
+def _back_to_ready(step: StepState, name: str, unit: ScaleUpUnit) -> None:
+    """And with it every unit that holds members of the same gangs: they move together."""
+    for each in _partners(step, step.records[name], unit):
+        step.release(each.held)
+        step.put_unit(name, replace(each, stage=ScaleUpState.READY, since=step.now, held=()))
+
+
+def _partners(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> list[ScaleUpUnit]:
+    gangs = _gangs(step, unit)
+    return [
+        each
+        for each in record.active_units
+        if each.index == unit.index
+        or (each.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING) and gangs & _gangs(step, each))
+    ]
+
+
+def _gangs(step: StepState, unit: ScaleUpUnit) -> set[str]:
+    held = (step.items.get(uid) for uid in unit.held)
+    return {item.gang for item in held if item is not None and item.request.gang}
+
+
+def _is_clear(step: StepState, name: str, unit: ScaleUpUnit) -> bool:
+    """No smart pod on the devices of this unit, nor on those of units that its gangs are on."""
+    record = step.records[name]
+    if not unit.held:
+        return False
+    return all(
+        not any(_is_lost(step, uid) for uid in each.held)
+        and step.pod(record, each) is None
+        and not _is_occupied(step, each)
+        for each in _partners(step, record, unit)
+    )
+
+
+def _is_occupied(step: StepState, unit: ScaleUpUnit) -> bool:
+    """The mark of whoever used a device is cleared some time after that is gone."""
+    node = step.world.nodes.get(unit.node)
+    wanted = {device for uid in unit.held if uid in step.holds for device in step.holds[uid].devices}
+    return node is None or any(device.name in wanted and not device.is_ours for device in node.devices)
+
+
+def _begin_retry(step: StepState, name: str, unit: ScaleUpUnit) -> None:
+    record = step.records[name]
+    retried = {**record.retried, **dict.fromkeys(unit.held, record.readiness_epoch)}
+    step.records[name] = replace(record, retried=retried)
+    step.put_unit(name, replace(unit, stage=ScaleUpState.RETRYING, since=step.now))
+
+
+def _retry(step: StepState, name: str, unit: ScaleUpUnit) -> None:
+    record = step.records[name]
+    open_ = [uid for uid in unit.held if uid in step.items]
+    epochs = {uid: record.retried.get(uid, record.readiness_epoch) for uid in open_}
+    untried = [uid for uid in open_ if (uid, record.uid, epochs[uid]) not in step.world.attempted]
+    if any(_is_lost(step, uid) for uid in untried):
+        _back_to_ready(step, name, unit)  # the process that held them is gone
+        return
+    for uid in untried:
+        step.commits.append(CommitHold(step.items[uid], name, epochs[uid]))
+    if not untried:
+        step.release(open_)  # tried and refused: they wait again
+        step.put_unit(name, replace(unit, stage=ScaleUpState.COMPLETED, since=step.now, held=()))
+
+
+# Ready
+
+
+def _reserve(step: StepState, name: str) -> None:
+    record = step.records[name]
+    ready = [unit for unit in record.active_units if unit.stage is ScaleUpState.READY]
+    if not ready:
+        return
+    bins = {unit.index: _bin(step, record, unit) for unit in ready}
+    packing = BinPacking(bins.values())
+    left = _fill(step, name, packing)
+    for unit in ready:
+        placed = bins[unit.index].placed
+        if placed:
+            _place_holds(step, name, unit, bins[unit.index])
+        else:
+            _unused(step, name, unit, bins[unit.index], left)
+
+
+def _fill(step: StepState, name: str, packing: BinPacking) -> list[WaitingWorker]:
+    """Own demand first, then whatever else fits; returns own demand that found no place."""
+    held = step.held_anywhere()
+    own = {item.uid for item in step.waiting(name)} - held
+    everybody = [item for item in step.items.values() if item.uid not in held and step.is_whole(item)]
+    left: list[WaitingWorker] = []
+    for group in sorted(by_service(everybody), key=lambda group: not any(i.uid in own for i in group)):
+        if not packing.put_all(group):
+            left.extend(item for item in group if item.uid in own)
+    return left
+
+
+def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
+    node = step.world.nodes[unit.node]
+    pod = step.pod(record, unit)
+    devices = shown_devices(node, pod)
+    rooms = [
+        DeviceRoom(
+            device.name,
+            device.capacity or NOTHING,
+            device.available or NOTHING,
+            untouched=device.available == device.capacity,
+        )
+        for device in devices
+    ]
+    by_name = {device.name: device for device in devices}
+    # What its own smart pod takes of the node is given back with it.
+    cpu = node.cpu_milli + (unit.cpu_milli if pod is not None and pod.node else 0)
+    memory = node.memory_bytes + (unit.memory_bytes if pod is not None and pod.node else 0)
+
+    def serves(item: WaitingWorker, room: DeviceRoom) -> bool:
+        if untolerated(node.taints, item.tolerations) is not None:
+            return False
+        if not admits(item.request.node_terms, node.labels, node.name):
+            return False
+        return could_use(item.request, by_name[room.name])
+
+    return NodeBin(unit.node, rooms, cpu, memory, serves)
+
+
+def _place_holds(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin) -> None:
+    expires = step.now + step.settings.hold
+    uids = []
+    for placement in bin_.placed:
+        devices = tuple(room.name for room in placement.rooms)
+        uid = placement.item.uid
+        step.new_holds.append(HoldDevices(placement.item, unit.node, devices, expires))
+        step.holds[uid] = DeviceHold(uid, unit.node, devices, expires)
+        uids.append(uid)
+    step.put_unit(
+        name, replace(unit, stage=ScaleUpState.HANDING_OFF, since=step.now, held=tuple(sorted(uids)))
+    )
+    step.wake.append(step.now)
+
+
+def _unused(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin, left: list[WaitingWorker]) -> None:
+    """A node that came for nobody: too late, the wrong one, or waiting for the rest of a gang."""
+    if not left:
+        step.end_unit(name, unit)
+    elif any(_could_serve(bin_, item) for item in left):
+        if not any(item.request.gang for item in left):
+            step.fail_unit(name, unit, Setback.INTERRUPTED)  # its room was taken meanwhile
+    else:
+        step.fail_unit(name, unit, Setback.MISMATCH)
+
+
+def _could_serve(bin_: NodeBin, item: WaitingWorker) -> bool:
+    empty = NodeBin(
+        bin_.name,
+        [DeviceRoom(room.name, room.capacity, room.capacity) for room in bin_.rooms],
+        item.request.cpu_milli,
+        item.request.memory_bytes,
+        bin_.serves,
+    )
+    return empty.put(item)

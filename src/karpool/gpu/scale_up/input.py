@@ -1,0 +1,167 @@
+"""What a step looks at, and what it decides: plain values, so that a step can be repeated and compared.
+
+`ScaleUpInput` is the cluster at one moment, as seen: it may be stale, and a step on a stale
+world must do no harm. `ScaleUpPlan` is what to write and to do, in order: records first, then
+holds, smart pods, commits. Nothing here acts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
+from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWorker
+from karpool.model.devices.device import Device
+from karpool.model.taints import Taint
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.placeholders.placeholder import Placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpSettings:
+    """Seconds, unless the name says otherwise (reference 5.9)."""
+
+    debounce: float = 10.0
+    resync: float = 30.0
+    pending_limit: float = 300.0
+    launch_limit: float = 960.0
+    device_limit: float = 900.0
+    hold: float = 120.0
+    delete_retry: float = 5.0
+    delete_retry_limit: float = 60.0
+    maximum_age: float = 2400.0
+    orphan_grace: float = 120.0
+    rejected_wait: float = 300.0  # before a hopeless request is looked at afresh
+    max_in_flight: int = 15  # nodes
+    max_units: int = 1000  # of one attempt
+
+
+SMART_POD_USE = "smart-pod/"  # and the uid: `used_by` of a device that one of ours occupies
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNodeView:
+    """`going`: deleted, disrupted or interrupted; nothing new belongs there."""
+
+    name: str
+    ready: bool = False
+    going: bool = False
+    devices: tuple[Device, ...] = ()  # `available` is what holds and allocations leave
+    cpu_milli: int = 0  # free
+    memory_bytes: int = 0
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHold:
+    """A reservation of the allocator for an item that waits."""
+
+    uid: str
+    node: str
+    devices: tuple[str, ...]
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpInput:
+    """`attempted` are commits that this process has tried: (pod uid, record uid, readiness epoch).
+
+    `refused` are smart pods that the API server would not have: (record, epoch, index) -> why.
+    `deletes` are when each smart pod (uid) was last asked to go, and how often.
+    """
+
+    now: float
+    demand: Mapping[str, GpuDemand] = field(default_factory=dict)
+    records: Mapping[str, ScaleUpRecord] = field(default_factory=dict)
+    placeholders: tuple[Placeholder, ...] = ()
+    claims: Mapping[str, ClaimProgress] = field(default_factory=dict)
+    nodes: Mapping[str, GpuNodeView] = field(default_factory=dict)
+    holds: Mapping[str, DeviceHold] = field(default_factory=dict)
+    committed: frozenset[str] = frozenset()
+    attempted: frozenset[tuple[str, str, int]] = frozenset()
+    refused: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
+    deletes: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    resting: Mapping[str, float] = field(default_factory=dict)  # candidates out of stock, until when
+    gangs_running: Mapping[str, int] = field(default_factory=dict)  # members allocated, by group
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePlaceholder:
+    """Make the smart pod of this unit. The record that intends it is already stored."""
+
+    record: str
+    epoch: int
+    unit: ScaleUpUnit
+    rung: ScaleUpCandidate
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlaceholder:
+    placeholder: Placeholder
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldDevices:
+    item: WaitingWorker
+    node: str
+    devices: tuple[str, ...]
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseHold:
+    """Give a hold back."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitHold:
+    """Turn the hold into an allocation, once, and let the pod go there."""
+
+    item: WaitingWorker
+    record: str
+    readiness_epoch: int
+
+
+class WaitReason(StrEnum):
+    """What a waiting worker is told; reasons of its condition."""
+
+    SCHEDULED = "Scheduled"
+    WAITING = "WaitingForCapacity"
+    REQUESTED = "NodeRequested"
+    COMING = "NodeComing"
+    DEVICES = "WaitingForDevices"
+    HANDING_OFF = "HandingOff"
+    BACKOFF = "ScaleUpBackoff"
+    EXHAUSTED = "CandidatesExhausted"
+    REJECTED = "ScaleUpRejected"
+    NEVER_FITS = "NeverFits"
+    QUOTA = "QuotaExceeded"
+    BAD_REQUEST = "BadRequest"
+    JOINED = "ServedByOtherScaleUp"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitExplanation:
+    uid: str
+    reason: WaitReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpPlan:
+    """`store` are records to write (new where `uid` is empty); actions of a record that could not
+    be stored are not done. `wake_at` is when to look again though nothing happens."""
+
+    store: tuple[ScaleUpRecord, ...] = ()
+    remove: tuple[ScaleUpRecord, ...] = ()
+    creates: tuple[CreatePlaceholder, ...] = ()
+    deletes: tuple[DeletePlaceholder, ...] = ()
+    holds: tuple[HoldDevices, ...] = ()
+    drops: tuple[ReleaseHold, ...] = ()
+    commits: tuple[CommitHold, ...] = ()
+    explanations: Mapping[str, WaitExplanation] = field(default_factory=dict)
+    wake_at: float | None = None

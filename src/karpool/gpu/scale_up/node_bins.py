@@ -1,0 +1,174 @@
+"""How much to ask for: waiting items first-fit onto devices that are there, on their way, or fresh.
+
+A `NodeBin` is one node: rooms (devices) with what is left of each, and the node's CPU and
+memory. Devices of one item are on one node; items of one gang are placed all or none.
+Items go biggest first, so nodes exceed the optimum by little; equal items never look
+twice at a bin that refused one of them. Pure; the same input gives the same answer.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker, size
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.isolation import SHARED
+
+Signature = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class DeviceRoom:
+    """One device. `untouched` while nothing is on it: whole-device requests need that."""
+
+    name: str
+    capacity: DeviceAmount
+    free: DeviceAmount
+    untouched: bool = True
+
+    def holds(self, item: WaitingWorker) -> bool:
+        if item.request.isolation == SHARED and not self.untouched:
+            return False
+        return self.free.covers(self.cost(item))
+
+    def cost(self, item: WaitingWorker) -> DeviceAmount:
+        """Whole-device requests take all of it; so do those that do not say how much they take."""
+        asked = item.request.request.on(self.capacity)
+        return self.capacity if item.request.isolation == SHARED or asked.is_zero else asked
+
+
+Serves = Callable[[WaitingWorker, DeviceRoom], bool]
+
+
+@dataclass(slots=True)
+class GpuPlacement:
+    item: WaitingWorker
+    rooms: tuple[DeviceRoom, ...]
+    costs: tuple[DeviceAmount, ...]
+    touched: tuple[bool, ...]  # whether each room was untouched before
+
+
+@dataclass(slots=True)
+class NodeBin:
+    """`serves` says which items a device of this node could serve at all."""
+
+    name: str
+    rooms: list[DeviceRoom]
+    cpu_milli: int
+    memory_bytes: int
+    serves: Serves
+    placed: list[GpuPlacement] = field(default_factory=list)
+
+    def put(self, item: WaitingWorker) -> bool:
+        request = item.request
+        if request.cpu_milli > self.cpu_milli or request.memory_bytes > self.memory_bytes:
+            return False
+        if len(self.rooms) < request.count:
+            return False
+        chosen: list[DeviceRoom] = []
+        for room in self.rooms:
+            if room.holds(item) and self.serves(item, room):
+                chosen.append(room)
+                if len(chosen) == request.count:
+                    self._take(item, chosen)
+                    return True
+        return False
+
+    def _take(self, item: WaitingWorker, chosen: Sequence[DeviceRoom]) -> None:
+        costs = tuple(room.cost(item) for room in chosen)
+        self.placed.append(GpuPlacement(item, tuple(chosen), costs, tuple(room.untouched for room in chosen)))
+        for room, cost in zip(chosen, costs, strict=True):
+            room.free, room.untouched = room.free - cost, False
+        self.cpu_milli -= item.request.cpu_milli
+        self.memory_bytes -= item.request.memory_bytes
+
+    def undo(self) -> None:
+        last = self.placed.pop()
+        for room, cost, untouched in zip(last.rooms, last.costs, last.touched, strict=True):
+            room.free, room.untouched = room.free + cost, untouched
+        self.cpu_milli += last.item.request.cpu_milli
+        self.memory_bytes += last.item.request.memory_bytes
+
+    @property
+    def used_rooms(self) -> int:
+        return sum(not room.untouched for room in self.rooms)
+
+
+def fresh_bin(name: str, brings: NodeYield, serves: Serves, devices: int | None = None) -> NodeBin:
+    """A node as a candidate would bring it, or its first `devices` devices."""
+    amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
+    count = brings.devices if devices is None else devices
+    rooms = [DeviceRoom(f"{name}/{index}", amount, amount) for index in range(count)]
+    return NodeBin(name, rooms, brings.cpu_milli, brings.memory_bytes, serves)
+
+
+class BinPacking:
+    """Bins that fill up; fresh ones are opened by the caller."""
+
+    def __init__(self, bins: Iterable[NodeBin] = ()) -> None:
+        self.bins = list(bins)
+        self._start: dict[Signature, int] = {}  # equal items: bins before this one refused
+
+    def put(self, item: WaitingWorker) -> NodeBin | None:
+        kind = signature(item)
+        for position in range(self._start.get(kind, 0), len(self.bins)):
+            if self.bins[position].put(item):
+                self._start[kind] = position
+                return self.bins[position]
+        self._start[kind] = len(self.bins)
+        return None
+
+    def put_all(
+        self, items: Sequence[WaitingWorker], fresh: Callable[[WaitingWorker], NodeBin | None] | None = None
+    ) -> bool:
+        """All of a gang, or none; `fresh` opens a node where nothing else is left."""
+        opened = len(self.bins)
+        starts = dict(self._start) if len(items) > 1 else self._start
+        used: list[NodeBin] = []
+        for item in items:
+            found = self.put(item)
+            if found is None and fresh is not None and (bin_ := fresh(item)) is not None and bin_.put(item):
+                self.bins.append(bin_)
+                found = bin_
+            if found is None:
+                for bin_ in reversed(used):
+                    bin_.undo()
+                del self.bins[opened:]
+                self._start = starts
+                return False
+            used.append(found)
+        return True
+
+
+def groups(items: Iterable[WaitingWorker]) -> list[list[WaitingWorker]]:
+    """Gangs together, pods alone by themselves; big ones first, then in the order of service."""
+    gangs: dict[str, list[WaitingWorker]] = {}
+    for item in items:
+        gangs.setdefault(item.gang, []).append(item)
+    return sorted(gangs.values(), key=_order)
+
+
+def by_service(items: Iterable[WaitingWorker]) -> list[list[WaitingWorker]]:
+    """The same groups, in the order in which they are served: priority, then age."""
+    return sorted(groups(items), key=lambda group: min(item.rank for item in group))
+
+
+def _order(group: list[WaitingWorker]) -> tuple[object, ...]:
+    biggest = max(size(item) for item in group)
+    return (tuple(-part for part in biggest), min(item.rank for item in group))
+
+
+def signature(item: WaitingWorker) -> Signature:
+    """Equal for items that fit in exactly the same places."""
+    request = item.request
+    return (
+        request.pool,
+        request.model,
+        request.vendor,
+        request.count,
+        request.request,
+        request.isolation,
+        request.template,
+        request.cpu_milli,
+        request.memory_bytes,
+        item.constraints,
+    )

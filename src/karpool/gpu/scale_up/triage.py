@@ -1,0 +1,206 @@
+"""Who of the waiting workers is served now, whom a node would help, and whom nothing helps.
+
+Everybody is first tried on the devices that are free; only what fails there for lack of
+room is demand. Devices of nodes that came for a scale-up are left to it until it is
+done. Demand counts against quota together with the demand before it, so that no node is
+bought for a pod that its quota will not admit. Reservations made here are real; the
+caller commits them or drops them. No I/O.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from karpool.gpu.allocation.allocation import GpuAllocation
+from karpool.gpu.allocation.allocator import Allocator, known_charge
+from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWorker, by_key
+from karpool.gpu.scale_up.feasibility import Answers, feasible
+from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
+from karpool.gpu.scale_up.node_bins import by_service, signature
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.taints import Taint, Toleration, untolerated
+
+CandidateSource = Callable[[WaitingWorker], tuple[ScaleUpCandidate, ...]]
+Why = Callable[[WaitingWorker], str]
+_BAD = frozenset(
+    (
+        DeviceReason.POOL_NAME_EMPTY,
+        DeviceReason.GPU_COUNT_OUT_OF_RANGE,
+        DeviceReason.BAD_GPU_INDICES,
+        DeviceReason.BAD_REQUEST,
+    )
+)
+
+
+@dataclass
+class TriageResult:
+    served: list[tuple[WaitingWorker, GpuAllocation]] = field(default_factory=list)
+    demand: dict[str, GpuDemand] = field(default_factory=dict)
+    refused: dict[str, WaitExplanation] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+
+
+def triage(
+    items: Sequence[WaitingWorker],
+    allocator: Allocator,
+    ladders: CandidateSource,
+    *,
+    now: float,
+    until: float,
+    reserved_nodes: Collection[str] = (),
+    taints: Mapping[str, Sequence[Taint]] | None = None,
+    gangs_running: Mapping[str, int] | None = None,
+    answers: Answers | None = None,
+    why_none: Why = lambda item: "",
+) -> TriageResult:
+    """`until` is when reservations for those served now lapse. Items with a hold stay demand.
+
+    `why_none` says why an item has no candidate at all.
+    """
+    found = TriageResult()
+    open_ = _Open(allocator, frozenset(reserved_nodes), taints or {})
+    failed: list[WaitingWorker] = []
+    known: dict[object, Refusal] = {}  # devices only get fuller here: equal pods get equal answers
+    for group in by_service(items):
+        held = any(item.uid in allocator.ledger.assumed for item in group)
+        if held or not _is_whole(group, gangs_running or {}):
+            failed.extend(group)
+            continue
+        alike = (group[0].request.namespace, signature(group[0])) if len(group) == 1 else None
+        answer = known.get(alike) or _serve(group, allocator, open_, now, until)
+        if isinstance(answer, Refusal):
+            failed.extend(group)
+            found.refusals.update({item.uid: answer for item in group})
+            if alike is not None:
+                known[alike] = answer
+        else:
+            found.served.extend(zip(group, answer, strict=True))
+    _weigh(failed, allocator, ladders, found, answers=answers, why_none=why_none)
+    return found
+
+
+class _Open:
+    """The devices of its pool that an item may take: not reserved, and on nodes it tolerates."""
+
+    def __init__(
+        self, allocator: Allocator, reserved: frozenset[str], taints: Mapping[str, Sequence[Taint]]
+    ) -> None:
+        self._allocator = allocator
+        self._reserved = reserved
+        self._taints = taints
+        self._known: dict[tuple[str, tuple[Toleration, ...]], frozenset[str]] = {}
+
+    def of(self, item: WaitingWorker) -> frozenset[str] | None:
+        """None: all of them."""
+        if not self._reserved and not self._taints:
+            return None
+        key = (item.request.pool, item.tolerations)
+        if key not in self._known:
+            refused = {
+                node
+                for node, taints in self._taints.items()
+                if untolerated(taints, item.tolerations) is not None
+            }
+            closed = self._reserved | refused
+            every = self._allocator.devices_of(item.request.pool)
+            self._known[key] = frozenset(each.name for each in every if each.node not in closed)
+        return self._known[key]
+
+
+def _is_whole(group: Sequence[WaitingWorker], running: Mapping[str, int]) -> bool:
+    gang = group[0].request.gang
+    return gang is None or len(group) + running.get(gang.group, 0) >= gang.required_members
+
+
+def _serve(
+    group: Sequence[WaitingWorker], allocator: Allocator, open_: _Open, now: float, until: float
+) -> list[GpuAllocation] | Refusal:
+    """All of a group, or none."""
+    served: list[GpuAllocation] = []
+    for item in group:
+        answer = allocator.try_allocate(item.request, now, only=open_.of(item), until=until)
+        if isinstance(answer, Refusal):
+            for done in served:
+                allocator.drop(done.uid)
+            return answer
+        served.append(answer)
+    return served
+
+
+def _weigh(
+    failed: Sequence[WaitingWorker],
+    allocator: Allocator,
+    ladders: CandidateSource,
+    found: TriageResult,
+    *,
+    answers: Answers | None,
+    why_none: Why,
+) -> None:
+    """Could a new node help, and would quota let it? Demand is counted as it is accepted."""
+    counted = []
+    accepted: list[WaitingWorker] = []
+    rungs: dict[str, tuple[ScaleUpCandidate, ...]] = {}
+    judged: dict[object, tuple[ScaleUpCandidate, ...] | Refusal] = {}
+    for key, items in by_key(failed).items():
+        for item in items:
+            refusal = found.refusals.get(item.uid)
+            if refusal is not None and refusal.code in (
+                *_BAD,
+                DeviceReason.QUOTA_EXCEEDED,
+                DeviceReason.NOT_RECOVERED,
+            ):
+                found.refused[item.uid] = _told(item, refusal)
+                continue
+            kind = (signature(item), item.request.indices)
+            if kind not in judged:
+                rungs_of = ladders(item)
+                judged[kind] = (
+                    feasible(item, rungs_of, allocator.settings, answers)
+                    if rungs_of
+                    else Refusal(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
+                )
+            answer = judged[kind]
+            if isinstance(answer, Refusal):
+                found.refused[item.uid] = _told(item, answer, never=True)
+                continue
+            common = _common(rungs.get(key.name), answer)
+            if not common:  # amounts of one key differ by less than they are rounded, yet matter here
+                found.refused[item.uid] = WaitExplanation(
+                    item.uid, WaitReason.WAITING, "others of its shape come first"
+                )
+                continue
+            if item.uid not in allocator.ledger.assumed:
+                charge = known_charge(item.request)
+                over = allocator.quotas.check(item.request.namespace, charge)
+                if over is not None:
+                    found.refused[item.uid] = _told(item, over)
+                    continue
+                allocator.quotas.assume(item.request.namespace, charge)
+                counted.append((item.request.namespace, charge))
+            accepted.append(item)
+            rungs[key.name] = common
+    for namespace, charge in counted:
+        allocator.quotas.forget(namespace, charge)
+    for key, items in by_key(accepted).items():
+        found.demand[key.name] = GpuDemand(key, items, rungs[key.name])
+
+
+def _common(
+    one: tuple[ScaleUpCandidate, ...] | None, other: tuple[ScaleUpCandidate, ...]
+) -> tuple[ScaleUpCandidate, ...]:
+    """Candidates that serve both, in the order of the first."""
+    if one is None or one == other:
+        return other
+    keys = {rung.key for rung in other}
+    return tuple(rung for rung in one if rung.key in keys)
+
+
+def _told(item: WaitingWorker, refusal: Refusal, *, never: bool = False) -> WaitExplanation:
+    if refusal.code is DeviceReason.QUOTA_EXCEEDED:
+        advice = "waiting cannot help" if refusal.unresolvable else "it waits for quota, not for nodes"
+        return WaitExplanation(item.uid, WaitReason.QUOTA, f"{refusal.message}; {advice}")
+    if refusal.code in _BAD:
+        return WaitExplanation(item.uid, WaitReason.BAD_REQUEST, refusal.message)
+    if never:
+        text = f"no node that may be launched could serve it, so none is bought: {refusal.message}"
+        return WaitExplanation(item.uid, WaitReason.NEVER_FITS, text)
+    return WaitExplanation(item.uid, WaitReason.WAITING, refusal.message)

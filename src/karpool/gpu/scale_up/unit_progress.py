@@ -1,0 +1,140 @@
+"""How far one unit has come: its stage as the cluster shows it, before anything is handed over.
+
+`advance` looks at the unit's smart pod, claim, node and devices, and at nothing it
+remembers except what it wrote down itself (which node, which claim). Stages only move
+forward. A unit that ran out of time, or whose node is lost, says why. Pure.
+"""
+
+from dataclasses import replace
+
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.input import SMART_POD_USE, GpuNodeView, ScaleUpInput, ScaleUpSettings
+from karpool.model.devices.device import RUNNING, Device
+from karpool.provisioning.candidates.attempts import Setback, setback_of
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+
+
+def advance(
+    record: ScaleUpRecord,
+    unit: ScaleUpUnit,
+    pod: Placeholder | None,
+    world: ScaleUpInput,
+    settings: ScaleUpSettings,
+) -> ScaleUpUnit | Setback:
+    """The unit one look further, or why it ends here. For active units up to READY."""
+    if (record.name, record.epoch, unit.index) in world.refused and pod is None:
+        return Setback.CREATE_REFUSED
+    seen = _located(unit, pod, world)
+    if isinstance(seen, Setback):
+        return seen
+    moved = _staged(seen, pod, world, settings)
+    if isinstance(moved, Setback):
+        return moved
+    return overdue(moved, world.now, settings) or moved
+
+
+def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) -> ScaleUpUnit | Setback:
+    """Where its node or claim is. A node counts from when it is seen, and is missed only after that.
+
+    A nomination is a guess; where the smart pod is bound is certain, and may be another node.
+    """
+    if pod is not None and pod.node and pod.node != unit.node and pod.node in world.nodes:
+        going = world.nodes[pod.node].going
+        return Setback.INTERRUPTED if going else replace(unit, claim=pod.claim, node=pod.node)
+    if unit.node:
+        node = world.nodes.get(unit.node)
+        return Setback.INTERRUPTED if node is None or node.going else unit
+    if pod is not None and pod.outlook is PlaceholderState.ENDED:
+        return Setback.CLAIM_LOST
+    claim = pod.claim if pod is not None and pod.claim else unit.claim
+    progress = world.claims.get(claim) if claim else None
+    node_name = pod.node if pod is not None and pod.node else progress.node if progress else ""
+    if node_name and node_name in world.nodes:
+        if world.nodes[node_name].going:
+            return Setback.INTERRUPTED
+        return replace(unit, claim=claim, node=node_name)
+    if progress is not None:
+        if progress.ending is not None:
+            return setback_of(progress.ending)
+        return replace(unit, claim=claim)
+    if unit.claim and claim == unit.claim:  # it was there, and is no more
+        return Setback.CLAIM_LOST
+    return unit
+
+
+def _staged(
+    unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput, settings: ScaleUpSettings
+) -> ScaleUpUnit | Setback:
+    if not unit.node:
+        if unit.claim:
+            return _at(unit, ScaleUpState.LAUNCHING, world.now)
+        if pod is None:
+            return unit
+        if pod.outlook is PlaceholderState.REFUSED and unit.stage is ScaleUpState.PENDING:
+            waited = world.now - unit.since
+            # A first refusal may be a moment's: the autoscaler looks again every few seconds.
+            return Setback.INFEASIBLE if waited >= settings.resync else unit
+        # Not every backend names a claim or a node; it may only say that something is coming.
+        coming = pod.outlook in (PlaceholderState.COMING, PlaceholderState.THERE)
+        return _at(unit, ScaleUpState.LAUNCHING if coming else ScaleUpState.PENDING, world.now)
+    node = world.nodes[unit.node]
+    if unit.stage is ScaleUpState.READY:
+        return unit
+    if not node.ready:
+        return _at(unit, ScaleUpState.REGISTERED, world.now)
+    waiting = _at(unit, ScaleUpState.DEVICE_WAIT, world.now)
+    shown = len(shown_devices(node, pod))
+    if shown >= max(unit.devices, unit.gpus, 1):
+        return _at(waiting, ScaleUpState.READY, world.now)
+    if world.now - waiting.since < settings.device_limit:
+        return waiting
+    # Fewer than promised may still be enough for what waits.
+    return _at(waiting, ScaleUpState.READY, world.now) if shown >= unit.gpus else Setback.DEVICE_NOT_READY
+
+
+def _at(unit: ScaleUpUnit, stage: ScaleUpState, now: float) -> ScaleUpUnit:
+    """At least at this stage."""
+    return replace(unit, stage=stage, since=now) if stage.place > unit.stage.place else unit
+
+
+def shown_devices(node: GpuNodeView, pod: Placeholder | None) -> tuple[Device, ...]:
+    """Those that could be handed over: running, and free or occupied by this very smart pod."""
+    own = f"{SMART_POD_USE}{pod.uid}" if pod is not None else ""
+    return tuple(
+        device
+        for device in node.devices
+        if device.phase == RUNNING
+        and device.capacity is not None
+        and not device.capacity.is_zero
+        and (device.is_ours or device.used_by == own)
+    )
+
+
+def overdue(unit: ScaleUpUnit, now: float, settings: ScaleUpSettings) -> Setback | None:
+    """Why it is too late for this unit, if it is.
+
+    By our own times only: the server stamps pods by a wall clock, which may have jumped since we started.
+    """
+    if now - unit.started >= settings.maximum_age:
+        return Setback.TIMEOUT
+    match unit.stage:
+        case ScaleUpState.PENDING if now - unit.since >= settings.pending_limit:
+            return Setback.NO_REACTION
+        case ScaleUpState.LAUNCHING if now - unit.started >= settings.launch_limit:
+            return Setback.LAUNCH_TIMEOUT
+        case ScaleUpState.REGISTERED if now - unit.started >= settings.launch_limit:
+            return Setback.REGISTRATION_TIMEOUT
+    return None
+
+
+def timers(unit: ScaleUpUnit, settings: ScaleUpSettings) -> list[float]:
+    """When a unit must be looked at though nothing happens."""
+    due = [unit.started + settings.maximum_age]
+    match unit.stage:
+        case ScaleUpState.PENDING:
+            due += [unit.since + settings.pending_limit, unit.since + settings.resync]
+        case ScaleUpState.LAUNCHING | ScaleUpState.REGISTERED:
+            due.append(unit.started + settings.launch_limit)
+        case ScaleUpState.DEVICE_WAIT:
+            due.append(unit.since + settings.device_limit)
+    return due

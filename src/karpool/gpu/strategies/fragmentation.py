@@ -1,0 +1,147 @@
+"""Place a request where it leaves the least behind that nobody can use.
+
+For each node: how much idle GPU would the requests that usually come not be able to
+use? (The measure of Weng and others, "Beware of Fragmentation", 2023.) The node and
+device where a placement raises it least are taken, with three additions of ours:
+
+- idle GPU that the CPU left on the node could not feed counts as lost in part,
+- devices that requests with a constraint will need are left to them, the more so the
+  scarcer they are,
+- what differs by less than a twelfth of a device is a tie, and goes to the node with the
+  least idle GPU, so that empty nodes stay empty.
+
+What is computed about a node stays valid until the node changes, so a request of a
+known shape costs little more than looking at the nodes that changed since the last one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.gpu.strategies.fragmentation_score import Floats, FragmentationScore
+from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, RequestShape, shape_of
+from karpool.gpu.strategies.strategy import FRAGMENTATION, CandidateScope
+from karpool.model.devices.request import GpuRequest
+from karpool.packing.tables.columns import Bools, Int64s
+
+TIE = 80.0  # thousandths of a device
+_KINDS_KEPT = 512
+_NEVER = -1
+
+
+# Everything in a request that decides which devices of a node it may have, and what that leaves.
+_Kind = tuple[RequestShape, str, str, int]
+
+
+@dataclass
+class _Known:
+    """Of one kind of request: at which version each node was looked at, what was found, and which device."""
+
+    version: Int64s
+    gain: Floats
+    device: Int64s
+
+
+@dataclass
+class FragmentationStrategy:
+    """Give a `mix`, or let it learn one from the requests it is shown."""
+
+    mix: RequestMix | None = None
+    name: str = FRAGMENTATION
+    learning: LearnedMix = field(default_factory=LearnedMix)
+    _worth: FragmentationScore | None = None
+    _known: OrderedDict[_Kind, _Known] = field(default_factory=OrderedDict)
+
+    def observe(self, request: GpuRequest) -> None:
+        if self.mix is None:
+            self.learning.observe(request)
+
+    def choose(
+        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
+    ) -> Sequence[int]:
+        node = table.node[rows]
+        inside = node != NO_NODE
+        fitting = np.bincount(node[inside], minlength=len(table.node_names))
+        nodes = np.flatnonzero(fitting >= request.count)
+        if not len(nodes):
+            return () if request.count > 1 or not len(rows) else (int(rows[0]),)
+        worth = self._current(table)
+        candidate = np.zeros(table.n + 1, dtype=np.bool_)
+        candidate[rows] = True
+        if scope is not None and scope.is_narrowed:  # the candidates say nothing about the shape as such
+            gains, device = worth.gains(table, nodes, candidate, request)
+        else:
+            gains, device = self._remembered_gains(worth, nodes, candidate, request)
+        best = self._pick(worth, nodes, gains, request)
+        if request.count == 1:
+            return (int(device[best]),)
+        chosen = worth.fullest_first(worth.look(table, nodes[best : best + 1]), candidate, request.count)
+        return [int(row) for row in chosen[0] if row >= 0]
+
+    def host_for(self, table: DeviceTable, nodes: Int64s, request: GpuRequest) -> int:
+        """For a pod without GPU: the node whose GPUs miss its CPU least."""
+        worth = self._current(table)
+        known = self._remembered(request, len(table.node_names))
+        stale = nodes[known.version[nodes] != table.version[nodes]]
+        if len(stale):
+            state = worth.look(table, stale)
+            left = worth.lost(state, state.cpu - request.cpu_milli, state.tflops, state.vram)
+            known.gain[stale] = worth.node_lost[stale] - left
+            known.version[stale] = table.version[stale]
+        gains = known.gain[nodes] + worth.unfed_change(table, nodes, request.cpu_milli, 0.0)
+        steps = np.floor(gains / TIE)
+        best = np.flatnonzero(steps == steps.max())
+        tied = nodes[best]
+        spare = table.cpu_room[tied] / np.maximum(worth.node_idle[tied], 1.0)
+        return _first_by_name(table, tied[spare == spare.max()])
+
+    def _current(self, table: DeviceTable) -> FragmentationScore:
+        mix = self.learning.mix if self.mix is None else self.mix
+        if self._worth is None or self._worth.mix is not mix or self._worth.table is not table:
+            self._worth = FragmentationScore(table, mix)
+            self._known.clear()
+        self._worth.refresh(table)
+        return self._worth
+
+    def _remembered(self, request: GpuRequest, nodes: int) -> _Known:
+        kind = (shape_of(request), request.isolation, request.template, request.memory_bytes)
+        known = self._known.get(kind)
+        if known is None or len(known.version) < nodes:
+            size = max(64, 2 * nodes)
+            known = _Known(np.full(size, _NEVER), np.zeros(size), np.full(size, -1))
+            self._known[kind] = known
+            if len(self._known) > _KINDS_KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(kind)
+        return known
+
+    def _remembered_gains(
+        self, worth: FragmentationScore, nodes: Int64s, candidate: Bools, request: GpuRequest
+    ) -> tuple[Floats, Int64s]:
+        table = worth.table
+        known = self._remembered(request, len(table.node_names))
+        stale = nodes[known.version[nodes] != table.version[nodes]]
+        if len(stale):
+            known.gain[stale], known.device[stale] = worth.gains(table, stale, candidate, request)
+            known.version[stale] = table.version[stale]
+        return known.gain[nodes], known.device[nodes]
+
+    def _pick(self, worth: FragmentationScore, nodes: Int64s, gains: Floats, request: GpuRequest) -> int:
+        table = worth.table
+        taken = worth.part(request) * request.count
+        gains = gains + worth.unfed_change(table, nodes, request.cpu_milli, taken)
+        gains = gains - worth.scarcity(table)[nodes] * taken
+        steps = np.floor(gains / TIE)
+        best = np.flatnonzero(steps == steps.max())
+        idle = worth.node_idle[nodes[best]]
+        best = best[idle == idle.min()]
+        if len(best) == 1:
+            return int(best[0])
+        return int(min(best.tolist(), key=lambda place: table.node_names[nodes[place]]))
+
+
+def _first_by_name(table: DeviceTable, nodes: Int64s) -> int:
+    return int(min(nodes.tolist(), key=table.node_names.__getitem__))

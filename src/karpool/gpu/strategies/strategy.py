@@ -1,0 +1,148 @@
+"""Among devices that fit: which node, and which of its devices.
+
+A strategy ranks nodes and devices by how full they are, with integers from 0 to
+100. Ties go to the smaller node name and then the smaller device name, so the same
+cluster always gives the same answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.model.devices.request import GpuRequest
+from karpool.packing.tables.columns import Bools, Int64s
+
+COMPACT_FIRST = "CompactFirst"
+LOW_LOAD_FIRST = "LowLoadFirst"
+NODE_COMPACT = "NodeCompactGPULowLoad"
+FRAGMENTATION = "FragmentationAware"
+
+VRAM_WEIGHT, TFLOPS_WEIGHT = 0.7, 0.3
+PENDING_DIVISOR = 4
+
+Floats = npt.NDArray[np.float64]
+
+
+class PlacementStrategy(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def choose(
+        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: "CandidateScope | None" = None
+    ) -> Sequence[int]:
+        """`count` rows of one node, best first; empty when no node has that many."""
+        ...
+
+    def observe(self, request: GpuRequest) -> None:
+        """A request that is to be placed now; a strategy may learn from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateScope:
+    """`counted` marks the devices that say something about their node (None: all).
+
+    `is_narrowed`: the candidates were cut for reasons that are not in the request.
+    """
+
+    counted: Bools | None = None
+    is_narrowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStrategy:
+    """CompactFirst, LowLoadFirst and NodeCompactGPULowLoad: they differ in direction only."""
+
+    name: str
+    node_prefers_full: bool
+    device_prefers_full: bool
+    vram_weight: float = VRAM_WEIGHT
+    tflops_weight: float = TFLOPS_WEIGHT
+    rank_by_sum: bool = False  # as the library path of TensorFusion does; favours nodes with many devices
+
+    def scores(self, table: DeviceTable, rows: Rows, *, for_node: bool) -> Int64s:
+        prefers_full = self.node_prefers_full if for_node else self.device_prefers_full
+        vram = _free_percent(table.free_vram[rows], table.capacity_vram[rows])
+        tflops = _free_percent(table.free_tflops[rows], table.capacity_tflops[rows])
+        if prefers_full:
+            vram, tflops = 100.0 - vram, 100.0 - tflops
+        weighed = vram * self.vram_weight + tflops * self.tflops_weight
+        found: Int64s = np.clip(np.floor(weighed + 0.5), 0, 100).astype(np.int64)
+        return found
+
+    def node_score(self, table: DeviceTable, rows: Rows) -> int:
+        """Of one node: the average of its devices, cut off; one that is not running yet counts a quarter."""
+        if not len(rows):
+            return 0
+        scores = self.scores(table, rows, for_node=True)
+        return int(np.where(table.pending[rows], scores // PENDING_DIVISOR, scores).sum()) // len(rows)
+
+    def node_scores(self, table: DeviceTable, nodes: Int64s, counted: Bools | None = None) -> Int64s:
+        """Of several nodes, over all their devices that count."""
+        member = table.node_rows[nodes]
+        rows = np.where(member >= 0, member, 0)
+        there = member >= 0 if counted is None else (member >= 0) & counted[rows]
+        scores = self.scores(table, rows.ravel(), for_node=True).reshape(rows.shape)
+        scores = np.where(table.pending[rows], scores // PENDING_DIVISOR, scores)
+        total: Int64s = np.where(there, scores, 0).sum(axis=1)
+        if not self.rank_by_sum:
+            total //= np.maximum(there.sum(axis=1), 1)
+        return total
+
+    def observe(self, request: GpuRequest) -> None:
+        """Nothing to learn."""
+
+    def choose(
+        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
+    ) -> Sequence[int]:
+        counted = None if scope is None else scope.counted
+        node = best_node(table, rows, request.count, partial(self.node_scores, counted=counted))
+        inside = rows if node is None else rows[table.node[rows] == node]
+        if node is None and request.count > 1:
+            return ()
+        return best_devices(table, inside, self.scores(table, inside, for_node=False), request.count)
+
+
+def best_node(table: DeviceTable, rows: Rows, count: int, scored: "NodeScorer") -> int | None:
+    """The best node with enough candidates; None when no candidate is in a node."""
+    node = table.node[rows]
+    fitting = np.bincount(node[node != NO_NODE], minlength=len(table.node_names))
+    nodes = np.flatnonzero(fitting >= count)
+    if not len(nodes):
+        return None
+    scores = scored(table, nodes)
+    best = nodes[scores == scores.max()]
+    return int(min(best.tolist(), key=table.node_names.__getitem__) if len(best) > 1 else best[0])
+
+
+class NodeScorer(Protocol):
+    def __call__(self, table: DeviceTable, nodes: Int64s, /) -> Int64s | Floats: ...
+
+
+def best_devices(table: DeviceTable, rows: Rows, scores: Int64s, count: int) -> list[int]:
+    if len(rows) < count:
+        return []
+    ranked = sorted(
+        zip((-scores).tolist(), (table.device(int(row)).name for row in rows), rows.tolist(), strict=True)
+    )
+    return [row for _, _, row in ranked[:count]]
+
+
+def _free_percent(free: Int64s, capacity: Int64s) -> Floats:
+    share: Floats = np.divide(
+        free * 100.0, capacity, out=np.zeros(len(free), dtype=np.float64), where=capacity > 0
+    )
+    return share
+
+
+def by_load(
+    name: str, vram_weight: float = VRAM_WEIGHT, tflops_weight: float = TFLOPS_WEIGHT, *, by_sum: bool = False
+) -> LoadStrategy:
+    directions = {COMPACT_FIRST: (True, True), LOW_LOAD_FIRST: (False, False), NODE_COMPACT: (True, False)}
+    node, device = directions[name]
+    return LoadStrategy(name, node, device, vram_weight, tflops_weight, by_sum)

@@ -1,0 +1,40 @@
+"""Status objects: which fields changed, and conditions that remember when they did."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from karpool.kube.api.decoding import Object
+
+
+def changed_fields(old: Any, new: Any) -> Object:
+    """A merge patch that turns one status into another; empty when there is nothing to say."""
+    patch: Object = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if before != value:
+            nested = isinstance(before, dict) and isinstance(value, dict)
+            patch[key] = changed_fields(before, value) if nested else value
+    for key in old:
+        if key not in new:
+            patch[key] = None
+    return patch
+
+
+def condition_of(conditions: Sequence[Object] | None, type_: str) -> Object | None:
+    return next((each for each in conditions or () if each.get("type") == type_), None)
+
+
+def upsert_condition(conditions: Sequence[Object], wanted: Object, now: str) -> list[Object]:
+    """`conditions` with `wanted` in its place; the time of transition stays while the status does."""
+    before = condition_of(conditions, wanted["type"])
+    if before is not None and all(before.get(key) == value for key, value in wanted.items()):
+        return list(conditions)
+    since = before.get("lastTransitionTime") if before and before.get("status") == wanted["status"] else None
+    entry = {**wanted, "lastTransitionTime": since or now}
+    if before is None:
+        return [*conditions, entry]
+    return [entry if each is before else each for each in conditions]
+
+
+def without_condition(conditions: Sequence[Object], type_: str) -> list[Object]:
+    return [each for each in conditions if each.get("type") != type_]

@@ -1,0 +1,125 @@
+"""What proves who we are, kept current: tokens, token files, passwords, certificates, exec plugins.
+
+`current` gives what the next request should carry. Files are read again when
+they change, and at least once a minute; plugins are asked again when their
+answer expires or the server refuses it. Nothing here is ever logged.
+"""
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from karpool.kube.clock import Clock
+from karpool.kube.config.exec_plugin import ExecCredential, run_plugin
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile
+from karpool.kube.errors import ConfigError
+
+REREAD_SECONDS = 60.0  # a projected token lives an hour; kubelets replace it after 80 % of that
+FILE_LIMIT = 1024 * 1024
+EXPIRY_MARGIN = 10.0  # ask again a little before the end, so that a request in flight still passes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """`headers` may repeat a name (impersonated groups)."""
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    certificate: bytes = b""
+    key: bytes = field(default=b"", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # to be struck out of anything shown
+
+
+class RotatingFile:
+    """A file's content, read again when its time stamp changes or a minute has passed."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._content: bytes | None = None
+        self._stamp: tuple[int, int, int] | None = None
+        self._read_at = 0.0
+
+    def read(self) -> bytes:
+        """A file that vanishes while being replaced is forgiven for as long as an older content is known."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            fresh = self._clock.monotonic() - self._read_at < REREAD_SECONDS
+            if self._content is not None and stamp == self._stamp and fresh:
+                return self._content
+            with self._path.open("rb") as file:
+                content = file.read(FILE_LIMIT + 1)
+        except OSError as error:
+            if self._content is not None:
+                return self._content
+            raise ConfigError(f"{self._path}: {error.strerror}; check the path and its permissions") from None
+        if len(content) > FILE_LIMIT:
+            raise ConfigError(f"{self._path} is larger than {FILE_LIMIT} bytes")
+        self._content, self._stamp, self._read_at = content, stamp, self._clock.monotonic()
+        return content
+
+
+class DataOrFileReader:
+    """A `DataOrFile`, whichever of its two forms it has."""
+
+    def __init__(self, source: DataOrFile, clock: Clock) -> None:
+        self._data = source.data
+        self._file = RotatingFile(source.path, clock) if source.path is not None and not source.data else None
+
+    def read(self) -> bytes:
+        return self._file.read() if self._file is not None else self._data
+
+
+class KubeCredentials:
+    def __init__(self, config: ClusterConfig, clock: Clock) -> None:
+        self._config = config
+        self._user = config.user
+        self._clock = clock
+        self._certificate = DataOrFileReader(self._user.certificate, clock)
+        self._key = DataOrFileReader(self._user.key, clock)
+        self._token_file = RotatingFile(self._user.token_file, clock) if self._user.token_file else None
+        self._from_plugin: ExecCredential | None = None
+        self._asking = asyncio.Lock()  # a hundred requests start one plugin, not a hundred
+
+    async def current(self) -> RequestIdentity:
+        """Raises ConfigError when credentials cannot be obtained."""
+        token, certificate, key = self._token(), self._certificate.read(), self._key.read()
+        if self._user.plugin is not None:
+            answer = await self._plugin_answer()
+            token = answer.token or token
+            certificate, key = answer.certificate or certificate, answer.key or key
+        headers = list(self._user.impersonate)
+        secrets: tuple[str, ...] = (self._user.password,)
+        if token:
+            headers.append(("authorization", f"Bearer {token}"))
+            secrets = (*secrets, token)
+        elif self._user.username:
+            pair = base64.b64encode(f"{self._user.username}:{self._user.password}".encode()).decode()
+            headers.append(("authorization", f"Basic {pair}"))
+            secrets = (*secrets, pair)
+        return RequestIdentity(tuple(headers), certificate, key, tuple(each for each in secrets if each))
+
+    def refused(self, identity: RequestIdentity) -> bool:
+        """The server answered 401 to `identity`: is there any hope in asking for another?"""
+        if self._user.plugin is None:
+            return False
+        held = self._from_plugin
+        if held is not None and (not held.token or held.token in identity.secrets):
+            self._from_plugin = None
+        return True
+
+    def _token(self) -> str:
+        if self._token_file is None:
+            return self._user.token
+        token = self._token_file.read().decode("ascii", "replace").strip()
+        if not token or not token.isprintable() or not token.isascii():
+            raise ConfigError(f"{self._user.token_file} does not hold a token")
+        return token
+
+    async def _plugin_answer(self) -> ExecCredential:
+        async with self._asking:
+            held = self._from_plugin
+            if held is None or self._clock.now() >= held.expires_at - EXPIRY_MARGIN:
+                held = self._from_plugin = await run_plugin(self._config)
+            return held

@@ -1,0 +1,284 @@
+"""Where the API server is and who we are, as kubectl would decide it.
+
+Order: an explicit file, the files of $KUBECONFIG merged, ~/.kube/config, and
+the service account of the pod we run in. The outcome is a `ClusterConfig`;
+opening connections is `kube.http`, obtaining credentials `kube.credentials`.
+Messages name the file, context, cluster or user at fault and what to do.
+"""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from karpool.kube.config.kubeconfig_file import (
+    ContextEntry,
+    ExecSpec,
+    KubeconfigFile,
+    UserEntry,
+    bytes_of,
+    merge,
+    read_file,
+)
+from karpool.kube.errors import ConfigError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class DataOrFile:
+    """Bytes that are given, or a file that holds them and may change."""
+
+    data: bytes = field(default=b"", repr=False)
+    path: Path | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.data) or self.path is not None
+
+
+NOTHING = DataOrFile()
+
+
+@dataclass(frozen=True, slots=True)
+class KubeUser:
+    """How we identify ourselves. Secrets are kept out of the representation."""
+
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
+    certificate: DataOrFile = NOTHING
+    key: DataOrFile = field(default=NOTHING, repr=False)
+    plugin: ExecSpec | None = field(default=None, repr=False)
+    plugin_directory: Path | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()  # header name and value
+
+    @property
+    def anonymous(self) -> bool:
+        given = (self.token, self.token_file, self.username, self.certificate, self.plugin)
+        return not any(given)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    name: str  # what messages call it
+    server: str  # no trailing slash, may have a path
+    namespace: str = "default"
+    ca: DataOrFile = NOTHING
+    insecure: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = field(default="", repr=False)  # may hold a password
+    user: KubeUser = KubeUser()
+    exec_config: Any = None  # extension for exec plugins, passed through
+
+
+def load(
+    path: Path | str | None = None,
+    *,
+    context: str = "",
+    cluster: str = "",
+    env: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> ClusterConfig:
+    """`cluster` is the name under which messages speak of it, when the caller has one."""
+    prefix = f"cluster {cluster}: " if cluster else ""
+    files = _files(path, env, home or Path.home())
+    present = [each for each in files if each.is_file()]
+    if path is not None and not present:
+        raise ConfigError(f"{prefix}kubeconfig {path} does not exist; check --kubeconfig")
+    if present:
+        merged = merge([read_file(each, prefix) for each in present])
+        return _Chooser(merged, prefix).choose(context, cluster)
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(env, service_account, name=cluster)
+    tried = ", ".join(str(each) for each in files) or "nothing"
+    raise ConfigError(
+        f"{prefix}no kubeconfig found (looked at {tried}) and not running in a pod; "
+        "use --kubeconfig or set KUBECONFIG"
+    )
+
+
+def contexts(
+    path: Path | str | None = None, *, env: Mapping[str, str] = os.environ, home: Path | None = None
+) -> list[str]:
+    """The names of all contexts there are; none without a kubeconfig."""
+    present = [each for each in _files(path, env, home or Path.home()) if each.is_file()]
+    if path is not None and not present:
+        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+    return list(merge([read_file(each, "") for each in present]).contexts)
+
+
+def _files(path: Path | str | None, env: Mapping[str, str], home: Path) -> list[Path]:
+    if path is not None:
+        return [Path(path)]
+    if listed := env.get("KUBECONFIG"):
+        return [Path(each) for each in listed.split(os.pathsep) if each]
+    return [home / ".kube" / "config"]
+
+
+def in_cluster(
+    env: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT, *, name: str = ""
+) -> ClusterConfig:
+    """What a pod is given: an address in the environment, a rotating token and a CA in files."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
+    token, ca = service_account / "token", service_account / "ca.crt"
+    if not host:
+        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: not running in a pod; use --kubeconfig")
+    for needed in (token, ca):
+        if not needed.is_file():
+            raise ConfigError(f"{needed} is missing; set automountServiceAccountToken: true on the pod")
+    namespace_file = service_account / "namespace"
+    namespace = namespace_file.read_text().strip() if namespace_file.is_file() else "default"
+    shown = f"[{host}]" if ":" in host else host
+    return ClusterConfig(
+        name=name or "in-cluster",
+        server=f"https://{shown}:{port}",
+        namespace=namespace or "default",
+        ca=DataOrFile(path=ca),
+        user=KubeUser(token_file=token),
+    )
+
+
+class _Chooser:
+    """Follows a context to its cluster and user; all its messages start alike."""
+
+    def __init__(self, config: KubeconfigFile, prefix: str) -> None:
+        self._config = config
+        self._prefix = prefix
+
+    def choose(self, context: str, name: str) -> ClusterConfig:
+        wanted = context or self._config.current_context
+        if not wanted:
+            if not self._config.contexts:
+                self._fail("the kubeconfig holds no contexts; check --kubeconfig or KUBECONFIG")
+            self._fail(f"no current context{_choices(self._config.contexts)}; use --context")
+        chosen = self._find(self._config.contexts, wanted, "context")
+        where = f'kubeconfig context "{wanted}"'
+        if not chosen.cluster:
+            self._fail(f"{where} names no cluster; add one or use --context")
+        cluster = self._find(self._config.clusters, chosen.cluster, f"{where}: cluster")
+        directory = cluster.directory
+        if cluster.insecure and (cluster.ca_data or cluster.ca_file):
+            self._fail(
+                f'cluster "{chosen.cluster}" has both a certificate authority and '
+                "insecure-skip-tls-verify; remove one"
+            )
+        server = self._address(cluster.server, f'cluster "{chosen.cluster}": server')
+        return ClusterConfig(
+            name=name or wanted,
+            server=server,
+            namespace=chosen.namespace or "default",
+            ca=self._source(cluster.ca_data, cluster.ca_file, directory, "certificate-authority"),
+            insecure=cluster.insecure,
+            tls_server_name=cluster.tls_server_name,
+            proxy_url=self._proxy(cluster.proxy_url, chosen.cluster),
+            user=self._user(chosen, where, server),
+            exec_config=cluster.exec_config(),
+        )
+
+    def _user(self, chosen: ContextEntry, where: str, server: str) -> KubeUser:
+        plain = server.startswith("http:")
+        if not chosen.user:
+            if plain:  # kubectl proxy, which has the credentials
+                return KubeUser()
+            self._fail(f"{where} has no credentials; add a user or use --kubeconfig")
+        entry = self._find(self._config.users, chosen.user, f"{where}: user")
+        name = f'user "{chosen.user}"'
+        if entry.auth_provider is not None:
+            self._fail(
+                f"{name}: auth-provider is no longer supported; "
+                "use the provider's exec plugin (for example gke-gcloud-auth-plugin or kubelogin)"
+            )
+        user = self._user_of(entry, chosen.user)
+        if user.anonymous and not plain:
+            self._fail(f"{where} has no credentials: {name} is empty; add a token, certificate or exec")
+        if bool(user.certificate) != bool(user.key):
+            missing = "client-key" if user.certificate else "client-certificate"
+            self._fail(f"{name}: {missing} is missing; a certificate and its key come together")
+        if plain and not user.anonymous and not _is_loopback(server):
+            self._fail(f"{where}: credentials would go to {server} unencrypted; use https")
+        return user
+
+    def _user_of(self, entry: UserEntry, name: str) -> KubeUser:
+        directory = entry.directory
+        return KubeUser(
+            token=self._header_safe(entry.token, name, "token"),
+            token_file=directory / entry.token_file if entry.token_file else None,
+            username=entry.username,
+            password=entry.password,
+            certificate=self._source(
+                entry.certificate_data, entry.certificate_file, directory, "client-certificate"
+            ),
+            key=self._source(entry.key_data, entry.key_file, directory, "client-key"),
+            plugin=entry.exec,
+            plugin_directory=directory,
+            impersonate=tuple(
+                (key, self._header_safe(value, name, "impersonation")) for key, value in entry.impersonation()
+            ),
+        )
+
+    def _header_safe(self, value: str, user: str, what: str) -> str:
+        if not value.isprintable():  # the value itself is a secret and is not shown
+            self._fail(f'user "{user}": {what} contains a line break or control character; check the file')
+        return value
+
+    def _source(self, data: str, file: str, directory: Path, what: str) -> DataOrFile:
+        if data:
+            return DataOrFile(data=bytes_of(data, what, self._prefix))
+        return DataOrFile(path=directory / file) if file else NOTHING
+
+    def _address(self, server: str, what: str) -> str:
+        address = self._url(server, what, ("https", "http"))
+        if "@" in address.netloc:
+            self._fail(f"{what} contains a user name; put credentials into a user entry")
+        return server.rstrip("/")
+
+    def _proxy(self, proxy: str, cluster: str) -> str:
+        if proxy:
+            self._url(proxy, f'cluster "{cluster}": proxy-url', ("https", "http"))
+        return proxy
+
+    def _url(self, text: str, what: str, schemes: tuple[str, ...]) -> Any:
+        try:
+            parts = urlsplit(text)
+            good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            good = False
+        if not good:
+            shown = text.rpartition("@")[2][:200]
+            self._fail(
+                f"{what} {shown!r} is not an address like https://host:6443 (schemes: {', '.join(schemes)})"
+            )
+        return parts
+
+    def _find(self, entries: Mapping[str, T], name: str, what: str) -> T:
+        found = entries.get(name)
+        if found is None:
+            self._fail(f'{what} "{name}" does not exist{_choices(entries)}')
+        return found
+
+    def _fail(self, message: str) -> NoReturn:
+        raise ConfigError(self._prefix + message)
+
+
+def _is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _choices(entries: Mapping[str, object]) -> str:
+    names = sorted(entries)
+    if not names:
+        return ""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f" (there are: {', '.join(names[:10])}{more})"

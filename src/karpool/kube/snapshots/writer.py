@@ -1,0 +1,230 @@
+"""Write what a cluster looks like into one file, for planning elsewhere.
+
+The file is gzip'd JSON lines: a header, one line per object, and a footer that
+proves it complete. It appears under its name only when it is. Secrets are never
+read, values that may be secret are taken out (`redact`), and a kind that the
+server lacks or forbids is noted, not fatal. Reading is `snapshot_file`.
+"""
+
+import gzip
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
+from karpool.kube.api.reader import EXPIRED_LIST_TRIES, PAGE_SIZE
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import Denied, Gone, KubeError, NotFound, SnapshotError, StatusError
+from karpool.kube.snapshots.reader import (
+    FORMAT,
+    VERSION,
+    ObjectFile,
+    SkippedKind,
+    SnapshotFooter,
+    SnapshotHeader,
+    read_objects,
+)
+from karpool.kube.snapshots.redaction import redact
+from karpool.model.kubernetes import api_resources as kinds
+from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
+
+__all__ = [
+    "ABSENT",
+    "WANTED",
+    "ObjectFile",
+    "SnapshotKind",
+    "SnapshotSummary",
+    "read_objects",
+    "take_snapshot",
+]
+
+ABSENT = "this cluster does not have it"  # which is not a failure
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotKind:
+    """All objects of a kind that are selected, or one by name."""
+
+    resource: ApiResource
+    selection: ListOptions = ALL
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource}/{self.name}" if self.name else str(self.resource)
+
+
+# Works are left out on purpose: they embed whole manifests, Secrets included.
+WANTED: tuple[SnapshotKind, ...] = (
+    *(
+        SnapshotKind(resource)
+        for resource in (
+            kinds.NODES,
+            kinds.PODS,
+            kinds.NAMESPACES,
+            kinds.PDBS,
+            kinds.PVCS,
+            kinds.PVS,
+            kinds.STORAGECLASSES,
+            kinds.CSINODES,
+            kinds.PRIORITYCLASSES,
+            kinds.RESOURCEQUOTAS,
+            kinds.DAEMONSETS,
+            kinds.DEPLOYMENTS,
+            kinds.REPLICASETS,
+            kinds.STATEFULSETS,
+            kinds.JOBS,
+            kinds.NODEPOOLS,
+            kinds.NODECLAIMS,
+            kinds.EC2NODECLASSES,
+            kinds.KWOKNODECLASSES,
+            kinds.CLUSTERS,
+            kinds.RESOURCEBINDINGS,
+            kinds.CLUSTERRESOURCEBINDINGS,
+            kinds.PROPAGATIONPOLICIES,
+            kinds.CLUSTERPROPAGATIONPOLICIES,
+        )
+    ),
+    SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),
+    SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=InsufficientCapacityError")),
+    SnapshotKind(kinds.CONFIGMAPS, ListOptions("kube-system"), "cluster-autoscaler-status"),
+    SnapshotKind(kinds.CONFIGMAPS, ListOptions("karpool-system"), "karpool-consolidation"),  # the stop switch
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    path: Path
+    counts: dict[str, int] = field(default_factory=dict)  # resource -> objects
+    skipped: list[SkippedKind] = field(default_factory=list)
+
+    @property
+    def objects(self) -> int:
+        return sum(self.counts.values())
+
+
+async def take_snapshot(
+    client: Client,
+    path: Path,
+    *,
+    context: str = "",
+    wanted: Sequence[SnapshotKind] = WANTED,
+    progress: Callable[[str, int], None] = lambda resource, count: None,
+) -> SnapshotSummary:
+    """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read."""
+    summary = SnapshotSummary(path)
+    with _written(path) as writer:
+        header = SnapshotHeader(
+            format=FORMAT,
+            version=VERSION,
+            taken_at=rfc3339(client.clock.now()),
+            server_version=await client.server_version(),
+            cluster=client.name,
+            context=context,
+        )
+        writer.add([msgspec.to_builtins(header)])
+        last_error: KubeError | None = None
+        for each in wanted:
+            try:
+                count = await _copy(client, each, writer)
+            except (Denied, NotFound, StatusError) as error:
+                last_error = error
+                summary.skipped.append(SkippedKind(str(each), _why(error)))
+                continue
+            resource = str(each.resource)
+            summary.counts[resource] = summary.counts.get(resource, 0) + count
+            progress(resource, count)
+        if not summary.counts and last_error is not None:
+            raise last_error
+        footer = SnapshotFooter(
+            end=True, objects=summary.objects, counts=summary.counts, skipped=summary.skipped
+        )
+        writer.add([msgspec.to_builtins(footer)])
+    return summary
+
+
+async def _copy(client: Client, wanted: SnapshotKind, writer: "_Writer") -> int:
+    if wanted.name:
+        obj = await client.get(wanted.resource, wanted.name, namespace=wanted.selection.namespace)
+        writer.add([_line(wanted.resource, obj)])
+        return 1
+    for attempt in range(1, EXPIRED_LIST_TRIES + 1):
+        size = PAGE_SIZE if attempt < EXPIRED_LIST_TRIES else 0
+        mark = writer.mark()
+        count = 0
+        try:
+            async for page in client.pages(wanted.resource, wanted.selection, page_size=size):
+                writer.add(_line(wanted.resource, obj) for obj in page.items)
+                count += len(page.items)
+            return count
+        except StatusError as error:
+            # Half a kind is worse than none: it would look like a smaller cluster.
+            writer.back_to(mark)
+            if not isinstance(error, Gone) or attempt == EXPIRED_LIST_TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _line(resource: ApiResource, obj: Object) -> Object:
+    # Items of a list carry neither; in a file of many kinds each needs both.
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **redact(obj)}
+
+
+def _why(error: StatusError) -> str:
+    if isinstance(error, NotFound):
+        return ABSENT
+    if isinstance(error, Denied):
+        return f"forbidden: {error.message or error}"
+    return str(error)
+
+
+class _Writer:
+    """Compressed lines; every call is a gzip member of its own, so that the file can be cut back."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def add(self, lines: Iterable[Object]) -> None:
+        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        if data:
+            self._file.write(gzip.compress(data, compresslevel=5, mtime=0))
+
+    def mark(self) -> int:
+        return self._file.tell()
+
+    def back_to(self, mark: int) -> None:
+        self._file.seek(mark)
+        self._file.truncate()
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[_Writer]:
+    """A file that is there, complete and durable, or not at all. Only the owner may read it."""
+    if path.exists() and not path.is_file():
+        raise SnapshotError(f"{path}: is not a regular file; choose another place with -o")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise _not_written(path, error) from None
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield _Writer(file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _not_written(path: Path, error: OSError) -> SnapshotError:
+    return SnapshotError(f"{path}: {error.strerror}; choose another place with -o")

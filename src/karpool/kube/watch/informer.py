@@ -1,0 +1,298 @@
+"""Keep a local copy of one resource kind, current within the watch's delay.
+
+Sinks see every object at least once and never see an older version after a
+newer one. Intermediate versions may be skipped; deletions missed while
+disconnected are delivered after the next list. With `keep=False` only keys and
+versions are held, and the objects go to the sinks page by page. Errors never
+end an informer: it backs off, says so, and `staleness` grows.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+
+import structlog
+
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import identity_of
+from karpool.kube.api.reader import PAGE_SIZE
+from karpool.kube.errors import Gone, KubeError, NotFound, ServerFault
+from karpool.kube.transport.backoff import Backoff
+from karpool.kube.watch.watch import IDLE_SECONDS, STEADY_SECONDS, Watch, WatchEvent
+from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions, ObjectKey
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+BACKOFF = Backoff(first=0.5, limit=60.0)
+STALE_LIST_LIMIT = 3  # a server that insists on an older state has lost its history
+EXPIRED_LIST_LIMIT = 2  # lists that expired half-way before one is asked for in a single page
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChange(Generic[T]):
+    """`object` is the newest known state; for DELETED it is the last one, or None if that was not kept.
+    `old` is what it replaces, when objects are kept."""
+
+    type: str  # ADDED, MODIFIED, DELETED
+    key: ObjectKey
+    object: T | None
+    old: T | None = None
+
+
+class ChangeSink(Protocol[T]):
+    """Takes changes in batches: a page of a list, or what arrived together on a watch."""
+
+    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None: ...
+
+
+class _Entry(NamedTuple):
+    uid: str
+    version: str
+    object: Any
+
+
+class _HandlerSink(Generic[T]):
+    def __init__(
+        self,
+        on_add: Callable[[T], None] | None,
+        on_update: Callable[[T | None, T], None] | None,
+        on_delete: Callable[[ObjectKey, T | None], None] | None,
+    ) -> None:
+        self._on_add, self._on_update, self._on_delete = on_add, on_update, on_delete
+
+    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None:
+        for change in changes:
+            if change.type == "DELETED":
+                if self._on_delete:
+                    self._on_delete(change.key, change.object)
+            elif change.object is not None:
+                if change.type == "ADDED" and self._on_add:
+                    self._on_add(change.object)
+                elif change.type == "MODIFIED" and self._on_update:
+                    self._on_update(change.old, change.object)
+
+
+class Informer(Generic[T]):
+    def __init__(
+        self,
+        client: Client,
+        resource: ApiResource,
+        *,
+        into: type[T],
+        selection: ListOptions = ALL,
+        keep: bool = True,
+        page_size: int = PAGE_SIZE,
+        idle_seconds: float = IDLE_SECONDS,
+        optional: bool = False,
+    ) -> None:
+        """`optional`: a server that does not have the kind is nothing to warn of."""
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.relists = 0
+        self.last_error: KubeError | None = None
+        self._client = client
+        self._into = into
+        self._selection = selection
+        self._keep = keep
+        self._page_size = page_size
+        self._idle_seconds = idle_seconds
+        self._optional = optional
+        self._entries: dict[ObjectKey, _Entry] = {}
+        self._version = ""
+        self._sinks: list[ChangeSink[T]] = []
+        self._last_contact: float | None = None
+        self._stale_lists = 0
+        self._expired_lists = 0
+
+    # Reading
+
+    def get(self, key: ObjectKey) -> T | None:
+        """The kept object; None when there is none, or with `keep=False`."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.object
+
+    def objects(self) -> Iterator[T]:
+        return (entry.object for entry in self._entries.values() if entry.object is not None)
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._entries
+
+    def staleness(self) -> float:
+        """Seconds since the server was last heard of; infinite before that."""
+        if self._last_contact is None:
+            return float("inf")
+        return self._client.clock.monotonic() - self._last_contact
+
+    # Listening
+
+    def add_sink(self, sink: ChangeSink[T]) -> None:
+        """A sink that comes late is first told of the objects kept so far (none with `keep=False`)."""
+        self._sinks.append(sink)
+        held = [
+            ObjectChange("ADDED", key, e.object) for key, e in self._entries.items() if e.object is not None
+        ]
+        if held:
+            self._tell(sink, held)
+
+    def add_handler(
+        self,
+        on_add: Callable[[T], None] | None = None,
+        on_update: Callable[[T | None, T], None] | None = None,
+        on_delete: Callable[[ObjectKey, T | None], None] | None = None,
+    ) -> None:
+        self.add_sink(_HandlerSink(on_add, on_update, on_delete))
+
+    # Running
+
+    async def run(self) -> NoReturn:
+        """List, watch, and start over when the server asks for it; until cancelled."""
+        failures = 0
+        while True:
+            followed_at: float | None = None
+            try:
+                await self._relist()
+                followed_at = self._client.clock.monotonic()
+                await self._follow()
+            except Gone as error:
+                log.debug("listing again", resource=str(self.resource), reason=str(error))
+            except KubeError as error:
+                self._interrupted(error)
+            # An end after a good while is ordinary; ends in quick succession must cost less and less.
+            failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1
+            await self._client.clock.sleep(BACKOFF.delay(failures, self._client.chance()))
+
+    def _interrupted(self, error: KubeError) -> None:
+        """Said aloud once, and again when something else is wrong: a kind that the server does not have
+        stays away for ever."""
+        again = self.last_error is not None and str(self.last_error) == str(error)
+        self.last_error = error
+        expected = self._optional and isinstance(error, NotFound)
+        say = log.debug if again else log.info if expected else log.warning
+        say("informer interrupted", resource=str(self.resource), reason=str(error))
+
+    def _followed_for(self, since: float | None) -> float:
+        return 0.0 if since is None else self._client.clock.monotonic() - since
+
+    async def _relist(self) -> None:
+        """Bring the copy to the state of a list; `_version` is where the watch starts."""
+        self.relists += 1
+        seen: set[ObjectKey] = set()
+        version = ""
+        size = self._page_size if self._expired_lists < EXPIRED_LIST_LIMIT else 0
+        pages = self._client.pages(self.resource, self._selection, page_size=size, into=self._into)
+        try:
+            async with aclosing(pages) as listed:
+                async for page in listed:
+                    self._heard()
+                    if not version:
+                        version = page.resource_version
+                        self._refuse_older_state(version)
+                    self._deliver(self._changes_of_page(page.items, seen))
+        except Gone:
+            self._expired_lists += 1
+            raise
+        self._expired_lists = self._stale_lists = 0
+        self._deliver(self._deletions(seen))
+        self._version = version
+        self.last_error = None
+        self.synced.set()
+
+    def _refuse_older_state(self, version: str) -> None:
+        if not _is_older(version, self._version):
+            return
+        self._stale_lists += 1
+        if self._stale_lists < STALE_LIST_LIMIT:
+            message = f"the list is of version {version}, but {self._version} was seen"
+            raise ServerFault(f"GET {self.resource}", 500, reason="Stale", message=message)
+        log.warning("server history restarted", resource=str(self.resource), version=version)
+        # What we know carries versions of another history; only uids still mean something.
+        self._entries = {key: entry._replace(version="") for key, entry in self._entries.items()}
+
+    def _changes_of_page(self, objects: Sequence[T], seen: set[ObjectKey]) -> list[ObjectChange[T]]:
+        changes: list[ObjectChange[T]] = []
+        for obj in objects:
+            key, uid, version = identity_of(obj)
+            seen.add(key)
+            known = self._entries.get(key)
+            if known is not None and known.uid == uid and known.version == version:
+                continue
+            changes.extend(self._put(key, uid, version, obj))
+        return changes
+
+    def _deletions(self, seen: set[ObjectKey]) -> list[ObjectChange[T]]:
+        missing = [key for key in self._entries if key not in seen]
+        return [ObjectChange("DELETED", key, self._entries.pop(key).object) for key in missing]
+
+    async def _follow(self) -> None:
+        watch = Watch(
+            self._client.rest,
+            self.resource,
+            self._version,
+            self._into,
+            selection=self._selection,
+            idle_seconds=self._idle_seconds,
+            report=self._client.report,
+            on_contact=self._heard,
+        )
+        async with aclosing(watch.batches()) as batches:
+            async for batch in batches:
+                self._deliver([change for event in batch for change in self._changes_of(event)])
+
+    def _changes_of(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
+        # Versions of one kind only grow along a watch, so whatever does not move
+        # forward is a repetition.
+        if event.version == self._version or _is_older(event.version, self._version):
+            return []
+        self._version = event.version or self._version
+        if event.type == "DELETED":
+            entry = self._entries.pop(event.key, None)
+            if entry is None:
+                return []
+            return [
+                ObjectChange("DELETED", event.key, event.object if event.object is not None else entry.object)
+            ]
+        if event.object is None:  # a bookmark, or an object already reported as bad
+            return []
+        return self._put(event.key, event.uid, event.version, event.object)
+
+    def _put(self, key: ObjectKey, uid: str, version: str, obj: T) -> list[ObjectChange[T]]:
+        known = self._entries.get(key)
+        # Namespaces repeat thousands of times; one string each is enough.
+        key = ObjectKey(sys.intern(key.namespace), key.name)
+        self._entries[key] = _Entry(uid, version, obj if self._keep else None)
+        if known is None:
+            return [ObjectChange("ADDED", key, obj)]
+        if known.uid != uid:  # deleted and created again while we were not looking
+            return [ObjectChange("DELETED", key, known.object), ObjectChange("ADDED", key, obj)]
+        return [ObjectChange("MODIFIED", key, obj, known.object)]
+
+    def _deliver(self, changes: list[ObjectChange[T]]) -> None:
+        if changes:
+            for sink in self._sinks:
+                self._tell(sink, changes)
+
+    def _tell(self, sink: ChangeSink[T], changes: Sequence[ObjectChange[T]]) -> None:
+        try:
+            sink.apply(changes)
+        except Exception:
+            # One faulty listener must not keep the others, or the copy, from being current.
+            log.exception("listener raised", resource=str(self.resource), changes=len(changes))
+
+    def _heard(self) -> None:
+        self._last_contact = self._client.clock.monotonic()
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions of one kind compare as integers; any others are taken as they come."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -1,0 +1,243 @@
+"""Follow the changes of one kind from a resource version on, across cut connections.
+
+Every change is seen once and in order as long as the server still knows the
+version; when it does not (HTTP 410, an ERROR event, or a server whose history
+restarted) `Gone` is raised and the caller lists again. An object that cannot be
+decoded arrives as an event without object, named, and the watch goes on. Lines
+are put together here, because an event may be larger than any reader's line
+limit and chunks may end anywhere.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+import structlog
+
+from karpool.kube import errors
+from karpool.kube.api.decoding import (
+    ObjectIdentity,
+    Report,
+    SkippedObject,
+    identity_of,
+    log_bad_objects,
+    raw_identity,
+)
+from karpool.kube.errors import ApiUnreachable, Gone, KubeError, ServerFault, Throttled
+from karpool.kube.transport.backoff import Backoff
+from karpool.kube.transport.rest import RestClient
+from karpool.kube.watch.silence import SilenceTimeout
+from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions, ObjectKey
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+LINE_LIMIT = 64 * 1024 * 1024  # objects stop at 1.5 MiB in etcd; this only bounds a hostile server
+IDLE_SECONDS = 90.0  # servers send a bookmark about once a minute
+BACKOFF = Backoff(first=0.5, limit=30.0)
+STEADY_SECONDS = 30.0  # a connection that lived this long ended for a good reason
+BROKEN_LIMIT = 3  # unreadable streams in a row before listing again
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """`object` is None for bookmarks and for objects that could not be decoded."""
+
+    type: str  # ADDED, MODIFIED, DELETED or BOOKMARK
+    key: ObjectKey
+    uid: str
+    version: str
+    object: T | None = None
+
+
+class BrokenStream(Exception):
+    """The bytes are not a watch stream; what was missed will be sent again on resume."""
+
+
+class LineSplitter:
+    """Chunks in, whole lines out. Linear in the bytes, however they are cut."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._limit = limit
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        *whole, rest = chunk.split(b"\n")
+        if whole and self._pieces:
+            whole[0] = b"".join((*self._pieces, whole[0]))
+            self._pieces.clear()
+            self._held = 0
+        if rest:
+            self._pieces.append(rest)
+            self._held += len(rest)
+        if self._held > self._limit:
+            raise BrokenStream(f"a line is longer than {self._limit} bytes")
+        return [line for line in whole if line and not line.isspace()]
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_RAW_EVENT = msgspec.json.Decoder(_RawEvent)
+_CHANGES = frozenset(("ADDED", "MODIFIED", "DELETED"))
+_NOT_DECODED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+@cache
+def _event_decoder(into: type) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(msgspec.defstruct("TypedEvent", [("type", str), ("object", into)]))
+
+
+class WatchEventReader(Generic[T]):
+    """Chunks of one connection in, events out."""
+
+    def __init__(self, resource: ApiResource, into: type[T], report: Report = log_bad_objects) -> None:
+        self._resource = resource
+        self._decoder = _event_decoder(cast("Any", into))
+        self._report = report
+        self._lines = LineSplitter()
+        self.failure: BrokenStream | KubeError | None = None
+
+    def feed(self, chunk: bytes) -> list[WatchEvent[T]]:
+        """The events completed by this chunk. Once `failure` is set nothing more comes out."""
+        events: list[WatchEvent[T]] = []
+        if self.failure is not None:
+            return events
+        try:
+            for line in self._lines.feed(chunk):
+                event = self._read(line)
+                if event is not None:
+                    events.append(event)
+        except (BrokenStream, KubeError) as error:
+            self.failure = error  # raised by the caller after it has handed out the events before it
+        return events
+
+    def _read(self, line: bytes) -> WatchEvent[T] | None:
+        try:
+            typed = self._decoder.decode(line)
+            if typed.type in _CHANGES:
+                who = identity_of(typed.object)
+                if who.key.name:
+                    return WatchEvent(typed.type, who.key, who.uid, who.version, typed.object)
+            reason = "has no metadata.name"
+        except _NOT_DECODED as error:
+            reason = str(error)
+        return self._read_carefully(line, reason)
+
+    def _read_carefully(self, line: bytes, reason: str) -> WatchEvent[T] | None:
+        """Bookmarks, errors, and objects the type does not fit."""
+        try:
+            raw = _RAW_EVENT.decode(line)
+        except _NOT_DECODED as error:
+            raise BrokenStream(str(error)) from None
+        if raw.type == "ERROR":
+            raise errors.from_status(f"WATCH {self._resource}", bytes(raw.object))
+        who = raw_identity(raw.object) or ObjectIdentity(ObjectKey("", ""), "", "")
+        if raw.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", who.key, who.uid, who.version)
+        self._report([SkippedObject(str(self._resource), str(who.key), f"{raw.type} event: {reason}")])
+        if raw.type in _CHANGES and who.key.name:
+            return WatchEvent(raw.type, who.key, who.uid, who.version)
+        return None
+
+
+class Watch(Generic[T]):
+    """`version` moves forward with what has been handed out, and is where a resume starts."""
+
+    def __init__(
+        self,
+        rest: RestClient,
+        resource: ApiResource,
+        version: str,
+        into: type[T],
+        *,
+        selection: ListOptions = ALL,
+        idle_seconds: float = IDLE_SECONDS,
+        report: Report = log_bad_objects,
+        on_contact: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.version = version
+        self._rest = rest
+        self._resource = resource
+        self._into = into
+        self._selection = selection
+        self._idle_seconds = idle_seconds
+        self._report = report
+        self._on_contact = on_contact
+
+    async def batches(self) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
+        """Events as they arrive together; never empty, never ends.
+
+        Raises Gone when the caller has to list again, and Denied, NotFound or
+        Rejected when asking again would not help.
+        """
+        failures = broken = 0
+        while True:
+            before, opened = self.version, self._rest.clock.monotonic()
+            asked: float | None = None
+            try:
+                async with aclosing(self._connection()) as connection:
+                    async for batch in connection:
+                        yield batch
+            except BrokenStream as error:
+                broken = broken + 1 if self.version == before else 1
+                log.warning("watch unreadable", resource=str(self._resource), reason=str(error))
+                if broken >= BROKEN_LIMIT:
+                    raise Gone(f"WATCH {self._resource}", 410, message=str(error)) from None
+            except (ApiUnreachable, Throttled, ServerFault) as error:
+                asked = self._wait_asked_by(error)
+                log.debug("watch interrupted", resource=str(self._resource), reason=str(error))
+            lived = self._rest.clock.monotonic() - opened
+            if self.version != before or lived >= STEADY_SECONDS:
+                failures = 0
+            if failures or asked or self.version == before:
+                # Without progress, even a polite end must not become a tight loop.
+                failures += 1
+                wait = BACKOFF.delay(failures, self._rest.chance())
+                await self._rest.clock.sleep(max(wait, min(asked or 0.0, 60.0)))
+
+    def _wait_asked_by(self, error: KubeError) -> float | None:
+        if isinstance(error, ServerFault) and error.has_cause("ResourceVersionTooLarge"):
+            # The server's history is shorter than ours: it was restored or started afresh.
+            raise Gone(error.what, 410, reason=error.reason, message=error.message) from error
+        return getattr(error, "retry_after", None)
+
+    async def _connection(self) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
+        """One connection: batches until it is cut, ends, or has been silent too long."""
+        request = self._rest.build("GET", self._resource.collection(self._selection.namespace), self._query())
+        reader = WatchEventReader(self._resource, self._into, self._report)
+        async with self._rest.stream(request) as answer, aclosing(answer.chunks()) as chunks:
+            self._on_contact()
+            with closing(SilenceTimeout(self._idle_seconds)) as silence:
+                while (chunk := await self._next(chunks, silence)) is not None:
+                    self._on_contact()
+                    if events := reader.feed(chunk):
+                        self.version = next((e.version for e in reversed(events) if e.version), self.version)
+                        yield events
+                    if reader.failure is not None:
+                        raise reader.failure
+
+    async def _next(self, chunks: AsyncGenerator[bytes, None], silence: SilenceTimeout) -> bytes | None:
+        """None at the end."""
+        try:
+            return await silence.wait(lambda: anext(chunks, None))
+        except TimeoutError:
+            raise ApiUnreachable(f"WATCH {self._resource}: silent for {self._idle_seconds:g} s") from None
+
+    def _query(self) -> list[tuple[str, str]]:
+        # A spread end keeps a fleet of watches from reconnecting together.
+        seconds = int(300 + 300 * self._rest.chance())
+        return [
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", self.version),
+            ("timeoutSeconds", str(seconds)),
+            *self._selection.query(),
+        ]

@@ -1,0 +1,225 @@
+"""A queue of keys to look at: each once, one worker per key at a time.
+
+Adding a key that waits does nothing; adding one that is being worked on brings
+it back when that work is done. Failures come back after a back-off of their own,
+and higher priorities come first. What to do with a key is left to the reconciler.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from karpool.kube.clock import Clock
+from karpool.kube.errors import Conflict
+from karpool.kube.transport import backoff
+from karpool.kube.transport.backoff import Backoff, Chance
+
+K = TypeVar("K", bound=Hashable)
+
+log = structlog.get_logger(__name__)
+
+KEY_BACKOFF = Backoff(first=0.05, limit=60.0)
+# Loops fire timers up to their resolution early. Workers that insisted on the last nanosecond would
+# wake each other for ever on a clock that moves only when nobody is awake.
+EARLY_SECONDS = 1e-6
+LONGEST_SECONDS = 86_400.0  # until a reconciler that wants to come back later is asked again
+_VOID_ENTRIES = 64  # delayed entries that count no more, beyond as many as count
+
+
+class QueueShutDown(Exception):
+    """The queue is shut down and empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Returned by a reconciler that wants to look again after some seconds."""
+
+    after: float
+
+
+Reconcile = Callable[[K], Awaitable[Requeue | None]]
+
+
+class QueueObserver(Protocol):
+    """Is told what a queue does: `QueueMetrics`. A key that is added while it is worked on waits, too."""
+
+    def added(self, key: Hashable) -> None: ...
+
+    def taken(self, key: Hashable) -> None: ...
+
+    def done(self, key: Hashable) -> None: ...
+
+    def retried(self) -> None: ...
+
+
+class WorkQueue(Generic[K]):
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        delays: Backoff = KEY_BACKOFF,
+        chance: Chance = backoff.chance,
+        tell: QueueObserver | None = None,
+    ) -> None:
+        self.tell = tell
+        self._clock = clock
+        self._backoff = delays
+        self._chance = chance
+        self._order = count()
+        self._ready: list[tuple[int, int, K]] = []  # a heap; entries whose key left `_queued` are void
+        self._queued: dict[K, tuple[int, int]] = {}  # key -> (-priority, order) of its valid entry
+        self._later: list[tuple[float, int, K, int]] = []  # a heap of (due, order, key, priority)
+        self._due: dict[K, float] = {}  # key -> its earliest valid entry in `_later`
+        self._working: set[K] = set()
+        self._again: dict[K, int] = {}  # added while being worked on -> priority
+        self._failures: dict[K, int] = {}
+        self._closed = False
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that wait to be worked on now."""
+        self._promote()
+        return len(self._queued)
+
+    def add(self, key: K, *, priority: int = 0) -> None:
+        if self._closed:
+            return
+        if self.tell is not None and key not in (self._again if key in self._working else self._queued):
+            self.tell.added(key)
+        if key in self._working:
+            self._again[key] = max(priority, self._again.get(key, priority))
+            return
+        self._put(key, priority)
+
+    def _put(self, key: K, priority: int) -> None:
+        waiting = self._queued.get(key)
+        if waiting is not None and waiting[0] <= -priority:
+            return
+        entry = (-priority, next(self._order))
+        self._queued[key] = entry
+        heapq.heappush(self._ready, (*entry, key))
+        self._wake.set()
+
+    def add_after(self, key: K, seconds: float, *, priority: int = 0) -> None:
+        """The earliest of several delays for a key counts."""
+        if self._closed:
+            return
+        if self.tell is not None:
+            self.tell.retried()
+        if seconds <= 0:
+            self.add(key, priority=priority)
+            return
+        due = self._clock.monotonic() + seconds
+        if key in self._due and self._due[key] <= due:
+            return
+        self._due[key] = due
+        self._drop_void()
+        heapq.heappush(self._later, (due, next(self._order), key, priority))
+        self._wake.set()
+
+    def _drop_void(self) -> None:
+        """Entries that an earlier one took the place of would stay until their own time comes."""
+        if len(self._later) > 2 * len(self._due) + _VOID_ENTRIES:
+            self._later = [entry for entry in self._later if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._later)
+
+    def add_failed(self, key: K, *, priority: int = 0) -> float:
+        """Bring the key back after its back-off, which grows until `forget`; returns the delay."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        delay = self._backoff.delay(self._failures[key], self._chance())
+        self.add_after(key, delay, priority=priority)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key is well again: its next failure starts from the first delay."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    async def get(self) -> K:
+        """The next key; `done` must follow. Raises ShutDown when the queue is shut down and empty."""
+        while True:
+            self._promote()
+            if (key := self._pop()) is not None:
+                self._working.add(key[0])
+                if self.tell is not None:
+                    self.tell.taken(key[0])
+                if self._queued:
+                    self._wake.set()  # another waiter may take the next one
+                return key[0]
+            if self._closed:
+                self._wake.set()
+                raise QueueShutDown
+            self._wake.clear()
+            delay = self._later[0][0] - self._clock.monotonic() if self._later else None
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: K) -> None:
+        self._working.discard(key)
+        if self.tell is not None:
+            self.tell.done(key)
+        priority = self._again.pop(key, None)
+        if priority is not None and not self._closed:
+            self._put(key, priority)
+
+    def shut_down(self) -> None:
+        """Nothing more is taken in; what waits now is still handed out, what is delayed is dropped."""
+        self._closed = True
+        self._again.clear()
+        self._later.clear()
+        self._due.clear()
+        self._wake.set()
+
+    async def run(self, reconcile: Reconcile[K], *, workers: int = 1) -> None:
+        """Work until shut down. A reconciler that raises is called again with back-off."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work(reconcile))
+
+    async def _work(self, reconcile: Reconcile[K]) -> None:
+        while True:
+            try:
+                key = await self.get()
+            except QueueShutDown:
+                return
+            try:
+                wanted = await reconcile(key)
+            except Exception as error:
+                delay = self.add_failed(key)
+                # A conflict is how others' writes are noticed; looking again is all there is to do.
+                say = log.debug if isinstance(error, Conflict) else log.warning
+                say("reconcile failed", key=str(key), reason=str(error), retry_in=round(delay, 2))
+            else:
+                self.forget(key)
+                if wanted is not None:
+                    # What is looked at early is looked at once more; what is gone by then is not kept long.
+                    self.add_after(key, min(wanted.after, LONGEST_SECONDS))
+            finally:
+                self.done(key)
+
+    def _promote(self) -> None:
+        """Move what has become due to the ready keys."""
+        now = self._clock.monotonic() + EARLY_SECONDS
+        while self._later and self._later[0][0] <= now:
+            due, _, key, priority = heapq.heappop(self._later)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key, priority=priority)
+
+    def _pop(self) -> tuple[K] | None:
+        while self._ready:
+            rank, order, key = heapq.heappop(self._ready)
+            if self._queued.get(key) == (rank, order):
+                del self._queued[key]
+                return (key,)
+        return None

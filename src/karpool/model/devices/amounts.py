@@ -1,0 +1,130 @@
+"""Compute and video memory, in integers: thousandths of a TFLOP, and bytes.
+
+`DeviceAmount` is absolute: what a device has, or what was taken from it. `DeviceShare` is what
+one device is asked for; it may be given in percent, and becomes an `DeviceAmount` only
+against the capacity of a device.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.model import quantity
+from karpool.model.errors import Invalid
+
+MILLI = 1000
+_PERCENT_MILLI = 100 * MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAmount:
+    tflops_milli: int = 0
+    vram_bytes: int = 0
+
+    def __add__(self, other: "DeviceAmount") -> "DeviceAmount":
+        return DeviceAmount(self.tflops_milli + other.tflops_milli, self.vram_bytes + other.vram_bytes)
+
+    def __sub__(self, other: "DeviceAmount") -> "DeviceAmount":
+        return DeviceAmount(self.tflops_milli - other.tflops_milli, self.vram_bytes - other.vram_bytes)
+
+    def __mul__(self, times: int) -> "DeviceAmount":
+        return DeviceAmount(self.tflops_milli * times, self.vram_bytes * times)
+
+    def __str__(self) -> str:
+        compute, memory = quantity.format_milli(self.tflops_milli), quantity.format_value(self.vram_bytes)
+        return f"{compute} TFLOPS, {memory} VRAM"
+
+    def covers(self, other: "DeviceAmount") -> bool:
+        return self.tflops_milli >= other.tflops_milli and self.vram_bytes >= other.vram_bytes
+
+    def at_most(self, cap: "DeviceAmount") -> "DeviceAmount":
+        return DeviceAmount(min(self.tflops_milli, cap.tflops_milli), min(self.vram_bytes, cap.vram_bytes))
+
+    def at_least(self, floor: "DeviceAmount") -> "DeviceAmount":
+        return DeviceAmount(
+            max(self.tflops_milli, floor.tflops_milli), max(self.vram_bytes, floor.vram_bytes)
+        )
+
+    @property
+    def is_zero(self) -> bool:
+        return self.tflops_milli == 0 and self.vram_bytes == 0
+
+
+NOTHING = DeviceAmount()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """What is asked of one device. A percentage counts where the absolute amount is zero."""
+
+    tflops_milli: int = 0
+    vram_bytes: int = 0
+    percent_milli: int = 0
+    vram_percent_milli: int = 0
+
+    def on(self, capacity: DeviceAmount) -> DeviceAmount:
+        """In absolute terms on a device of this capacity, cut off: shares that make up 100 % always fit."""
+        return DeviceAmount(
+            percent_of(self.percent_milli, capacity.tflops_milli)
+            if self.percent_milli
+            else self.tflops_milli,
+            self.vram_percent_milli * capacity.vram_bytes // _PERCENT_MILLI
+            if self.vram_percent_milli
+            else self.vram_bytes,
+        )
+
+    def __str__(self) -> str:
+        compute = (
+            f"{quantity.format_milli(self.percent_milli)}% of the compute"
+            if self.percent_milli
+            else f"{quantity.format_milli(self.tflops_milli)} TFLOPS"
+        )
+        memory = (
+            f"{quantity.format_milli(self.vram_percent_milli)}% of the VRAM"
+            if self.vram_percent_milli
+            else f"{quantity.format_value(self.vram_bytes)} VRAM"
+        )
+        return f"{compute}, {memory}"
+
+
+def percent_of(percent_milli: int, tflops_milli: int) -> int:
+    """A percentage of a device's compute, cut off to a whole TFLOP: 33 % of 71 is 23."""
+    return percent_milli * tflops_milli // (_PERCENT_MILLI * MILLI) * MILLI
+
+
+def whole_tflops(tflops_milli: int) -> int:
+    """In whole TFLOPS, rounded away from zero, as Kubernetes gives the value of a quantity."""
+    return -(-tflops_milli // MILLI) if tflops_milli >= 0 else tflops_milli // MILLI
+
+
+def parse_amount(raw: Mapping[str, Any] | None, path: str = "") -> DeviceAmount:
+    """`{tflops, vram}` of quantities; what is not there is zero. Raises Invalid."""
+    given = raw or {}
+    return DeviceAmount(
+        _parsed(given, "tflops", path, quantity.milli_value), _parsed(given, "vram", path, quantity.value)
+    )
+
+
+def parse_share(raw: Mapping[str, Any] | None, path: str = "") -> DeviceShare:
+    """`{tflops, vram, compute}` of quantities, `compute` in percent. Raises Invalid."""
+    absolute = parse_amount(raw, path)
+    percent = _parsed(raw or {}, "compute", path, quantity.milli_value)
+    return DeviceShare(absolute.tflops_milli, absolute.vram_bytes, percent)
+
+
+def _parsed(given: Mapping[str, Any], name: str, path: str, read: Any) -> int:
+    text = given.get(name)
+    if text is None:
+        return 0
+    try:
+        return int(read(text))
+    except Invalid as error:
+        raise error.at(f"{path}.{name}" if path else name) from None
+
+
+def show(amount: DeviceAmount) -> dict[str, str]:
+    """As it stands in the status of an object."""
+    return {
+        "tflops": quantity.format_milli(amount.tflops_milli),
+        "vram": quantity.format_value(amount.vram_bytes),
+    }

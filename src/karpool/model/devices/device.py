@@ -1,0 +1,156 @@
+"""One GPU as the allocator sees it, and how it is read from the cluster.
+
+A `Device` is what was last reported about it. What is taken from it is in the
+ledger; `available` is used only where a device comes with a figure of its own
+(tests, files), and is otherwise computed from capacity and ledger.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Int32, Wire, WireObject
+from karpool.model.kubernetes.node import HOSTNAME
+
+PREFIX = "tensor-fusion.ai/"
+POOL_LABEL = PREFIX + "gpupool"
+OWNER_LABEL = PREFIX + "managed-by"
+CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
+MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
+OURS = "tensor-fusion"
+
+_TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit 64 bits
+_VRAM_MAX = 2**50
+
+PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
+PHASES = (PENDING, RUNNING, UNKNOWN, "Destroying", "Migrating", "Updating")
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePartition:
+    """One hardware slice in use: its template, and its place where that is known."""
+
+    template: str = ""
+    start: int | None = None
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    name: str
+    node: str = ""  # host name
+    owner: str = ""  # name of the node object
+    pool: str = ""
+    phase: str = PENDING
+    vendor: str = "NVIDIA"
+    model: str = ""
+    index: int | None = None
+    numa_node: int | None = None
+    capacity: DeviceAmount | None = None
+    available: DeviceAmount | None = None
+    used_by: str = ""
+    isolation_mode: str = ""
+    isolation_policy: str = ""
+    active_isolation_mode: str = ""
+    isolation_conflict: bool = False
+    capabilities: Mapping[str, bool] | None = None
+    partitions: Mapping[str, DevicePartition] = field(default_factory=dict)
+    missing_since: str = ""
+    resource: str = ""  # of the device plugin that hands it out
+    compute_known: bool = True
+
+    @property
+    def is_ours(self) -> bool:
+        return self.used_by in ("", OURS)
+
+
+def as_new(device: Device, name: str, node: str) -> Device:
+    """The same kind of device, idle, in a node that is still to come."""
+    return replace(
+        device,
+        name=name,
+        node=node,
+        owner=node,
+        phase=RUNNING,
+        used_by="",
+        available=device.capacity,
+        active_isolation_mode="",
+        isolation_conflict=False,
+        partitions={},
+        missing_since="",
+    )
+
+
+class _Resource(Wire, frozen=True):
+    tflops: str | int | float | None = None
+    vram: str | int | float | None = None
+
+    def amount(self, path: str) -> DeviceAmount:
+        found = parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+        if not (0 <= found.tflops_milli <= _TFLOPS_MAX and 0 <= found.vram_bytes <= _VRAM_MAX):
+            raise Invalid(path, str(found), "is not what one GPU can have")
+        return found
+
+
+class _Status(Wire, frozen=True):
+    phase: str | None = None
+    vendor: str | None = None
+    gpu_model: str | None = None
+    index: Int32 | None = None
+    numa_node: Int32 | None = None
+    capacity: _Resource | None = None
+    available: _Resource | None = None
+    node_selector: dict[str, str] | None = None
+    isolation_mode: str | None = None
+    isolation_policy: str | None = None
+    active_isolation_mode: str | None = None
+    dynamic_isolation_conflict: bool | None = None
+    used_by: str | None = None
+
+
+class GpuObject(WireObject, frozen=True):
+    """The cluster-scoped GPU object: one per device, status only."""
+
+    status: _Status | None = None
+
+
+def from_object(gpu: GpuObject) -> Device:
+    """Raises Invalid naming the field."""
+    status, meta = gpu.status or _Status(), gpu.metadata
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    missing = annotations.get(MISSING_ANNOTATION, "")
+    phase = status.phase or PENDING
+    return Device(
+        name=meta.name,
+        node=(status.node_selector or {}).get(HOSTNAME, ""),
+        owner=labels.get(OWNER_LABEL, ""),
+        pool=labels.get(POOL_LABEL, ""),
+        phase=UNKNOWN if missing and phase == RUNNING else phase,
+        vendor=status.vendor or "NVIDIA",
+        model=status.gpu_model or "",
+        index=status.index,
+        numa_node=None if status.numa_node is None or status.numa_node < 0 else status.numa_node,
+        capacity=status.capacity.amount("status.capacity") if status.capacity else NOTHING,
+        used_by=status.used_by or "",
+        isolation_mode=status.isolation_mode or "",
+        isolation_policy=status.isolation_policy or "",
+        active_isolation_mode=status.active_isolation_mode or "",
+        isolation_conflict=bool(status.dynamic_isolation_conflict),
+        capabilities=_capabilities(annotations.get(CAPABILITIES_ANNOTATION)),
+        missing_since=missing,
+    )
+
+
+def _capabilities(text: str | None) -> Mapping[str, bool] | None:
+    """Metadata that cannot be read grants nothing: the device keeps `shared` only."""
+    if text is None:
+        return None
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {key[:1].upper() + key[1:]: given is True for key, given in read.items()}

@@ -1,0 +1,81 @@
+"""GPUResourceQuota of a namespace, read from the API: what may be asked for, singly and in all."""
+
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
+from karpool.model.devices.quota import (
+    ALERT_THRESHOLD_PERCENT,
+    WORKERS_MAX,
+    GpuQuota,
+    NamespaceQuota,
+    WorkloadQuota,
+    problem_of,
+)
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import Int32, Wire, WireObject
+
+QUOTAS = ApiResource("tensor-fusion.ai", "v1", "gpuresourcequotas", "GPUResourceQuota")
+Quantity = str | int | float
+
+
+class QuotaAmounts(Wire, frozen=True):
+    tflops: Quantity | None = None
+    vram: Quantity | None = None
+
+    def read(self, path: str) -> DeviceAmount:
+        return parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+
+
+class WorkloadQuotaSpec(Wire, frozen=True):
+    max_requests: QuotaAmounts | None = None
+    max_limits: QuotaAmounts | None = None
+    max_gpu_count: Int32 | None = None
+
+
+class NamespaceQuotaSpec(Wire, frozen=True):
+    requests: QuotaAmounts | None = None
+    limits: QuotaAmounts | None = None
+    max_workers: Int32 | None = None
+    alert_threshold_percent: Int32 | None = None
+
+
+class GpuQuotaSpec(Wire, frozen=True):
+    single: WorkloadQuotaSpec | None = None
+    total: NamespaceQuotaSpec | None = None
+
+
+class GpuResourceQuota(WireObject, frozen=True):
+    spec: GpuQuotaSpec = GpuQuotaSpec()
+
+
+def quota_of(found: GpuResourceQuota) -> GpuQuota:
+    """Raises Invalid naming what is wrong; such a quota admits nothing new until it is corrected."""
+    spec = found.spec
+    single = total = None
+    if spec.single is not None:
+        single = WorkloadQuota(
+            _amount(spec.single.max_requests, "spec.single.maxRequests") or NOTHING,
+            _amount(spec.single.max_limits, "spec.single.maxLimits") or NOTHING,
+            spec.single.max_gpu_count or 0,
+        )
+    if spec.total is not None:
+        workers, threshold = spec.total.max_workers, spec.total.alert_threshold_percent
+        total = NamespaceQuota(
+            _amount(spec.total.requests, "spec.total.requests"),
+            _amount(spec.total.limits, "spec.total.limits"),
+            WORKERS_MAX if workers is None else workers,
+            ALERT_THRESHOLD_PERCENT if threshold is None else threshold,
+        )
+    quota = GpuQuota(found.metadata.namespace, single, total)
+    problem = problem_of(quota)
+    if problem is not None:
+        raise Invalid("spec", found.name, problem)
+    return quota
+
+
+def quota_admitting_nothing(namespace: str) -> GpuQuota:
+    """For a quota that cannot be read: what it would have allowed is not known, so nothing is."""
+    return GpuQuota(namespace, None, NamespaceQuota(NOTHING, None, 0))
+
+
+def _amount(given: QuotaAmounts | None, path: str) -> DeviceAmount | None:
+    return None if given is None else given.read(path)

@@ -1,0 +1,60 @@
+"""How devices are shared, and which sharing may meet on one device.
+
+`shared` takes a whole idle device, `soft` and `hard` share by amounts,
+`partitioned` uses slices made by the hardware. Under the policy `Static` the mode
+belongs to the node; under `Dynamic` the first request on a device sets it and the
+last one takes it away.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+SHARED, SOFT, HARD, PARTITIONED = "shared", "soft", "hard", "partitioned"
+MODES = (SOFT, SHARED, HARD, PARTITIONED)
+STATIC, DYNAMIC = "Static", "Dynamic"
+
+_CAPABILITY = {
+    SOFT: "SupportsSoftIsolation",
+    HARD: "SupportsHardIsolation",
+    PARTITIONED: "SupportsPartitioning",
+}
+
+
+def is_capable(capabilities: Mapping[str, bool] | None, mode: str) -> bool:
+    """Without metadata everything is allowed; with it, what it does not grant is refused."""
+    needed = _CAPABILITY.get(mode)
+    return capabilities is None or needed is None or bool(capabilities.get(needed, False))
+
+
+def is_compatible(
+    policy: str, mode: str, *, device_policy: str, device_mode: str, lock: str, conflict: bool
+) -> bool:
+    """May a request of this mode use this device, under the policy in force?"""
+    if policy == DYNAMIC:
+        return (
+            mode != PARTITIONED and device_policy == DYNAMIC and not conflict and (not lock or lock == mode)
+        )
+    if device_policy not in ("", STATIC):
+        return False
+    return mode in ("", SHARED) or device_mode in ("", mode)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredModes:
+    """Modes found on devices after a restart; a device with two modes is unusable until drained."""
+
+    modes: Mapping[str, str]
+    conflicts: frozenset[str]
+
+
+def recover_modes(running: Iterable[tuple[Iterable[str], str]]) -> RecoveredModes:
+    """From the devices and the mode of every running pod."""
+    modes: dict[str, str] = {}
+    conflicts: set[str] = set()
+    for devices, mode in running:
+        for device in devices:
+            if mode in ("", PARTITIONED) or modes.get(device, mode) != mode:
+                conflicts.add(device)
+            else:
+                modes[device] = mode
+    return RecoveredModes(modes, frozenset(conflicts))

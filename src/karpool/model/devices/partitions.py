@@ -1,0 +1,209 @@
+"""Hardware slices of a device: which template covers a request, and where it fits.
+
+Vendors differ: slots on a line (NVIDIA MIG and compatible), or isolation groups
+with extended resources (Ascend). Others have no slices.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from karpool.model.devices.amounts import MILLI, DeviceAmount
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+
+GIB = 2**30
+DEVICE_CAP = 7
+GROUPS_MAX = 4
+PER_GROUP = 2
+_GROUP_VENDORS = frozenset(("Ascend",))
+_SLOT_VENDORS = frozenset(("NVIDIA", "AMD", ""))
+_SEPARATORS = re.compile(r"[._ /-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTemplate:
+    id: str
+    name: str = ""
+    memory_gib: int = 0
+    compute_percent: float = 0.0
+    max_partition: int = 0  # per device; 0: no cap of its own
+    placement: tuple[int, ...] = ()
+    slots: int = 0
+    shared: bool = False
+    max_per_group: int = 0
+    extended: Mapping[str, int] = field(default_factory=dict)
+
+    def cost(self, capacity_tflops_milli: int) -> DeviceAmount:
+        """Percent of the capacity with two decimals, and whole GiB."""
+        hundredths = math.floor(self.compute_percent * capacity_tflops_milli / (100 * MILLI) * 100 + 0.5)
+        return DeviceAmount(hundredths * (MILLI // 100), self.memory_gib * GIB)
+
+    def answers_to(self, requested: str) -> bool:
+        """Id or name, whatever the case, the separators and a `mig-` in front."""
+        wanted = _plain(requested)
+        return any(
+            requested.lower() == own.lower() or wanted == _plain(own) for own in (self.id, self.name) if own
+        )
+
+
+Templates = Mapping[str, Mapping[str, PartitionTemplate]]  # model, id
+
+
+def _plain(text: str) -> str:
+    return _SEPARATORS.sub("-", text.lower()).removeprefix("mig-")
+
+
+@dataclass(frozen=True)
+class PartitionCatalogue:
+    """Templates and caps per model."""
+
+    templates: Templates = field(default_factory=dict)
+    max_partitions: Mapping[str, int] = field(default_factory=dict)
+
+    def cap(self, model: str) -> int:
+        return self.max_partitions.get(model) or DEVICE_CAP
+
+    def named(self, model: str, requested: str) -> PartitionTemplate | None:
+        of_model = self.templates.get(model) or {}
+        exact = of_model.get(requested)
+        if exact is not None:
+            return exact
+        return next((each for each in of_model.values() if each.answers_to(requested)), None)
+
+    def match(
+        self, model: str, capacity: DeviceAmount, wanted: DeviceAmount, requested: str = ""
+    ) -> PartitionTemplate | Refusal:
+        """The named template, or the one that covers the request with the least waste."""
+        if requested:
+            named = self.named(model, requested)
+            choices = [] if named is None else [named]
+        else:
+            choices = list((self.templates.get(model) or {}).values())
+        fitting = [each for each in choices if each.cost(capacity.tflops_milli).covers(wanted)]
+        if not fitting:
+            asked = f"the template {requested}" if requested else "a template"
+            return Refusal(
+                DeviceReason.NO_TEMPLATE, f"model {model or '(unknown)'} has not {asked} for {wanted}"
+            )
+        return min(fitting, key=lambda each: (waste(each.cost(capacity.tflops_milli), wanted), each.id))
+
+
+def waste(cost: DeviceAmount, wanted: DeviceAmount) -> float:
+    tflops, asked = cost.tflops_milli / MILLI, wanted.tflops_milli / MILLI
+    compute = (tflops - asked) / max(asked, 1.0)
+    memory = (cost.vram_bytes - wanted.vram_bytes) / max(wanted.vram_bytes, 1)
+    return 0.6 * compute + 0.4 * memory
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHost:
+    """The device a slice is to be cut from."""
+
+    vendor: str
+    capacity: DeviceAmount
+    available: DeviceAmount
+    partitions: Sequence[DevicePartition] = ()
+    cap: int = DEVICE_CAP
+    groups_max: int = GROUPS_MAX
+    extended: Mapping[str, int] = field(default_factory=dict)
+
+
+def place_partition(
+    template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
+) -> DevicePartition | Refusal:
+    """Where the slice goes, or the first rule that forbids it."""
+    if host.vendor in _GROUP_VENDORS:
+        return _over_caps(template, host) or _place_in_group(template, host, templates)
+    if host.vendor not in _SLOT_VENDORS:
+        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"devices of {host.vendor} have no partitions")
+    return _over_caps(template, host) or _place_in_slots(template, host, templates)
+
+
+def _over_caps(template: PartitionTemplate, host: PartitionHost) -> Refusal | None:
+    if len(host.partitions) >= host.cap:
+        return Refusal(
+            DeviceReason.PARTITION_CAP, f"the device has {host.cap} partitions, as many as it may have"
+        )
+    same = sum(1 for each in host.partitions if each.template == template.id)
+    if 0 < template.max_partition <= same:
+        return Refusal(
+            DeviceReason.PARTITION_CAP,
+            f"the device has {same} partitions {template.id}, as many as it may have",
+        )
+    return None
+
+
+def _place_in_slots(
+    template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
+) -> DevicePartition | Refusal:
+    taken = _occupied(host.partitions, templates)
+    start = _free_start(template, taken)
+    if start is None and template.placement:
+        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"no free slots for {template.id}")
+    cost = template.cost(host.capacity.tflops_milli)
+    if host.available.tflops_milli < cost.tflops_milli:
+        return Refusal(
+            DeviceReason.INSUFFICIENT_TFLOPS, f"{template.id} needs {cost}, the device has {host.available}"
+        )
+    if host.available.vram_bytes < cost.vram_bytes:
+        return Refusal(
+            DeviceReason.INSUFFICIENT_VRAM, f"{template.id} needs {cost}, the device has {host.available}"
+        )
+    return DevicePartition(template.id, start=start)
+
+
+def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, PartitionTemplate]) -> set[int]:
+    """Slots in use; partitions without a recorded place are laid down in the order they came."""
+    taken: set[int] = set()
+    for known in (True, False):
+        for each in partitions:
+            template = templates.get(each.template)
+            if template is None or (each.start is not None) != known:
+                continue
+            start = each.start if each.start is not None else _free_start(template, taken)
+            if start is not None:
+                taken.update(range(start, start + max(1, template.slots)))
+    return taken
+
+
+def _free_start(template: PartitionTemplate, taken: set[int]) -> int | None:
+    width = max(1, template.slots)
+    return next(
+        (
+            start
+            for start in template.placement
+            if not any(slot in taken for slot in range(start, start + width))
+        ),
+        None,
+    )
+
+
+def _place_in_group(
+    template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
+) -> DevicePartition | Refusal:
+    used: Counter[str] = Counter()
+    for each in host.partitions:
+        used.update(templates[each.template].extended if each.template in templates else {})
+    for name, need in template.extended.items():
+        if name in host.extended and used[name] + need > host.extended[name]:
+            return Refusal(
+                DeviceReason.INSUFFICIENT_EXTENDED,
+                f"{template.id} needs {need} {name}; {used[name]} of {host.extended[name]} are in use",
+                resource=name,
+            )
+    groups: dict[int, list[str]] = {number: [] for number in range(host.groups_max)}
+    for each in host.partitions:
+        if each.group is not None:
+            groups.setdefault(each.group, []).append(each.template)
+    if template.shared:
+        full = template.max_per_group or PER_GROUP
+        for number, members in groups.items():
+            if members and set(members) == {template.id} and len(members) < full:
+                return DevicePartition(template.id, group=number)
+    empty = next((number for number, members in groups.items() if not members), None)
+    if empty is None:
+        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"no isolation group is free for {template.id}")
+    return DevicePartition(template.id, group=empty)

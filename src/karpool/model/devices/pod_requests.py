@@ -1,0 +1,171 @@
+"""A pod's wish for GPUs, in whichever of the dialects in use it was written.
+
+| dialect | becomes |
+|---|---|
+| TensorFusion annotations | shares of devices as they say |
+| `nvidia.com/gpu: n` | n whole units of that plugin; a time slice is a unit |
+| `nvidia.com/gpu.shared: n` | n time slices |
+| `nvidia.com/mig-1g.5gb: n` | n slices of that profile |
+| HAMi: `nvidia.com/gpu` with `gpumem`, `gpumem-percentage`, `gpucores` | n shares of devices |
+| KAI: annotations `gpu-fraction`, `gpu-memory`, `gpu-fraction-num-devices` | shares of devices |
+
+Annotations of TensorFusion win where a pod has several.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from karpool.model import quantity, resources
+from karpool.model.devices import tensor_fusion
+from karpool.model.devices.amounts import DeviceShare
+from karpool.model.devices.device_reasons import DeviceReason
+from karpool.model.devices.isolation import SHARED, SOFT
+from karpool.model.devices.request import COUNT_MAX, GpuRequest, PreferredTerm
+from karpool.model.devices.tensor_fusion import AnnotationProblem, BadGpuRequest
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, node_terms_of
+
+_MIB = 2**20
+VENDORS = {"nvidia.com": "NVIDIA", "amd.com": "AMD"}
+_WHOLE = ("gpu", "gpu.shared")
+_MIG = "mig-"
+_FRACTION, _MEMORY, _DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+_MEMORY_MIB, _MEMORY_PERCENT, _CORES = "gpumem", "gpumem-percentage", "gpucores"
+_PERCENT_MAX = 100_000  # thousandths of a percent
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """What the resources of a pod, or KAI's annotations, ask for."""
+
+    resource: str
+    count: int
+    share: DeviceShare = field(default_factory=DeviceShare)
+    isolation: str = SHARED
+
+
+def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
+    """None when the pod asks for no GPU. Raises BadRequest naming what is wrong with it."""
+    given, meta = pod.annotations, pod.metadata
+    try:
+        needs = effective_requests(pod)
+        plain = None if tensor_fusion.is_worker(given) else _plain(given, needs)
+        terms, preferred = _placement(pod)
+    except Invalid as error:
+        raise BadGpuRequest(meta.key, (AnnotationProblem(DeviceReason.BAD_REQUEST, error),)) from None
+    if plain is None and not tensor_fusion.is_worker(given):
+        return None
+    request, problems = tensor_fusion.read_request(
+        given,
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        workload=pod.labels.get(tensor_fusion.WORKLOAD_LABEL, ""),
+    )
+    if plain is not None:
+        request = _with(request, plain)
+    if not 1 <= request.count <= COUNT_MAX:
+        counted = Invalid(request.resource, request.count, f"ask for 1 to {COUNT_MAX} GPUs")
+        problems = (*problems, AnnotationProblem(DeviceReason.GPU_COUNT_OUT_OF_RANGE, counted))
+    if problems:
+        raise BadGpuRequest(meta.key, problems)
+    return replace(
+        request,
+        pool=request.pool or default_pool,
+        node_terms=terms,
+        preferred=preferred,
+        priority=pod.spec.priority or 0,
+        cpu_milli=needs.get(resources.CPU, 0),
+        memory_bytes=needs.get(resources.MEMORY, 0),
+    )
+
+
+def _with(request: GpuRequest, plain: _Plain) -> GpuRequest:
+    vendor = VENDORS.get(plain.resource.partition("/")[0], "")
+    return replace(
+        request,
+        request=plain.share,
+        limit=plain.share,
+        count=plain.count,
+        isolation=plain.isolation,
+        vendor=request.vendor or vendor,
+        resource=plain.resource,
+    )
+
+
+def _plain(given: Mapping[str, str], needs: Mapping[str, int]) -> _Plain | None:
+    if _FRACTION in given or _MEMORY in given:
+        return _kai(given)
+    for prefix in VENDORS:
+        asked = {
+            name.partition("/")[2]: amount
+            for name, amount in needs.items()
+            if name.startswith(prefix + "/") and amount > 0
+        }
+        mig = sorted(name for name in asked if name.startswith(_MIG))
+        if len(mig) > 1 or (mig and any(name in asked for name in _WHOLE)):
+            raise Invalid(
+                "resources", ", ".join(sorted(asked)), "one pod can ask for one kind of GPU only; split it"
+            )
+        if mig:
+            return _Plain(f"{prefix}/{mig[0]}", asked[mig[0]])
+        share = _hami(prefix, asked)
+        if share is not None:
+            return share
+        for name in _WHOLE:
+            if name in asked:
+                return _Plain(f"{prefix}/{name}", asked[name])
+    return None
+
+
+def _hami(prefix: str, asked: Mapping[str, int]) -> _Plain | None:
+    if not any(name in asked for name in (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)):
+        return None
+    for name in (_MEMORY_PERCENT, _CORES):
+        if asked.get(name, 0) > 100:
+            raise Invalid(f"resources.{prefix}/{name}", asked[name], "is a percentage; at most 100")
+    memory = min(asked.get(_MEMORY_MIB, 0) * _MIB, quantity.INT64_MAX)
+    percent = 0 if memory else asked.get(_MEMORY_PERCENT, 100) * 1000
+    share = DeviceShare(0, memory, asked.get(_CORES, 0) * 1000, percent)
+    return _Plain(f"{prefix}/gpu", asked.get("gpu", 1), share, SOFT)
+
+
+def _kai(given: Mapping[str, str]) -> _Plain:
+    devices = given.get(_DEVICES, "1")
+    if not (devices.isascii() and devices.isdigit() and 0 < len(devices) < 8):
+        raise Invalid(f"annotation {_DEVICES}", devices, f"must be a whole number from 1 to {COUNT_MAX}")
+    if _FRACTION in given:
+        text = given[_FRACTION]
+        part = quantity.milli_value(text) * 100
+        if not 0 < part <= _PERCENT_MAX:
+            raise Invalid(f"annotation {_FRACTION}", text, "must be more than 0 and at most 1")
+        share = DeviceShare(0, 0, part, part)
+    else:
+        text = given[_MEMORY]
+        memory = min(quantity.value(text) * _MIB, quantity.INT64_MAX)
+        if memory <= 0:
+            raise Invalid(f"annotation {_MEMORY}", text, "must be a number of MiB above 0")
+        share = DeviceShare(0, memory)
+    return _Plain(resources.GPU, int(devices), share, SOFT)
+
+
+def _placement(pod: Pod) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
+    """Node selector and node affinity as one: every alternative includes the selector."""
+    selected = tuple(
+        (key, ValueSet(frozenset((value,)))) for key, value in sorted((pod.spec.node_selector or {}).items())
+    )
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = (
+        node_terms_of(affinity.required_during_scheduling_ignored_during_execution) if affinity else None
+    )
+    terms: tuple[NodeTerm, ...] | None = None
+    if required is not None:
+        terms = tuple(NodeTerm((*selected, *term.labels), term.fields) for term in required)
+    elif selected:
+        terms = (NodeTerm(selected),)
+    preferred: list[PreferredTerm] = []
+    for each in (affinity.preferred_during_scheduling_ignored_during_execution if affinity else None) or ():
+        compiled = node_terms_of(NodeSelector(node_selector_terms=[each.preference]))
+        preferred.extend(PreferredTerm(each.weight, term) for term in compiled or ())
+    return terms, tuple(preferred)

@@ -1,0 +1,264 @@
+"""How much of the GPUs a namespace may have.
+
+`single` caps one workload, per GPU; waiting cannot help against it. `total` caps
+the sum over the namespace. Amounts are compared in whole TFLOPS and bytes; what
+one GPU is asked for is rounded up before it is multiplied by their number.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, whole_tflops
+from karpool.model.devices.device_reasons import DeviceReason, Refusal
+
+WORKERS_MAX = 32768
+ALERT_THRESHOLD_PERCENT = 95
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadQuota:
+    """Zero is no cap."""
+
+    max_requests: DeviceAmount = NOTHING
+    max_limits: DeviceAmount = NOTHING
+    max_gpu_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """A block that is there caps, with zero too; None does not."""
+
+    requests: DeviceAmount | None = None
+    limits: DeviceAmount | None = None
+    max_workers: int = WORKERS_MAX
+    alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
+
+
+@dataclass(frozen=True, slots=True)
+class GpuQuota:
+    namespace: str = ""
+    single: WorkloadQuota | None = None
+    total: NamespaceQuota | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCharge:
+    """What one worker costs: per GPU, and how many GPUs."""
+
+    request: DeviceAmount = NOTHING
+    limit: DeviceAmount = NOTHING
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    requests: DeviceAmount = NOTHING
+    limits: DeviceAmount = NOTHING
+    workers: int = 0
+
+    def __add__(self, other: "QuotaUsage") -> "QuotaUsage":
+        return QuotaUsage(
+            self.requests + other.requests, self.limits + other.limits, self.workers + other.workers
+        )
+
+    def __sub__(self, other: "QuotaUsage") -> "QuotaUsage":
+        return QuotaUsage(
+            self.requests - other.requests, self.limits - other.limits, self.workers - other.workers
+        )
+
+    def allocated(self, charge: QuotaCharge) -> "QuotaUsage":
+        return self + used_by(charge)
+
+    def deallocated(self, charge: QuotaCharge) -> "QuotaUsage":
+        """Never below zero."""
+        less = self - used_by(charge)
+        return QuotaUsage(
+            less.requests.at_least(NOTHING), less.limits.at_least(NOTHING), max(0, less.workers)
+        )
+
+
+UNUSED = QuotaUsage()
+
+
+def used_by(charge: QuotaCharge) -> QuotaUsage:
+    return QuotaUsage(charge.request * charge.count, charge.limit * charge.count, 1)
+
+
+def usage_of(charges: Iterable[QuotaCharge]) -> QuotaUsage:
+    found = UNUSED
+    for charge in charges:
+        found = found.allocated(charge)
+    return found
+
+
+def check_single(quota: GpuQuota, charge: QuotaCharge) -> Refusal | None:
+    single = quota.single
+    if single is None:
+        return None
+    asked = ((single.max_requests, charge.request, "request"), (single.max_limits, charge.limit, "limit"))
+    for cap, amount, what in asked:
+        for name, limit, value in _dimensions(cap, amount):
+            if 0 < limit < value:
+                return _exceeded(quota, f"single.max.{name}.{what}", limit, value, unresolvable=True)
+    if 0 < single.max_gpu_count < charge.count:
+        resource = "single.max.gpuCount.limit"
+        return _exceeded(quota, resource, single.max_gpu_count, charge.count, unresolvable=True)
+    return None
+
+
+def check_total(
+    quota: GpuQuota,
+    charge: QuotaCharge,
+    used: QuotaUsage = UNUSED,
+    *,
+    released: QuotaUsage = UNUSED,
+    pre_scheduled: QuotaUsage | None = None,
+) -> Refusal | None:
+    """`used` includes what is reserved. `pre_scheduled` is demand that comes before this one."""
+    total = quota.total
+    if total is None:
+        return None
+    before = used - released + (pre_scheduled or UNUSED)
+    asked = (
+        (total.requests, before.requests, charge.request, "request"),
+        (total.limits, before.limits, charge.limit, "limit"),
+    )
+    for cap, already, amount, what in asked:
+        if cap is None:
+            continue
+        taken = {name: value for name, _, value in _dimensions(NOTHING, already)}
+        for name, limit, value in _dimensions(cap, amount):
+            would_be = taken[name] + value * charge.count
+            if limit < would_be:
+                return _exceeded(quota, f"total.max.{name}.{what}", limit, would_be)
+    return _check_workers(quota, total, used, released, pre_scheduled)
+
+
+def _check_workers(
+    quota: GpuQuota,
+    total: NamespaceQuota,
+    used: QuotaUsage,
+    released: QuotaUsage,
+    pre_scheduled: QuotaUsage | None,
+) -> Refusal | None:
+    added = 1 if pre_scheduled is None or not pre_scheduled.workers else pre_scheduled.workers
+    if added < released.workers:
+        return None
+    would_be = used.workers + added - released.workers
+    if would_be > total.max_workers:
+        return _exceeded(quota, "total.max.workers.limit", total.max_workers, would_be)
+    return None
+
+
+def check_change(quota: GpuQuota, old: QuotaCharge, new: QuotaCharge, used: QuotaUsage) -> Refusal | None:
+    """A worker in place grows or shrinks: caps of one against the new values, totals by the difference."""
+    refused = check_single(quota, new)
+    if refused is not None or quota.total is None:
+        return refused
+    step = QuotaCharge(new.request - old.request, new.limit - old.limit, new.count)
+    without_workers = replace(quota.total, max_workers=max(quota.total.max_workers, used.workers + 1))
+    return check_total(replace(quota, total=without_workers), step, used)
+
+
+def _dimensions(cap: DeviceAmount, asked: DeviceAmount) -> Iterator[tuple[str, int, int]]:
+    yield "tflops", whole_tflops(cap.tflops_milli), whole_tflops(asked.tflops_milli)
+    yield "vram", cap.vram_bytes, asked.vram_bytes
+
+
+def _exceeded(quota: GpuQuota, resource: str, cap: int, value: int, unresolvable: bool = False) -> Refusal:
+    advice = (
+        "ask for less, or raise the quota" if unresolvable else "wait for others to end, or raise the quota"
+    )
+    where = f"the GPU quota of namespace {quota.namespace or '(unnamed)'}"
+    return Refusal(
+        DeviceReason.QUOTA_EXCEEDED,
+        f"{where} allows {resource} {cap}, this would make it {value}; {advice}",
+        resource=resource,
+        unresolvable=unresolvable,
+    )
+
+
+def problem_of(quota: GpuQuota) -> str | None:
+    """Why a quota cannot be used, as a stable code; None when it can."""
+    total, single = quota.total, quota.single
+    named: list[tuple[str, DeviceAmount | None, DeviceAmount | None]] = []
+    if total is not None:
+        named.append(("", total.requests, total.limits))
+    if single is not None:
+        named.append(("single_", single.max_requests, single.max_limits))
+    for prefix, requests, limits in named:
+        for what, amount in (("requests", requests), ("limits", limits)):
+            if amount is not None and amount.tflops_milli < 0:
+                return f"{prefix}{what}_tflops_negative"
+            if amount is not None and amount.vram_bytes < 0:
+                return f"{prefix}{what}_vram_negative"
+        if requests is not None and limits is not None:
+            if 0 < limits.tflops_milli < requests.tflops_milli:
+                return f"{prefix}limits_tflops_below_requests"
+            if 0 < limits.vram_bytes < requests.vram_bytes:
+                return f"{prefix}limits_vram_below_requests"
+    if total is not None and total.max_workers < 0:
+        return "max_workers_negative"
+    if total is not None and not 0 <= total.alert_threshold_percent <= 100:
+        return "alert_threshold_out_of_range"
+    if single is not None and single.max_gpu_count < 0:
+        return "max_gpu_count_negative"
+    return None
+
+
+def available_percent(total: int, used: int) -> str:
+    """As shown in the status: two decimals, `100` where there is no total."""
+    if total <= 0:
+        return "100"
+    return f"{max(0.0, (total - used) / total * 100):.2f}"
+
+
+def is_alert(available: str, threshold_percent: int) -> bool:
+    """Less is available than the threshold leaves; nothing known counts as an alert."""
+    return not available or float(available) < 100 - threshold_percent
+
+
+@dataclass
+class GpuQuotas:
+    """The quotas of all namespaces and what is used and reserved of them.
+
+    Usage is counted whether there is a quota or not, so that one that comes later
+    starts from what is really used.
+    """
+
+    quotas: dict[str, GpuQuota] = field(default_factory=dict)
+    used: dict[str, QuotaUsage] = field(default_factory=dict)
+    assumed: dict[str, QuotaUsage] = field(default_factory=dict)
+
+    def put(self, quota: GpuQuota) -> None:
+        self.quotas[quota.namespace] = quota
+
+    def remove(self, namespace: str) -> None:
+        self.quotas.pop(namespace, None)
+
+    def check(self, namespace: str, charge: QuotaCharge, *, released: QuotaUsage = UNUSED) -> Refusal | None:
+        quota = self.quotas.get(namespace)
+        if quota is None:
+            return None
+        return check_single(quota, charge) or check_total(
+            quota, charge, self.taken(namespace), released=released
+        )
+
+    def check_change(self, namespace: str, old: QuotaCharge, new: QuotaCharge) -> Refusal | None:
+        quota = self.quotas.get(namespace)
+        return None if quota is None else check_change(quota, old, new, self.taken(namespace))
+
+    def taken(self, namespace: str) -> QuotaUsage:
+        return self.used.get(namespace, UNUSED) + self.assumed.get(namespace, UNUSED)
+
+    def assume(self, namespace: str, charge: QuotaCharge) -> None:
+        self.assumed[namespace] = self.assumed.get(namespace, UNUSED).allocated(charge)
+
+    def forget(self, namespace: str, charge: QuotaCharge) -> None:
+        self.assumed[namespace] = self.assumed.get(namespace, UNUSED).deallocated(charge)
+
+    def use(self, namespace: str, charge: QuotaCharge) -> None:
+        self.used[namespace] = self.used.get(namespace, UNUSED).allocated(charge)
+
+    def give_back(self, namespace: str, charge: QuotaCharge) -> None:
+        self.used[namespace] = self.used.get(namespace, UNUSED).deallocated(charge)

@@ -1,0 +1,76 @@
+"""What a worker pod asks of the allocator, whatever dialect it was written in.
+
+One value for all of them: annotations, whole devices, time slices, MIG profiles.
+Everything downstream (filters, ledger, quota, demand) knows only this.
+"""
+
+from dataclasses import dataclass, field
+
+from karpool.model.devices.amounts import DeviceShare
+from karpool.model.devices.isolation import SOFT
+from karpool.model.requirements import NodeTerm
+
+COUNT_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    weight: int
+    term: NodeTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Members that start together or not at all. `timeout_seconds` 0 waits for ever."""
+
+    group: str
+    min_members: int
+    desired_members: int
+    required_members: int
+    timeout_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """`request` and `limit` are per device; `count` devices, all on one node.
+
+    `resource` names the Kubernetes resource of devices that a device plugin hands
+    out (`nvidia.com/gpu`, `nvidia.com/mig-1g.5gb`); empty for devices of ours.
+    `cpu_milli` and `memory_bytes` are what the pod itself needs of the node.
+    """
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    workload: str = ""
+    pool: str = ""
+    request: DeviceShare = field(default_factory=DeviceShare)
+    limit: DeviceShare = field(default_factory=DeviceShare)
+    count: int = 1
+    indices: tuple[int, ...] = ()
+    model: str = ""
+    vendor: str = ""
+    isolation: str = SOFT
+    template: str = ""
+    qos: str = "medium"
+    resource: str = ""
+    node_terms: tuple[NodeTerm, ...] | None = None
+    preferred: tuple[PreferredTerm, ...] = ()
+    priority: int = 0
+    gang: Gang | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name or self.uid
+
+    @property
+    def wanted(self) -> str:
+        """In words, without whose it is."""
+        devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
+        model = f" {self.model}" if self.model else ""
+        return f"{devices}{model} with {self.request}"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.wanted} in pool {self.pool or '(none)'}"

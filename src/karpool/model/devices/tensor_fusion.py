@@ -1,0 +1,196 @@
+"""Annotations of TensorFusion, read into a request.
+
+What cannot be read counts as zero, as upstream has it, and is told: a request
+with problems is not to be allocated, it is to be shown to whoever wrote the pod.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from karpool.model import durations, quantity
+from karpool.model.devices.amounts import DeviceShare
+from karpool.model.devices.device import PREFIX
+from karpool.model.devices.device_reasons import DeviceReason
+from karpool.model.devices.isolation import MODES, PARTITIONED, SOFT
+from karpool.model.devices.request import COUNT_MAX, Gang, GpuRequest
+from karpool.model.errors import Invalid
+
+POOL = PREFIX + "gpupool"
+WORKLOAD_LABEL = PREFIX + "workload"
+GPU_IDS = PREFIX + "gpu-ids"
+PARTITION = PREFIX + "partition-id"
+QOS = ("low", "medium", "high", "critical")
+_INDEX_MAX = 2**31 - 1
+_TEXT_MAX = 4096
+_MEMBERS_MIN = 2
+
+Annotations = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationProblem:
+    """What is wrong with one annotation, and the code it is known by."""
+
+    code: DeviceReason
+    cause: Invalid
+
+    def __str__(self) -> str:
+        return str(self.cause)
+
+
+class BadGpuRequest(Exception):
+    """A pod that asks for GPUs in a way that cannot be understood."""
+
+    def __init__(self, name: str, problems: tuple[AnnotationProblem, ...]) -> None:
+        self.problems = problems
+        self.code = problems[0].code
+        super().__init__(f"{name}: " + "; ".join(str(each) for each in problems))
+
+
+def is_worker(annotations: Annotations) -> bool:
+    return any(
+        PREFIX + key in annotations
+        for key in ("tflops-request", "vram-request", "compute-percent-request", "gpu-count", "gpupool")
+    )
+
+
+def read_request(
+    annotations: Annotations, *, uid: str = "", namespace: str = "", name: str = "", workload: str = ""
+) -> tuple[GpuRequest, tuple[AnnotationProblem, ...]]:
+    reading = _Reading(annotations)
+    mode = reading.choice("isolation", MODES, SOFT)
+    request = GpuRequest(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        workload=workload,
+        pool=reading.text("gpupool"),
+        request=reading.share("request"),
+        limit=reading.share("limit"),
+        count=reading.count(),
+        indices=reading.indices(),
+        model=reading.text("gpu-model"),
+        vendor=reading.text("vendor"),
+        isolation=mode,
+        template=reading.text("partition-id") if mode == PARTITIONED else "",
+        qos=reading.choice("qos", QOS, "medium"),
+        gang=reading.gang(namespace, workload),
+    )
+    return request, tuple(reading.problems)
+
+
+def gang_of(annotations: Annotations, namespace: str, workload: str) -> Gang | None:
+    """None when the pod is no member of a gang."""
+    return _Reading(annotations).gang(namespace, workload)
+
+
+def assigned(annotations: Annotations) -> tuple[str, ...]:
+    """The devices written on a pod that was allocated."""
+    given = annotations.get(GPU_IDS, "")[: _TEXT_MAX * 4]
+    return tuple(name for part in given.split(",") if (name := part.strip()))
+
+
+class _Reading:
+    def __init__(self, annotations: Annotations) -> None:
+        self._annotations = annotations
+        self.problems: list[AnnotationProblem] = []
+
+    def text(self, key: str) -> str:
+        return self._annotations.get(PREFIX + key, "")[:_TEXT_MAX]
+
+    def share(self, what: str) -> DeviceShare:
+        tflops = self._amount(f"tflops-{what}", quantity.milli_value)
+        vram = self._amount(f"vram-{what}", quantity.value)
+        percent = self._amount(f"compute-percent-{what}", quantity.milli_value)
+        if tflops and percent:
+            self._problem(
+                f"compute-percent-{what}",
+                DeviceReason.BAD_REQUEST,
+                "cannot be given together with TFLOPS; leave one out",
+            )
+            return DeviceShare()
+        if percent > 100_000:
+            self._problem(
+                f"compute-percent-{what}", DeviceReason.BAD_REQUEST, "is more than 100 percent of a GPU"
+            )
+            percent = 0
+        return DeviceShare(tflops, vram, percent)
+
+    def count(self) -> int:
+        text = self.text("gpu-count").strip()
+        if not text:
+            return 1
+        if text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= COUNT_MAX:
+            return int(text)
+        self._problem(
+            "gpu-count", DeviceReason.GPU_COUNT_OUT_OF_RANGE, f"must be a whole number from 1 to {COUNT_MAX}"
+        )
+        return 1
+
+    def indices(self) -> tuple[int, ...]:
+        text = self.text("gpu-indices")
+        if not text.strip():
+            return ()
+        tokens = [part.strip() for part in text.split(",")]
+        if all(part.isascii() and part.isdigit() and len(part) < 12 for part in tokens):
+            numbers = tuple(int(part) for part in tokens)
+            if max(numbers) <= _INDEX_MAX:
+                return numbers
+        self._problem(
+            "gpu-indices", DeviceReason.BAD_GPU_INDICES, 'must be device numbers with commas, like "0,2"'
+        )
+        return ()
+
+    def choice(self, key: str, known: tuple[str, ...], default: str) -> str:
+        given = self.text(key).strip()
+        if not given or given in known:
+            return given or default
+        self._problem(key, DeviceReason.BAD_REQUEST, f"must be one of {', '.join(known)}")
+        return default
+
+    def gang(self, namespace: str, workload: str) -> Gang | None:
+        if self.text("gang-enabled").strip().lower() != "true":
+            return None
+        desired, required = self._members("gang-desired-members"), self._members("gang-required-members")
+        if desired < _MEMBERS_MIN or required < _MEMBERS_MIN:
+            return None
+        return Gang(
+            self.text("gang-group-key") or f"{namespace}/{workload}",
+            self._members("gang-min-members"),
+            desired,
+            required,
+            self._timeout(),
+        )
+
+    def _members(self, key: str) -> int:
+        text = self.text(key).strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+
+    def _timeout(self) -> float:
+        text = self.text("gang-timeout").strip()
+        if text in ("", "0"):
+            return 0.0
+        try:
+            return max(0.0, durations.seconds(text))
+        except Invalid:
+            self._problem("gang-timeout", DeviceReason.BAD_REQUEST, 'must be a duration like "5m"')
+            return 0.0
+
+    def _amount(self, key: str, read: Callable[[str], int]) -> int:
+        text = self.text(key).strip()
+        if not text:
+            return 0
+        try:
+            found = read(text)
+        except Invalid as error:
+            self._problem(key, DeviceReason.BAD_REQUEST, error.reason)
+            return 0
+        if found < 0:
+            self._problem(key, DeviceReason.BAD_REQUEST, "must not be negative")
+            return 0
+        return found
+
+    def _problem(self, key: str, code: DeviceReason, reason: str) -> None:
+        self.problems.append(
+            AnnotationProblem(code, Invalid(f"annotation {PREFIX}{key}", self.text(key), reason))
+        )

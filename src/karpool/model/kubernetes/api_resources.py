@@ -1,0 +1,124 @@
+"""Which resources there are, and the paths they live at.
+
+A `ApiResource` is what a request needs to know about a kind; the server's own,
+richer description is `fleet.apiserver.types.ResourceType`. Paths are built only
+here, and a name that would change the path's meaning is refused.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ObjectKey(NamedTuple):
+    """Which object of a kind; `namespace` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResource:
+    group: str  # "" for core
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def collection(self, namespace: str | None = None) -> str:
+        """The path of the list; without a namespace, that of all namespaces."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if namespace is None:
+            return f"{root}/{self.plural}"
+        if not self.namespaced:
+            raise ValueError(f"{self} are not namespaced, but namespace {namespace!r} was given")
+        return f"{root}/namespaces/{_segment(self, 'namespace', namespace)}/{self.plural}"
+
+    def item(self, name: str, namespace: str | None = None, subresource: str = "") -> str:
+        if self.namespaced and namespace is None:
+            raise ValueError(f"{self} {name!r}: a namespace is needed")
+        path = f"{self.collection(namespace)}/{_segment(self, 'name', name)}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which objects of a kind: all, those of one namespace, or those that selectors choose."""
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def query(self) -> list[tuple[str, str]]:
+        pairs = (("labelSelector", self.label_selector), ("fieldSelector", self.field_selector))
+        return [pair for pair in pairs if pair[1]]
+
+
+ALL = ListOptions()
+
+
+def _segment(resource: ApiResource, field: str, value: str) -> str:
+    # What the API server itself calls a valid path segment, less characters that end a path.
+    if not value or value in (".", "..") or any(c in "/%?#" or not c.isprintable() for c in value):
+        raise ValueError(f"{resource}: {field} {value!r} cannot be part of a path")
+    return value
+
+
+def _core(plural: str, kind: str, namespaced: bool = True) -> ApiResource:
+    return ApiResource("", "v1", plural, kind, namespaced)
+
+
+PODS = _core("pods", "Pod")
+NODES = _core("nodes", "Node", namespaced=False)
+NAMESPACES = _core("namespaces", "Namespace", namespaced=False)
+EVENTS = _core("events", "Event")
+CONFIGMAPS = _core("configmaps", "ConfigMap")
+SERVICES = _core("services", "Service")
+PVS = _core("persistentvolumes", "PersistentVolume", namespaced=False)
+PVCS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
+RESOURCEQUOTAS = _core("resourcequotas", "ResourceQuota")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease")
+
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments", "Deployment")
+REPLICASETS = ApiResource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFULSETS = ApiResource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMONSETS = ApiResource("apps", "v1", "daemonsets", "DaemonSet")
+JOBS = ApiResource("batch", "v1", "jobs", "Job")
+PDBS = ApiResource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+STORAGECLASSES = ApiResource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSINODES = ApiResource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+PRIORITYCLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+CRDS = ApiResource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+NODEPOOLS = ApiResource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NODECLAIMS = ApiResource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
+EC2NODECLASSES = ApiResource("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)
+KWOKNODECLASSES = ApiResource(
+    "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
+)
+
+CLUSTERS = ApiResource("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", namespaced=False)
+RESOURCEBINDINGS = ApiResource("work.karmada.io", "v1alpha2", "resourcebindings", "ResourceBinding")
+CLUSTERRESOURCEBINDINGS = ApiResource(
+    "work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", namespaced=False
+)
+WORKS = ApiResource("work.karmada.io", "v1alpha1", "works", "Work")
+PROPAGATIONPOLICIES = ApiResource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
+CLUSTERPROPAGATIONPOLICIES = ApiResource(
+    "policy.karmada.io",
+    "v1alpha1",
+    "clusterpropagationpolicies",
+    "ClusterPropagationPolicy",
+    namespaced=False,
+)

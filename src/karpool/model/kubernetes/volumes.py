@@ -1,0 +1,322 @@
+"""Where a pod's volumes let it run.
+
+A bound volume brings its node affinity and its zone labels; a claim that waits for
+its first consumer brings the topologies of its class, or of the volumes it could
+bind. A claim that cannot be used yet makes the pod wait, and says why.
+
+ReadWriteOncePod conflicts and attach limits depend on other pods and are not here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Int32, LabelSelector, Wire, WireObject, decode
+from karpool.model.kubernetes.node import REGION, ZONE
+from karpool.model.kubernetes.pod import Pod, QuantityMap, ResourceRequirements, Volume
+from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, node_terms_of
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+_OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+_ZONE_LABELS = {_OLD_ZONE: ZONE, _OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
+
+
+class VolumeClaimRef(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(Wire, frozen=True):
+    capacity: QuantityMap | None = None
+    access_modes: list[str] | None = None
+    claim_ref: VolumeClaimRef | None = None
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+
+
+class PhaseStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(WireObject, frozen=True):
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class PersistentVolumeClaimSpec(Wire, frozen=True):
+    access_modes: list[str] | None = None
+    resources: ResourceRequirements | None = None
+    storage_class_name: str | None = None  # None: the default class; empty: no class
+    volume_name: str = ""
+    volume_mode: str = "Filesystem"
+    selector: LabelSelector | None = None
+
+
+class PersistentVolumeClaim(WireObject, frozen=True):
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PhaseStatus = PhaseStatus()
+
+    @property
+    def is_bound(self) -> bool:
+        completed = BIND_COMPLETED in self.annotations or self.status.phase == "Bound"
+        return bool(self.spec.volume_name) and completed
+
+
+class TopologyExpression(Wire, frozen=True):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire, frozen=True):
+    match_label_expressions: list[TopologyExpression] | None = None
+
+
+class StorageClass(WireObject, frozen=True):
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[TopologyTerm] | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.annotations.get(_DEFAULT_CLASS) == "true"
+
+
+class DriverAllocatable(Wire, frozen=True):
+    count: Int32 | None = None
+
+
+class CsiDriver(Wire, frozen=True):
+    name: str = ""
+    node_id: str = msgspec.field(default="", name="nodeID")
+    topology_keys: list[str] | None = None
+    allocatable: DriverAllocatable | None = None
+
+
+class CsiNodeSpec(Wire, frozen=True):
+    drivers: list[CsiDriver] | None = None
+
+
+class CSINode(WireObject, frozen=True):
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+    @property
+    def volume_limits(self) -> dict[str, int]:
+        """Most volumes by driver; a driver that sets no limit is left out."""
+        return {
+            driver.name: driver.allocatable.count
+            for driver in self.spec.drivers or ()
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+
+
+Alternatives = tuple[NodeTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeNeeds:
+    """Where the volumes can be used; while `waits` is not empty, nowhere."""
+
+    terms: tuple[Alternatives, ...] = ()
+    waits: tuple[str, ...] = ()
+
+
+def volume_terms(
+    pod: Pod,
+    claims: Mapping[str, PersistentVolumeClaim],
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> tuple[Alternatives, ...]:
+    """What `PodShape.with_volumes` takes: a pod that waits has an entry that nothing satisfies."""
+    needs = volume_needs(pod, claims, volumes, classes)
+    return (*needs.terms, ()) if needs.waits else needs.terms
+
+
+def volume_needs(
+    pod: Pod,
+    claims: Mapping[str, PersistentVolumeClaim],
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> VolumeNeeds:
+    """Claims by `namespace/name`, the others by name. Raises Invalid for quantities it cannot read."""
+    terms: list[Alternatives] = []
+    waits: list[str] = []
+    for volume in pod.spec.volumes or ():
+        try:
+            claim = _claim(pod, volume, claims)
+            if claim is not None:
+                terms += _claim_terms(claim, volumes, classes)
+        except _Waits as reason:
+            waits.append(str(reason))
+    return VolumeNeeds(tuple(terms), tuple(waits))
+
+
+class _Waits(Exception):
+    """The pod cannot be placed before something happens to one of its claims."""
+
+
+def _claim(
+    pod: Pod, volume: Volume, claims: Mapping[str, PersistentVolumeClaim]
+) -> PersistentVolumeClaim | None:
+    if volume.persistent_volume_claim is not None:
+        key = f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+        if key not in claims:
+            raise _Waits(f"PersistentVolumeClaim {key} does not exist")
+        return claims[key]
+    if volume.ephemeral is None:
+        return None
+    key = f"{pod.metadata.namespace}/{pod.name}-{volume.name}"
+    if key in claims and not pod.spec.node_name:
+        _check_owner(pod, claims[key], key)
+        return claims[key]
+    # An ephemeral claim dies with its pod: wherever a running pod goes next, it gets a new one.
+    template = volume.ephemeral.get("volumeClaimTemplate")
+    spec = template.get("spec") if isinstance(template, dict) else None
+    return PersistentVolumeClaim(spec=decode(spec or {}, PersistentVolumeClaimSpec))
+
+
+def _check_owner(pod: Pod, claim: PersistentVolumeClaim, key: str) -> None:
+    owners = claim.metadata.owner_references or ()
+    if pod.metadata.uid and not any(owner.uid == pod.metadata.uid for owner in owners):
+        raise _Waits(f"PersistentVolumeClaim {key} was not created for this pod; delete or rename it")
+
+
+def _claim_terms(
+    claim: PersistentVolumeClaim,
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> list[Alternatives]:
+    name = claim.metadata.key or "of an ephemeral volume"
+    if claim.metadata.deletion_timestamp is not None:
+        raise _Waits(f"PersistentVolumeClaim {name} is being deleted")
+    if claim.status.phase == "Lost":
+        raise _Waits(f"PersistentVolumeClaim {name} has lost its volume {claim.spec.volume_name}")
+    if claim.is_bound:
+        volume = volumes.get(claim.spec.volume_name)
+        if volume is None:
+            raise _Waits(f"PersistentVolume {claim.spec.volume_name} does not exist")
+        return _bound_terms(volume)
+    chosen = _class_of(claim, name, classes)
+    if claim.spec.volume_name or chosen is None or chosen.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+        raise _Waits(f"PersistentVolumeClaim {name} is not bound yet")
+    return _unbound_terms(claim, name, chosen, volumes.values())
+
+
+def class_name(claim: PersistentVolumeClaim) -> str | None:
+    """The class that a claim asks for: None for the default one, empty for none at all."""
+    return claim.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name)
+
+
+def _class_of(
+    claim: PersistentVolumeClaim, name: str, classes: Mapping[str, StorageClass]
+) -> StorageClass | None:
+    """None when the claim asks for no class, or for the default one where there is none."""
+    wanted = class_name(claim)
+    if wanted is None:
+        return next((each for _, each in sorted(classes.items()) if each.is_default), None)
+    if wanted and wanted not in classes:
+        raise _Waits(f"PersistentVolumeClaim {name} wants StorageClass {wanted}, which does not exist")
+    return classes.get(wanted)
+
+
+def _bound_terms(volume: PersistentVolume) -> list[Alternatives]:
+    affinity = node_terms_of(volume.spec.node_affinity.required) if volume.spec.node_affinity else None
+    found = [] if affinity is None else [affinity]
+    for key, current in _ZONE_LABELS.items():
+        if key in volume.labels:
+            # Several zones of one volume are joined with two underscores.
+            zones = ValueSet(frozenset(volume.labels[key].split("__")))
+            keys = dict.fromkeys((key, current))
+            found.append((*(NodeTerm(((each, zones),)) for each in keys), _WITHOUT_ZONES))
+    return found
+
+
+# A node that has no zone label at all is taken to be in the only zone there is.
+_WITHOUT_ZONES = NodeTerm(tuple((key, ValueSet()) for key in _ZONE_LABELS))
+
+
+def _unbound_terms(
+    claim: PersistentVolumeClaim, name: str, chosen: StorageClass, volumes: Iterable[PersistentVolume]
+) -> list[Alternatives]:
+    found: list[Alternatives] = []
+    if SELECTED_NODE in claim.annotations:
+        node = ValueSet(frozenset((claim.annotations[SELECTED_NODE],)))
+        found.append((NodeTerm(fields=(("metadata.name", node),)),))
+    places: list[NodeTerm] = []
+    for volume in volumes:
+        if could_bind(claim, chosen, volume):
+            bound = _bound_terms(volume)
+            if not bound:
+                return found
+            places += _product(bound)
+    if chosen.provisioner == NO_PROVISIONER:
+        if not places:
+            raise _Waits(f"PersistentVolumeClaim {name} finds no free volume of StorageClass {chosen.name}")
+    elif not chosen.allowed_topologies:
+        return found
+    places += (_topology_term(term) for term in chosen.allowed_topologies or ())
+    return [*found, tuple(places)]
+
+
+def _topology_term(term: TopologyTerm) -> NodeTerm:
+    return NodeTerm(
+        tuple(
+            (each.key, ValueSet(frozenset(each.values or ()))) for each in term.match_label_expressions or ()
+        )
+    )
+
+
+def _product(entries: list[Alternatives]) -> list[NodeTerm]:
+    """Entries that must all hold, as one list of alternatives."""
+    joined = [NodeTerm()]
+    for entry in entries:
+        joined = [
+            NodeTerm(left.labels + right.labels, left.fields + right.fields)
+            for left in joined
+            for right in entry
+        ]
+    return joined
+
+
+def could_bind(claim: PersistentVolumeClaim, chosen: StorageClass, volume: PersistentVolume) -> bool:
+    """Whether a volume suits a claim, wherever it is. Raises Invalid for quantities it cannot read."""
+    spec, holder = volume.spec, volume.spec.claim_ref
+    if volume.metadata.deletion_timestamp is not None or spec.storage_class_name != chosen.name:
+        return False
+    if holder is not None and f"{holder.namespace}/{holder.name}" != claim.metadata.key:
+        return False
+    if spec.volume_mode != claim.spec.volume_mode:
+        return False
+    if not set(claim.spec.access_modes or ()) <= set(spec.access_modes or ()):
+        return False
+    if claim.spec.selector is not None and not claim.spec.selector.compile().matches(volume.labels):
+        return False
+    wanted = claim.spec.resources.requests if claim.spec.resources else None
+    return _storage(spec.capacity, volume.name) >= _storage(wanted, claim.metadata.key)
+
+
+def _storage(raw: QuantityMap | None, owner: str) -> int:
+    try:
+        return resources.parse_all(raw).get("storage", 0)
+    except Invalid as error:
+        raise error.at(owner) from None

@@ -1,0 +1,178 @@
+"""From a workload to the pods it would create.
+
+What the API server and the controllers add on the way is added here too, as far as
+it decides where a pod may run: requests that follow from limits, the tolerations of
+daemon pods, the volumes of a StatefulSet. What depends on other objects of the
+cluster (LimitRanges, RuntimeClasses, admission webhooks) is not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, decode
+from karpool.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements, Volume
+from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
+
+_REPLICAS_MAX = 2**31 - 1
+
+
+class PodTemplate(NamedTuple):
+    pod: Pod
+    replicas: int  # for a DaemonSet: 1, on every node that suits it
+
+
+def pod_template(obj: Any) -> PodTemplate:
+    """A Pod, or anything with a pod template: Deployment, Job, CronJob, ..., custom kinds.
+
+    Raises Invalid naming the field.
+    """
+    if not isinstance(obj, dict):
+        raise Invalid("", obj, "is not a Kubernetes object")
+    kind = obj.get("kind")
+    if kind == "Pod":
+        pod = decode(obj, Pod)
+        return PodTemplate(_with_defaults(_named(pod, pod.metadata)), 1)
+    if kind == "CronJob":
+        job, path = _mapping(obj, "spec", "jobTemplate"), "spec.jobTemplate.spec.template"
+    else:
+        job, path = obj, "spec.template"
+    spec = _mapping(job, "spec")
+    template = spec.get("template")
+    if not isinstance(template, dict):
+        raise Invalid(path, template, f"{kind or 'the object'} has no pod template there")
+    try:
+        pod = decode({key: template[key] for key in ("metadata", "spec") if key in template}, Pod)
+    except Invalid as error:
+        raise error.at(path) from None
+    pod = _named(pod, decode(obj.get("metadata") or {}, ObjectMeta), owner=_owner(obj))
+    if kind == "DaemonSet":
+        pod = _tolerating(pod)
+    if kind == "StatefulSet":
+        pod = _with_claims(pod, spec.get("volumeClaimTemplates"))
+    return PodTemplate(_with_defaults(pod), _replicas(kind, spec))
+
+
+def _mapping(obj: Mapping[str, Any], *steps: str) -> dict[str, Any]:
+    value: Any = obj
+    for index, step in enumerate(steps):
+        value = value.get(step)
+        if not isinstance(value, dict):
+            raise Invalid(".".join(steps[: index + 1]), value, "must be an object")
+    found: dict[str, Any] = value
+    return found
+
+
+def _replicas(kind: object, spec: Mapping[str, Any]) -> int:
+    if kind == "DaemonSet":
+        return 1
+    if kind in ("Job", "CronJob"):
+        return _job_pods(spec)
+    return _count(spec, "replicas", 1)
+
+
+def _job_pods(spec: Mapping[str, Any]) -> int:
+    """How many run at once: never more than are still to be completed."""
+    parallel = _count(spec, "parallelism", 1)
+    return min(parallel, _count(spec, "completions", parallel))
+
+
+def _count(spec: Mapping[str, Any], name: str, default: int) -> int:
+    amount = spec.get(name)
+    if amount is None:
+        return default
+    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= _REPLICAS_MAX:
+        raise Invalid(f"spec.{name}", amount, f"must be a whole number from 0 to {_REPLICAS_MAX}")
+    return amount
+
+
+def _owner(obj: Mapping[str, Any]) -> OwnerReference:
+    meta = obj.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    return OwnerReference(
+        api_version=str(obj.get("apiVersion") or ""),
+        kind=str(obj.get("kind") or ""),
+        name=str(name or ""),
+        controller=True,
+    )
+
+
+def _named(pod: Pod, meta: ObjectMeta, owner: OwnerReference | None = None) -> Pod:
+    kept = pod.metadata
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(
+            kept,
+            name=kept.name or meta.name,
+            namespace=meta.namespace or "default",
+            owner_references=kept.owner_references if owner is None else [owner],
+        ),
+    )
+
+
+def _with_spec(pod: Pod, **changes: Any) -> Pod:
+    spec: PodSpec = msgspec.structs.replace(pod.spec, **changes)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+_DAEMON_TOLERATIONS = tuple(
+    Toleration(key=f"node.kubernetes.io/{condition}", operator="Exists", effect=effect)
+    for condition, effect in (
+        ("not-ready", NO_EXECUTE),
+        ("unreachable", NO_EXECUTE),
+        ("disk-pressure", NO_SCHEDULE),
+        ("memory-pressure", NO_SCHEDULE),
+        ("pid-pressure", NO_SCHEDULE),
+        ("unschedulable", NO_SCHEDULE),
+    )
+)
+_HOST_NETWORK_TOLERATION = Toleration(
+    key="node.kubernetes.io/network-unavailable", operator="Exists", effect=NO_SCHEDULE
+)
+
+
+def daemon_tolerations(host_network: bool) -> tuple[Toleration, ...]:
+    """What the DaemonSet controller adds: its pods belong on every node, in whatever state."""
+    return (*_DAEMON_TOLERATIONS, _HOST_NETWORK_TOLERATION) if host_network else _DAEMON_TOLERATIONS
+
+
+def _tolerating(pod: Pod) -> Pod:
+    own = pod.spec.tolerations or []
+    added = daemon_tolerations(bool(pod.spec.host_network))
+    return _with_spec(pod, tolerations=[*own, *(each for each in added if each not in own)])
+
+
+def _with_claims(pod: Pod, templates: Any) -> Pod:
+    """Each replica gets its own claim, made from the template as an ephemeral volume's is."""
+    if not templates:
+        return pod
+    if not isinstance(templates, list) or not all(isinstance(each, dict) for each in templates):
+        raise Invalid("spec.volumeClaimTemplates", templates, "must be a list of claims")
+    made: dict[str, Volume] = {}
+    for index, template in enumerate(templates):
+        name = _mapping(template, "metadata").get("name")
+        if not isinstance(name, str) or not name:
+            raise Invalid(f"spec.volumeClaimTemplates[{index}].metadata.name", name, "is required")
+        made[name] = Volume(name=name, ephemeral={"volumeClaimTemplate": template})
+    kept = [volume for volume in pod.spec.volumes or () if volume.name not in made]
+    return _with_spec(pod, volumes=[*kept, *made.values()])
+
+
+def _with_defaults(pod: Pod) -> Pod:
+    """Where a limit is set and no request, the API server makes the request equal to the limit."""
+    return _with_spec(
+        pod,
+        containers=[_requesting(each) for each in pod.spec.containers or ()] or None,
+        init_containers=[_requesting(each) for each in pod.spec.init_containers or ()] or None,
+    )
+
+
+def _requesting(container: Container) -> Container:
+    given = container.resources
+    if given is None or not given.limits:
+        return container
+    requests = {**given.limits, **(given.requests or {})}
+    filled = ResourceRequirements(requests=requests, limits=given.limits)
+    return msgspec.structs.replace(container, resources=filled)

@@ -1,0 +1,94 @@
+"""How many pods of one shape fit on the nodes that exist.
+
+Without topology the answer is Karmada's: the sum, over the nodes that pass the
+filters, of what each has room for. With topology spread or inter-pod affinity in
+play, its own or that of pods already there, it is the number that a scheduler
+reaches which places one pod after another, each on the first node in order that
+is allowed and has room. Either way what was counted can be placed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.quantity import INT64_MAX
+from karpool.packing.counting.spread_replicas import spread_replicas
+from karpool.packing.feasibility import feasible
+from karpool.packing.tables.columns import Int64s
+from karpool.packing.tables.room import Room
+from karpool.packing.topology.topology import Topology
+
+# What one node counts for at most where sums are taken; more than any kubelet runs.
+MANY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FitCount:
+    """`total` is exact, however large; `per_node` says where, aligned with the snapshot's nodes."""
+
+    total: int
+    per_node: Int64s
+
+
+def count(snapshot: Room, shape: PodShape, *, limit: int | None = None, topology: bool = True) -> FitCount:
+    """At most `limit` pods of a shape. `topology=False` ignores where other pods run, as Karmada does.
+
+    O(nodes) without topology; with it, see `replicas`.
+    """
+    per_node = fits(snapshot, shape)
+    if topology and in_play(snapshot, shape):
+        per_node = np.minimum(per_node, MANY)
+        per_node = spread_replicas(Topology(snapshot), shape, per_node, snapshot.order, limit)
+    total = exact_sum(per_node)
+    if limit is not None and total > limit:
+        per_node = _first(per_node, snapshot.order, max(limit, 0))
+        total = max(limit, 0)
+    return FitCount(total, per_node)
+
+
+def in_play(snapshot: Room, shape: PodShape) -> bool:
+    """Whether topology matters to a shape: it has constraints, or some pod's anti-affinity selects it."""
+    if shape.has_topology:
+        return True
+    if not snapshot.shapes.where("repels", _repels).any():
+        return False
+    return any(True for _ in Topology(snapshot).rules(shape).all)
+
+
+def _repels(shape: PodShape) -> bool:
+    return bool(shape.anti_affinity)
+
+
+def _first(per_node: Int64s, order: Int64s, limit: int) -> Int64s:
+    """Fill node after node, until `limit` pods have a place."""
+    capped = np.minimum(per_node[order], limit)
+    before = 0
+    taken = np.zeros_like(per_node)
+    for row, pods in zip(order.tolist(), capped.tolist(), strict=True):
+        if before >= limit:
+            break
+        taken[row] = min(pods, limit - before)
+        before += pods
+    return taken
+
+
+def room_for(snapshot: Room, shape: PodShape) -> Int64s:
+    """How many fit on each node by room alone: Karmada's MaxDivided."""
+    room = snapshot.slots
+    for resource, units in shape.requests:
+        room = np.minimum(room, snapshot.free(resource) // units)
+    if shape.host_ports:
+        room = np.minimum(room, 1)
+    return room
+
+
+def fits(snapshot: Room, shape: PodShape) -> Int64s:
+    """How many fit on each node that passes the filters, other pods' places apart."""
+    return np.where(feasible(snapshot, shape), room_for(snapshot, shape), 0)
+
+
+def exact_sum(amounts: Int64s) -> int:
+    if len(amounts) and int(amounts.max()) > INT64_MAX // len(amounts):
+        return sum(amounts.tolist())
+    return int(amounts.sum())

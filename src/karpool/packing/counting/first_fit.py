@@ -1,0 +1,332 @@
+"""Groups of pods onto existing nodes, first fit, as Karmada's simulator does it.
+
+One set is all components in list order; each component's replicas go to the first
+nodes, in the snapshot's order, that still take any, and may span nodes. Sets are
+placed until one fails or the bound is reached. A set that fails half-way keeps
+what it took: nothing is rolled back, as upstream.
+
+First fit is not monotone: a larger node early in the order can attract a small
+component and leave a later one without a place. `count`, for one shape, is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
+from karpool.model.quantity import INT64_MAX
+from karpool.packing.counting.count import MANY, fits, in_play
+from karpool.packing.counting.spread_replicas import spread_replicas
+from karpool.packing.feasibility import ports_conflict
+from karpool.packing.tables.columns import Int64s
+from karpool.packing.tables.room import PodPlacement, Room
+from karpool.packing.topology.topology import Topology
+
+UNBOUNDED = MANY
+# After so many sets one by one, as many as possible are counted at once. It bounds the work by
+# the nodes, however large they are, and costs nothing where nodes hold only a few sets.
+_STRIDE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    shape: PodShape
+    replicas: int
+
+
+@dataclass(frozen=True)
+class FirstFitResult:
+    """What was placed includes what a set took that failed half-way."""
+
+    sets: int
+    _filling: "NodeFilling"
+
+    @cached_property
+    def placements(self) -> tuple[PodPlacement, ...]:
+        return self._filling.placements()
+
+    @cached_property
+    def after(self) -> Room:
+        """The snapshot with all that in place."""
+        return self._filling.snapshot()
+
+
+def first_fit(
+    snapshot: Room,
+    components: Iterable[PodGroup],
+    *,
+    bound: int = UNBOUNDED,
+    order: Int64s | None = None,
+    topology: bool = True,
+) -> FirstFitResult:
+    """How many complete sets fit, at most `bound`; raises Invalid for a negative count.
+
+    O(nodes x components), however many sets, when no topology is in play; O(nodes) per
+    component and set when it is. No replicas at all fit `bound` times. `order` are rows,
+    by default the snapshot's order. `topology=False` ignores where other pods run, as
+    Karmada does.
+    """
+    filling = NodeFilling(snapshot, order=order, topology=topology)
+    return FirstFitResult(filling.place_sets(components, bound=bound), filling)
+
+
+def deduct(snapshot: Room, workloads: Iterable[Iterable[PodGroup]], *, topology: bool = True) -> Room:
+    """As if each workload were placed once, as far as it fits: Karmada's assumed workloads."""
+    filling = NodeFilling(snapshot, topology=topology)
+    for components in workloads:
+        filling.place_sets(components, bound=1)
+    return filling.snapshot()
+
+
+class NodeFilling:
+    """Nodes being filled. Room only shrinks, so a node that takes no more of a shape never will:
+    each shape has a cursor that only moves on. Where topology is in play there are no cursors:
+    a node that is closed to a shape may open again."""
+
+    def __init__(self, snapshot: Room, *, order: Int64s | None = None, topology: bool = True) -> None:
+        self._start = snapshot
+        self._order = snapshot.order if order is None else order
+        self._heeds_topology = topology
+        self._filled: _Filled | None = None  # once topology is in play
+        self._slots: list[int] = snapshot.slots.tolist()
+        self._free: dict[str, list[int]] = {}
+        self._ports: dict[int, set[HostPort]] = {}
+        self._cursors: dict[PodShape, _Cursor] = {}
+
+    def place_sets(self, components: Iterable[PodGroup], *, bound: int = UNBOUNDED) -> int:
+        parts = self._parts(components)
+        if not parts:
+            return max(bound, 0)
+        sets = 0
+        while sets < bound:
+            for cursor, replicas in parts:
+                if cursor.place(replicas) < replicas:
+                    return sets
+            sets += 1
+            if not sets % _STRIDE:
+                sets += _whole_sets(parts, bound - sets)
+        return sets
+
+    def place(self, component: PodGroup) -> int:
+        """Place as many of a component's replicas as find room; how many did."""
+        return sum(cursor.place(replicas) for cursor, replicas in self._parts((component,)))
+
+    def placements(self) -> tuple[PodPlacement, ...]:
+        return tuple(
+            PodPlacement(row, shape, pods)
+            for shape, cursor in self._cursors.items()
+            for row, pods in cursor.placed.items()
+        )
+
+    def snapshot(self) -> Room:
+        """The nodes as filled so far."""
+        return self._start.minus(self.placements())
+
+    def _parts(self, components: Iterable[PodGroup]) -> list[tuple["_Cursor", int]]:
+        chosen = list(components)
+        for index, component in enumerate(chosen):
+            if component.replicas < 0:
+                raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
+        wanted = [each for each in chosen if each.replicas]
+        heeds = self._heeds_topology and self._filled is None
+        if heeds and any(in_play(self._start, each.shape) for each in wanted):
+            self._watch_topology()
+        return [(self._cursor(each.shape), each.replicas) for each in wanted]
+
+    def _watch_topology(self) -> None:
+        """From here on every pod is placed by its topology; what was placed before is told now."""
+        before = self.placements()
+        topology = Topology(self._start)
+        for each in before:
+            topology.place(each.shape, each.node, each.count)
+        self._filled = _Filled(topology, [each.node for each in before], self._ports)
+        for shape, old in self._cursors.items():
+            self._cursors[shape] = self._new_cursor(shape)
+            self._cursors[shape].placed = old.placed
+
+    def _cursor(self, shape: PodShape) -> "_Cursor":
+        cursor = self._cursors.get(shape)
+        if cursor is None:
+            cursor = self._cursors[shape] = self._new_cursor(shape)
+        return cursor
+
+    def _new_cursor(self, shape: PodShape) -> "_Cursor":
+        room = fits(self._start, shape)
+        rows = self._order[room[self._order] > 0].tolist()
+        needs = [(self._slots, 1)]
+        needs += ((self._column(resource), units) for resource, units in shape.requests)
+        if self._filled is not None:
+            return _TopologyCursor(rows, needs, shape, filled=self._filled, room=room)
+        if shape.host_ports:
+            return _PortCursor(rows, needs, shape.host_ports, self._ports)
+        return _Cursor(rows, needs)
+
+    def _column(self, resource: str) -> list[int]:
+        if resource not in self._free:
+            self._free[resource] = self._start.free(resource).tolist()
+        return self._free[resource]
+
+
+Need = tuple[list[int], int]  # a column of free amounts, and how much of it one pod takes
+
+
+class _Cursor:
+    """One shape's way through the nodes that took it at the start."""
+
+    __slots__ = ("needs", "placed", "position", "rows")
+    is_plain = True  # room alone decides
+
+    def __init__(self, rows: list[int], needs: Sequence[Need]) -> None:
+        self.rows = rows
+        self.needs = needs
+        self.position = 0
+        self.placed: dict[int, int] = {}
+
+    def place(self, replicas: int) -> int:
+        """Place up to this many, from the cursor on; returns how many found room."""
+        needs, placed, left = self.needs, self.placed, replicas
+        for position in range(self.position, len(self.rows)):
+            row = self.rows[position]
+            pods = left
+            for column, units in needs:
+                fit = column[row] // units
+                if fit < pods:  # noqa: PLR1730 - calling min() here costs a third of the whole
+                    pods = fit
+            if pods:
+                for column, units in needs:
+                    column[row] -= units * pods
+                placed[row] = placed.get(row, 0) + pods
+                left -= pods
+                if not left:
+                    self.position = position
+                    return replicas
+        self.position = len(self.rows)
+        return replicas - left
+
+    def take(self, row: int, pods: int) -> None:
+        for column, units in self.needs:
+            column[row] -= units * pods
+        self.placed[row] = self.placed.get(row, 0) + pods
+
+
+class _PortCursor(_Cursor):
+    """A pod with host ports is alone of its kind on a node."""
+
+    __slots__ = ("_ports", "_wanted")
+    is_plain = False
+
+    def __init__(
+        self,
+        rows: list[int],
+        needs: Sequence[Need],
+        wanted: frozenset[HostPort],
+        ports: dict[int, set[HostPort]],
+    ) -> None:
+        super().__init__(rows, needs)
+        self._wanted = wanted
+        self._ports = ports
+
+    def place(self, replicas: int) -> int:
+        left = replicas
+        while self.position < len(self.rows):
+            row = self.rows[self.position]
+            held = self._ports.setdefault(row, set())
+            if not ports_conflict(held, self._wanted) and all(
+                column[row] >= units for column, units in self.needs
+            ):
+                held |= self._wanted
+                self.take(row, 1)
+                left -= 1
+                if not left:
+                    return replicas
+            self.position += 1
+        return replicas - left
+
+
+class _TopologyCursor(_Cursor):
+    """Tells the topology of every pod, and asks it wherever a rule restricts the shape."""
+
+    __slots__ = ("_in_order", "_ports", "_room", "_seen", "_shape", "_topology", "_touched")
+    is_plain = False
+
+    def __init__(
+        self, rows: list[int], needs: Sequence[Need], shape: PodShape, *, filled: "_Filled", room: Int64s
+    ) -> None:
+        super().__init__(rows, needs)
+        self._in_order = np.array(rows, dtype=np.int64)
+        self._shape = shape
+        self._topology, self._touched, self._ports = filled.topology, filled.touched, filled.ports
+        self._room = np.minimum(room, MANY)
+        self._seen = 0
+
+    def place(self, replicas: int) -> int:
+        is_restricted = any(True for _ in self._topology.rules(self._shape).all)
+        if not is_restricted and not self._shape.host_ports:
+            return self._by_room(replicas)
+        self._catch_up()
+        taken = spread_replicas(self._topology, self._shape, self._room, self._in_order, replicas)
+        found = np.flatnonzero(taken)
+        for row, pods in zip(found.tolist(), taken[found].tolist(), strict=True):
+            self.take(row, pods)
+            self._tell(row, pods)
+        return int(taken.sum())
+
+    def _by_room(self, replicas: int) -> int:
+        before, self.placed = self.placed, {}
+        found = super().place(replicas)
+        for row, pods in self.placed.items():
+            self._tell(row, pods)
+            before[row] = before.get(row, 0) + pods
+        self.placed = before
+        return found
+
+    def _tell(self, row: int, pods: int) -> None:
+        self._topology.place(self._shape, row, pods)
+        self._touched.append(row)
+        if self._shape.host_ports:
+            self._ports.setdefault(row, set()).update(self._shape.host_ports)
+
+    def _catch_up(self) -> None:
+        """Work out the room of the nodes that were touched since last time."""
+        for row in self._touched[self._seen :]:
+            if not self._room[row]:
+                continue
+            room = min(column[row] // units for column, units in self.needs)
+            if self._shape.host_ports:
+                room = 0 if ports_conflict(self._ports.get(row, ()), self._shape.host_ports) else min(room, 1)
+            self._room[row] = min(room, MANY)
+        self._seen = len(self._touched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What topology cursors share: rows are touched in the order in which pods were placed."""
+
+    topology: Topology
+    touched: list[int]
+    ports: dict[int, set[HostPort]]
+
+
+def _whole_sets(parts: Sequence[tuple[_Cursor, int]], limit: int) -> int:
+    """Place as many sets at once as fit where the cursors stand; returns how many.
+
+    Exact: while everything fits there, no cursor would have moved.
+    """
+    demand: dict[tuple[int, int], int] = {}
+    columns: dict[int, list[int]] = {}
+    for cursor, replicas in parts:
+        if cursor.position >= len(cursor.rows) or not cursor.is_plain:
+            return 0
+        row = cursor.rows[cursor.position]
+        for column, units in cursor.needs:
+            columns[id(column)] = column
+            place = (id(column), row)
+            demand[place] = demand.get(place, 0) + units * replicas
+    sets = min((columns[column][row] // units for (column, row), units in demand.items()), default=INT64_MAX)
+    sets = min(sets, limit)
+    for cursor, replicas in parts if sets else ():
+        cursor.take(cursor.rows[cursor.position], sets * replicas)
+    return sets

@@ -1,0 +1,132 @@
+"""Which nodes a pod may run on, apart from room and from where other pods run.
+
+The only implementation of node selectors, node affinity, taints, volume places
+and host ports. Each check is a mask over the nodes, computed once per distinct
+label value or taint set and remembered in the node table, so that it outlives pod
+events and is shared by overlays. Room is in `count`, topology in `topology`.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from karpool.model.kubernetes.pod_shape import HostPort, Pairs, PodShape
+from karpool.model.requirements import NodeTerm, ValueSet
+from karpool.model.taints import Toleration, untolerated
+from karpool.packing.tables.columns import Bools
+from karpool.packing.tables.node_table import NodeTable
+from karpool.packing.tables.room import Room
+
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the wildcard as the API spells it
+
+
+def feasible(snapshot: Room, shape: PodShape) -> Bools:
+    """Nodes that pass every check of this module. O(nodes) the first time, a lookup afterwards."""
+    mask = admitted(snapshot.nodes, shape)
+    return mask & ports_free(snapshot, shape) if shape.host_ports else mask
+
+
+def admitted(nodes: NodeTable, shape: PodShape) -> Bools:
+    """The checks that no pod can change: everything but host ports."""
+    key = ("admitted", shape.tolerations, shape.node_selector, shape.node_terms, shape.volume_terms)
+
+    def compute(table: NodeTable) -> Bools:
+        mask = tolerates(table, shape.tolerations)
+        if shape.node_selector:
+            mask = mask & matches_selector(table, shape.node_selector)
+        if shape.node_terms is not None:
+            mask = mask & matches_terms(table, shape.node_terms)
+        for alternatives in shape.volume_terms:
+            mask = mask & matches_terms(table, alternatives)
+        return mask
+
+    return nodes.per_node(key, compute)
+
+
+def selected(snapshot: Room, shape: PodShape) -> Bools:
+    """Nodes that its node selector and required node affinity choose."""
+    mask = matches_selector(snapshot.nodes, shape.node_selector)
+    return mask if shape.node_terms is None else mask & matches_terms(snapshot.nodes, shape.node_terms)
+
+
+def tolerated(snapshot: Room, shape: PodShape) -> Bools:
+    return tolerates(snapshot.nodes, shape.tolerations)
+
+
+def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
+    """Nodes without a hard taint that is not tolerated; a cordoned node counts as tainted."""
+
+    def compute(table: NodeTable) -> Bools:
+        by_set = np.array(
+            [untolerated(taints, tolerations) is None for taints in table.taint_sets], dtype=np.bool_
+        )
+        mask: Bools = by_set[table.taint_codes]
+        return mask
+
+    return nodes.per_node(("tolerates", tolerations), compute)
+
+
+def matches_selector(nodes: NodeTable, wanted: Pairs) -> Bools:
+    """Nodes with all these labels."""
+    mask = np.ones(nodes.n, dtype=np.bool_)
+    for key, value in wanted:
+        mask &= has_label(nodes, key, ValueSet(frozenset((value,))))
+    return mask
+
+
+def matches_terms(nodes: NodeTable, alternatives: Iterable[NodeTerm]) -> Bools:
+    """Nodes that satisfy at least one term; no terms, no nodes."""
+    mask = np.zeros(nodes.n, dtype=np.bool_)
+    for term in alternatives:
+        mask |= _matches_term(nodes, term)
+    return mask
+
+
+def _matches_term(nodes: NodeTable, term: NodeTerm) -> Bools:
+    mask = np.ones(nodes.n, dtype=np.bool_)
+    for key, wanted in term.labels:
+        mask &= has_label(nodes, key, wanted)
+    for key, wanted in term.fields:
+        mask &= _has_field(nodes, key, wanted)
+    return mask
+
+
+def has_label(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
+    """Nodes whose value of one label, or lack of it, is wanted."""
+    return nodes.per_node(("label", key, wanted), lambda table: table.label(key).select(wanted))
+
+
+def _has_field(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
+    if key != "metadata.name":
+        # Other fields read as empty strings, in kube-scheduler as here.
+        return np.full(nodes.n, "" in wanted, dtype=np.bool_)
+    mask = np.full(nodes.n, wanted.complement, dtype=np.bool_)
+    for name in wanted.values:
+        row = nodes.find(name)
+        if row is not None:
+            mask[row] = not wanted.complement
+    return mask
+
+
+def ports_free(snapshot: Room, shape: PodShape) -> Bools:
+    """Nodes on which no pod holds a host port that this one wants."""
+    mask = np.ones(snapshot.n, dtype=np.bool_)
+    if not shape.host_ports:
+        return mask
+    bound = snapshot.bound
+    in_the_way = snapshot.shapes.where(
+        ("ports", shape.host_ports), lambda other: ports_conflict(other.host_ports, shape.host_ports)
+    )
+    mask[bound.node[in_the_way[bound.shape]]] = False
+    return mask
+
+
+def ports_conflict(held: Iterable[HostPort], wanted: Iterable[HostPort]) -> bool:
+    wanted = tuple(wanted)
+    return any(
+        protocol == other_protocol
+        and port == other_port
+        and (address == other_address or ANY_ADDRESS in (address, other_address))
+        for address, protocol, port in held
+        for other_address, other_protocol, other_port in wanted
+    )

@@ -1,0 +1,148 @@
+"""What a pool can launch for a given need: daemon overhead, limits and `minValues` applied."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
+from karpool.model.resources import NODES, PODS
+from karpool.model.taints import untolerated
+from karpool.packing.feasibility import ports_conflict
+from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, alternatives, offered
+from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH, PoolOfferings, remaining
+from karpool.packing.tables.columns import Bools, Int64s
+
+Amounts = Sequence[tuple[int, int]]  # resource number and units, what is zero left out
+
+
+class LaunchablePool:
+    """One pool during one packing. `room` is what each type leaves to pods: resources by types."""
+
+    def __init__(
+        self,
+        number: int,
+        narrowing: Narrowing,
+        resources: Sequence[str],
+        daemons: Iterable[PodShape],
+        used: Mapping[str, int],
+    ) -> None:
+        self.offer: PoolOfferings = narrowing.pools[number]
+        self.start = narrowing.start[number]
+        self.overhead: Int64s = np.zeros((len(resources), len(self.offer.types)), dtype=np.int64)
+        self._ports: list[tuple[frozenset[HostPort], Bools]] = []
+        for shape in daemons:
+            self._add_daemon(shape, self._running(narrowing, number, shape), resources)
+        self.room: Int64s = np.array([self.offer.allocatable(name) for name in resources]) - self.overhead
+        self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons
+        self.limits = remaining(self.offer.pool.limits, used)
+        self._limited = [name for name in self.limits if name != NODES]
+        self._capacity: Int64s = np.array(
+            [self.offer.capacity(name) for name in self._limited], dtype=np.int64
+        ).reshape(len(self._limited), len(self.offer.types))
+        self._min_values = [
+            (wanted.min_values, *self._values(key))
+            for key, wanted in self.offer.requirements.items()
+            if wanted.min_values
+        ]
+
+    def _running(self, narrowing: Narrowing, number: int, shape: PodShape) -> Bools:
+        """The types on which a daemon runs: whatever is in stock, as the pool allows it."""
+        offer = self.offer
+        runs: Bools = np.zeros(len(offer.types), dtype=np.bool_)
+        if untolerated(offer.pool.taints, shape.tolerations) is not None:
+            return runs
+        for asked in alternatives(dict(shape.node_selector), shape.node_terms):
+            whole = narrowing.narrowed(number, offer.requirements, asked)
+            if isinstance(whole, str):
+                continue
+            types: Bools = np.asarray((offer.sold & offered(offer, whole)).any(axis=(1, 2)))
+            for key in asked.keys() & offer.label_keys:
+                types &= offer.admitting(key, whole[key])
+            runs |= types
+        return runs
+
+    def _add_daemon(self, shape: PodShape, runs: Bools, resources: Sequence[str]) -> None:
+        asked = {**dict(shape.requests), PODS: 1}
+        for index, name in enumerate(resources):
+            more = self.overhead[index, runs] + min(asked.get(name, 0), TOO_MUCH)
+            self.overhead[index, runs] = np.minimum(more, TOO_MUCH)
+        if shape.host_ports and runs.any():
+            self._ports.append((shape.host_ports, runs))
+
+    def fitting(self, state: NarrowedNode, need: Amounts, within: Bools | None) -> Bools | None:
+        """The types of a state that hold the need next to their daemons; None when too few are left."""
+        types = state.types & self.usable
+        if within is not None:
+            types &= within
+        for index, units in need:
+            types &= self.room[index] >= units
+        if not types.any() or not self._has_min_values(types, state):
+            return None
+        return types
+
+    def without_ports(self, ports: frozenset[HostPort]) -> Bools | None:
+        """The types on which no daemon holds one of these host ports; None: all of them."""
+        held = [runs for wanted, runs in self._ports if ports_conflict(wanted, ports)]
+        return ~np.logical_or.reduce(held) if held else None
+
+    def within_limits(self, spare: Int64s | None = None) -> Bools | None:
+        """The types that the limits still allow, `spare` given back first; None: all of them."""
+        if not self._limited:
+            return None
+        left = np.array([max(min(self.limits[name], MOST), -MOST) for name in self._limited], dtype=np.int64)
+        if spare is not None:
+            left = left + spare
+        within: Bools = np.asarray((self._capacity <= left[:, None]).all(axis=0))
+        return within
+
+    @property
+    def has_node_left(self) -> bool:
+        return self.limits.get(NODES, 1) >= 1
+
+    def reserve(self, types: Bools) -> Int64s:
+        """Charge the limits for the largest of these types (in each resource), as Karpenter does."""
+        taken: Int64s = self._capacity[:, types].max(axis=1, initial=0)
+        self._charge(taken)
+        return taken
+
+    def exchange(self, old: Int64s, types: Bools) -> Int64s:
+        """Charge for these types instead of what was charged before."""
+        self._charge(-old)
+        return self.reserve(types)
+
+    def take_node(self) -> None:
+        if NODES in self.limits:
+            self.limits[NODES] -= 1
+
+    def _charge(self, amounts: Int64s) -> None:
+        for name, units in zip(self._limited, amounts.tolist(), strict=True):
+            self.limits[name] -= units
+
+    def _values(self, key: str) -> tuple[str, list[str], Bools]:
+        """Every value of a label, and which types have it."""
+        offer = self.offer
+        if key == ZONE:
+            return key, offer.zones, np.asarray(offer.sold.any(axis=2))
+        if key == CAPACITY_TYPE:
+            return key, offer.capacity_types, np.asarray(offer.sold.any(axis=1))
+        labels = [offer.label_of(each, key) for each in offer.types]
+        values = sorted({value for label in labels if label is not None for value in label.values})
+        has = [[label is not None and value in label.values for value in values] for label in labels]
+        return key, values, np.array(has, dtype=np.bool_).reshape(len(labels), len(values))
+
+    def _has_min_values(self, types: Bools, state: NarrowedNode) -> bool:
+        for least, key, values, has in self._min_values:
+            wanted = state.requirements[key]
+            offered_values = [values[index] for index in np.flatnonzero(has[types].any(axis=0)).tolist()]
+            if sum(value in wanted for value in offered_values) < least:
+                return False
+        return True
+
+
+def both(first: Bools | None, second: Bools | None) -> Bools | None:
+    """Where both hold; None holds everywhere."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second

@@ -1,0 +1,377 @@
+"""How far a planned node is decided: pool, labels, and the types that are left.
+
+Every pod that joins a planned node narrows its requirements. The distinct outcomes
+are few, so each is a numbered `NarrowedNode`, and a planned node is little more than a
+state number and what is used. What follows from the requirements alone (types with
+an offering in stock, open topology domains) is computed once per state.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.requirements import NodeTerm, Requirements, ValueSet, canonical_key
+from karpool.model.taints import untolerated
+from karpool.packing.new_nodes.offerings import UNKNOWN_PRICE, PoolOfferings, Prices, StockOut
+from karpool.packing.new_nodes.pack_result import LaunchOption
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.topology.constraints import EligibleNodes, TopologyGroup
+from karpool.packing.topology.domains import NOWHERE, TopologyAxis
+
+UNREACHABLE = -1
+Wants = tuple[int, ...]  # requirements by number; the first that leads to a fit is taken
+
+
+def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
+    """All of them at once; None when two contradict each other."""
+    result: dict[str, ValueSet] = {}
+    for part in parts:
+        for key, wanted in part.items():
+            have = result.get(key)
+            if have is None:
+                result[key] = wanted
+            elif have.intersects(wanted):
+                result[key] = have & wanted
+            else:
+                return None
+    return result
+
+
+def term_requirements(term: NodeTerm) -> dict[str, ValueSet] | None:
+    """A node affinity term asked of a node that has no name yet; None when no new node can match."""
+    for key, wanted in term.fields:
+        if not (wanted.complement if key == "metadata.name" else "" in wanted):
+            return None
+    return merged({canonical_key(key): wanted} for key, wanted in term.labels)
+
+
+@dataclass(slots=True, eq=False)
+class NarrowedNode:
+    """One outcome of narrowing."""
+
+    number: int
+    pool: int
+    offer: PoolOfferings
+    requirements: dict[str, ValueSet]
+    stock: Bools  # offerings left, by type, zone and capacity type
+    types: Bools  # that match and have an offering in stock
+    _cheapest: tuple[Int64s, Int64s] | None = None
+    _choices: dict[int, LaunchOption] = field(default_factory=dict)
+
+    def prices(self) -> Prices:
+        """By type, zone and capacity type; infinite where unknown or not to be had."""
+        return np.where(self.stock, self.offer.prices, UNKNOWN_PRICE)
+
+    def cheapest(self) -> tuple[Int64s, Int64s]:
+        """By type: its rank by price, and its cheapest offering as an index into the flat cube.
+
+        Types of unknown price rank last, smaller ones first. Among equal prices the
+        offering that is first in stock wins, so an unknown price still names a real one.
+        """
+        if self._cheapest is None:
+            flat = (len(self.types), -1)
+            prices, stock = self.prices().reshape(flat), self.stock.reshape(flat)
+            if prices.shape[1] == 0:  # nothing is sold at all
+                prices = np.full((len(self.types), 1), UNKNOWN_PRICE)
+                stock = np.zeros(prices.shape, dtype=np.bool_)
+            best = np.where(prices.min(axis=1) < UNKNOWN_PRICE, prices.argmin(axis=1), stock.argmax(axis=1))
+            ranks = np.empty(len(self.types), dtype=np.int64)
+            ranks[np.argsort(prices.min(axis=1), kind="stable")] = np.arange(len(self.types))
+            self._cheapest = ranks, best + np.arange(len(self.types)) * prices.shape[1]
+        return self._cheapest
+
+    def cheapest_of(self, types: Bools) -> Bools:
+        """Only the cheapest of some types."""
+        ranks, _ = self.cheapest()
+        only = np.zeros_like(types)
+        only[np.where(types, ranks, len(ranks)).argmin()] = True
+        return only
+
+    def options(self, types: Bools, limit: int) -> tuple[LaunchOption, ...]:
+        """The cheapest offering of each of these types, cheapest first."""
+        ranks, best = self.cheapest()
+        left = np.flatnonzero(types)
+        by_price = left[np.argsort(ranks[left])][:limit]
+        for index in by_price.tolist():
+            if index not in self._choices:
+                self._choices[index] = self._choice(index, int(best[index]))
+        return tuple(map(self._choices.__getitem__, by_price.tolist()))
+
+    def _choice(self, index: int, flat: int) -> LaunchOption:
+        offer = self.offer
+        _, zone, kind = np.unravel_index(flat, self.stock.shape)
+        price = float(offer.prices[index, zone, kind])
+        return LaunchOption(
+            offer.names[index],
+            offer.zones[int(zone)],
+            offer.capacity_types[int(kind)],
+            price if price < UNKNOWN_PRICE else None,
+        )
+
+
+class Narrowing:
+    """The states reached so far, and the steps between them."""
+
+    def __init__(
+        self,
+        pools: Sequence[PoolOfferings],
+        axis: Callable[[str], TopologyAxis],
+        unavailable: Collection[StockOut] = (),
+        *,
+        needs_price: bool = False,
+    ) -> None:
+        self.pools = pools
+        self._axis = axis
+        self.states: list[NarrowedNode] = []
+        self._stock = [each.stock(unavailable) for each in pools]
+        if needs_price:
+            self._stock = [
+                stock & np.isfinite(each.prices) for stock, each in zip(self._stock, pools, strict=True)
+            ]
+        self._numbers: dict[tuple[int, frozenset[tuple[str, ValueSet]]], int] = {}
+        self._steps: dict[tuple[int, int], int] = {}
+        self._wants: dict[frozenset[tuple[str, ValueSet]], int] = {}
+        self._wanted: list[Requirements] = []
+        self._nothing: Wants = (self.want({}),)
+        self._reachable: dict[Wants, Bools] = {}
+        self._domains: dict[TopologyAxis, Bools] = {}
+        self._settled: dict[TopologyAxis, Int64s] = {}
+        self._eligible: dict[int, Bools] = {}
+        self.start = [self._number(pool, each.requirements) for pool, each in enumerate(pools)]
+
+    def want(self, requirements: Requirements) -> int:
+        """A number for requirements that are asked about often."""
+        key = frozenset(requirements.items())
+        known = self._wants.get(key)
+        if known is None:
+            known = self._wants[key] = len(self._wanted)
+            self._wanted.append(dict(requirements))
+        return known
+
+    def wanted(self, want: int) -> Requirements:
+        return self._wanted[want]
+
+    def state_of(self, pool: int, requirements: Mapping[str, ValueSet]) -> NarrowedNode:
+        return self.states[self._number(pool, requirements)]
+
+    def step(self, state: int, want: int) -> int:
+        """The state after narrowing, or UNREACHABLE."""
+        known = self._steps.get((state, want))
+        if known is None:
+            known = self._steps[state, want] = self._narrowed(self.states[state], self._wanted[want])
+        return known
+
+    def reach(self, state: int, wants: Wants) -> Iterator[NarrowedNode]:
+        """The states after narrowing to each of the wants that can be met."""
+        for want in wants:
+            number = self.step(state, want)
+            if number != UNREACHABLE:
+                yield self.states[number]
+
+    def reachable(self, wants: Wants) -> Bools | None:
+        """By state: whether `reach` leads anywhere; None: it always does."""
+        if wants == self._nothing:
+            return None
+        known = self._reachable.get(wants)
+        if known is None or len(known) < len(self.states):
+            start = 0 if known is None else len(known)
+            # Reaching makes states, which are themselves looked at when next asked about.
+            more = [any(self.reach(number, wants)) for number in range(start, len(self.states))]
+            known = np.array([*([] if known is None else known), *more], dtype=np.bool_)
+            self._reachable[wants] = known
+        return known
+
+    def _narrowed(self, state: NarrowedNode, wanted: Requirements) -> int:
+        result = self.narrowed(state.pool, state.requirements, wanted)
+        if isinstance(result, str):
+            return UNREACHABLE
+        number = self._number(state.pool, result)
+        return number if self.states[number].types.any() else UNREACHABLE
+
+    def narrowed(self, pool: int, have: Requirements, wanted: Requirements) -> dict[str, ValueSet] | str:
+        """The requirements together, or the key on which they cannot be."""
+        result = dict(have)
+        for key, values in wanted.items():
+            if key == HOSTNAME:
+                if not values.complement:  # a new node has a name, but not one that anyone can ask for
+                    return key
+            elif key in result:
+                if not result[key].intersects(values):
+                    return key
+                result[key] = result[key] & values
+            elif key in self.pools[pool].open_keys:
+                result[key] = values
+            elif not values.admits_absence:
+                return key
+        return result
+
+    def _number(self, pool: int, requirements: Mapping[str, ValueSet]) -> int:
+        key = pool, frozenset(requirements.items())
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self.states)
+            self.states.append(self._state(known, pool, dict(requirements)))
+        return known
+
+    def _state(self, number: int, pool: int, requirements: dict[str, ValueSet]) -> NarrowedNode:
+        offer = self.pools[pool]
+        types: Bools = np.ones(len(offer.types), dtype=np.bool_)
+        for key, wanted in requirements.items():
+            if key in offer.label_keys:
+                types &= offer.admitting(key, wanted)
+        stock = self._stock[pool] & offered(offer, requirements)
+        types &= np.asarray(stock.any(axis=(1, 2)))
+        return NarrowedNode(number, pool, offer, requirements, stock, types)
+
+    # What topology needs to know of a state
+
+    def name_domains(self, axes: Iterable[TopologyAxis]) -> None:
+        """Give a code to every value that new nodes could have, before anything is counted."""
+        for axis in axes:
+            if axis.key != HOSTNAME:
+                self.domains(axis)
+                asked = [wanted[axis.key] for wanted in self._wanted if axis.key in wanted]
+                for value in sorted(
+                    {value for each in asked if not each.complement for value in each.values}
+                ):
+                    axis.code(value)
+
+    def may_be_in(self, axis: TopologyAxis, open_codes: Bools) -> Bools:
+        """By state: whether a node in that state can still end up in one of these domains."""
+        domains = self.domains(axis)
+        found: Bools = np.asarray((domains[:, : len(open_codes)] & open_codes).any(axis=1))
+        return found
+
+    def domains(self, axis: TopologyAxis) -> Bools:
+        """By state and code: where a node in that state may still end up. NOWHERE: without the label."""
+        known = self._domains.get(axis)
+        if known is None or len(known) < len(self.states) or known.shape[1] < axis.size:
+            kept = 0 if known is None or known.shape[1] < axis.size else len(known)
+            rows = [self._domains_of(state, axis) for state in self.states[kept:]]  # may name new domains
+            grown: Bools = np.zeros((len(self.states), axis.size), dtype=np.bool_)
+            if known is not None and kept:
+                grown[:kept, : known.shape[1]] = known
+            for number, row in enumerate(rows, start=kept):
+                grown[number, : len(row)] = row
+            known = self._domains[axis] = grown
+            self._settled[axis] = np.where(known.sum(axis=1) == 1, known.argmax(axis=1), -1)
+        return known
+
+    def settled(self, axis: TopologyAxis) -> Int64s:
+        """By state: the code of the only domain that is left, or -1."""
+        self.domains(axis)
+        return self._settled[axis]
+
+    def _domains_of(self, state: NarrowedNode, axis: TopologyAxis) -> Bools:
+        values, may_lack = self._values(state, axis)
+        codes = [axis.code(value) for value in sorted(values)]
+        mask: Bools = np.zeros(axis.size, dtype=np.bool_)
+        mask[codes] = True
+        mask[NOWHERE] = may_lack or not codes
+        return mask
+
+    def _values(self, state: NarrowedNode, axis: TopologyAxis) -> tuple[set[str], bool]:
+        offer, key = self.pools[state.pool], axis.key
+        if key == ZONE:
+            return _picked(offer.zones, np.asarray(state.stock[state.types].any(axis=(0, 2)))), False
+        if key == CAPACITY_TYPE:
+            return _picked(offer.capacity_types, np.asarray(state.stock[state.types].any(axis=(0, 1)))), False
+        wanted = state.requirements.get(key)
+        if key in offer.label_keys:
+            return _type_values(offer, state.types, key, wanted)
+        if wanted is None:
+            return set(), True
+        if wanted.complement:
+            return {value for value in axis.values[1:] if value in wanted}, False
+        return set(wanted.values), False
+
+    def eligible(self, group: TopologyGroup) -> Bools:
+        """By state: whether a spread constraint looks at such a node."""
+        known = self._eligible.get(id(group))
+        if known is None or len(known) < len(self.states):
+            assert group.eligible is not None
+            start = 0 if known is None else len(known)
+            more = [self._is_eligible(state, group) for state in self.states[start:]]
+            known = np.array([*([] if known is None else known), *more], dtype=np.bool_)
+            self._eligible[id(group)] = known
+        return known
+
+    def _is_eligible(self, state: NarrowedNode, group: TopologyGroup) -> bool:
+        eligible = group.eligible
+        assert eligible is not None
+        taints = self.pools[state.pool].pool.taints
+        if eligible.tolerations is not None and untolerated(taints, eligible.tolerations) is not None:
+            return False
+        for key in eligible.topology_keys:
+            if key != HOSTNAME and self.settled(self._axis(key))[state.number] == NOWHERE:
+                return False
+        return any(
+            not isinstance(self.narrowed(state.pool, state.requirements, wanted), str)
+            for wanted in self.asked_by(eligible)
+        )
+
+    def possible(self, group: TopologyGroup) -> Int64s:
+        """The domains that new nodes could form in the eyes of a spread constraint."""
+        assert group.eligible is not None
+        axis = group.tally.axis
+        codes: set[int] = set()
+        for pool, offer in enumerate(self.pools):
+            tolerations = group.eligible.tolerations
+            if tolerations is not None and untolerated(offer.pool.taints, tolerations) is not None:
+                continue
+            for wanted in self.asked_by(group.eligible):
+                number = self.step(self.start[pool], self.want(wanted))
+                if number != UNREACHABLE:
+                    codes.update(np.flatnonzero(self.domains(axis)[number]).tolist())
+        codes.discard(NOWHERE)
+        return np.array(sorted(codes), dtype=np.int64)
+
+    @staticmethod
+    def asked_by(eligible: EligibleNodes) -> list[dict[str, ValueSet]]:
+        return alternatives(dict(eligible.node_selector), eligible.node_terms)
+
+
+def alternatives(
+    selector: Mapping[str, str], terms: tuple[NodeTerm, ...] | None
+) -> list[dict[str, ValueSet]]:
+    """What a node selector and affinity ask of a new node, one entry per usable term."""
+    fixed = merged({canonical_key(key): ValueSet(frozenset((value,)))} for key, value in selector.items())
+    if fixed is None or terms is None:
+        return [] if fixed is None else [fixed]
+    asked = (term_requirements(term) for term in terms)
+    found = (merged((fixed, each)) for each in asked if each is not None)
+    return [each for each in found if each is not None]
+
+
+def offered(offer: PoolOfferings, requirements: Requirements) -> Bools:
+    """Offerings in a zone and of a capacity type that the requirements admit."""
+    mask: Bools = np.ones((1, len(offer.zones), len(offer.capacity_types)), dtype=np.bool_)
+    zones, kinds = requirements.get(ZONE), requirements.get(CAPACITY_TYPE)
+    if zones is not None:
+        mask = mask & np.array([zone in zones for zone in offer.zones], dtype=np.bool_)[None, :, None]
+    if kinds is not None:
+        mask = (
+            mask & np.array([kind in kinds for kind in offer.capacity_types], dtype=np.bool_)[None, None, :]
+        )
+    return mask
+
+
+def _picked(names: Sequence[str], mask: Bools) -> set[str]:
+    return {names[index] for index in np.flatnonzero(mask).tolist()}
+
+
+def _type_values(
+    offer: PoolOfferings, types: Bools, key: str, wanted: ValueSet | None
+) -> tuple[set[str], bool]:
+    values: set[str] = set()
+    may_lack = False
+    for index in np.flatnonzero(types).tolist():
+        label = offer.label_of(offer.types[index], key)
+        if label is None or not label.values:
+            may_lack = True
+        else:
+            values |= label.values
+    return {value for value in values if wanted is None or value in wanted}, may_lack

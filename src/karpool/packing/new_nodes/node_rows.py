@@ -1,0 +1,148 @@
+"""Nodes under way: planned ones as rows of columns, existing ones with what is left of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL
+from karpool.model.kubernetes.pod_shape import HostPort
+from karpool.model.resources import PODS
+from karpool.packing.feasibility import feasible, matches_terms, ports_conflict
+from karpool.packing.new_nodes.offerings import MOST
+from karpool.packing.new_nodes.pod_ask import PodAsk
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import Room
+
+_SMALLEST = 64
+
+
+class HeldPorts:
+    """Host ports of pods placed during this packing, by row."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, set[HostPort]] = {}
+        self._closed: dict[frozenset[HostPort], set[int]] = {}
+
+    def hold(self, row: int, ports: frozenset[HostPort]) -> None:
+        self._held.setdefault(row, set()).update(ports)
+        for wanted, rows in self._closed.items():
+            if ports_conflict(ports, wanted):
+                rows.add(row)
+
+    def closed(self, wanted: frozenset[HostPort]) -> list[int]:
+        """Rows on which one of these ports is taken."""
+        rows = self._closed.get(wanted)
+        if rows is None:
+            rows = {row for row, held in self._held.items() if ports_conflict(held, wanted)}
+            self._closed[wanted] = rows
+        return sorted(rows)
+
+
+class PlannedRows:
+    """`room` is an upper bound: the most that any type still possible would leave, per resource."""
+
+    def __init__(self, resources: int) -> None:
+        self.n = 0
+        self.states: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
+        self.hosts: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
+        self.turn: Int64s = np.zeros(_SMALLEST, dtype=np.int64)  # fewest pods first, then oldest
+        self.used: Int64s = np.zeros((resources, _SMALLEST), dtype=np.int64)
+        self.room: Int64s = np.zeros((resources, _SMALLEST), dtype=np.int64)
+        self.pools: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
+        self.pods: list[list[int]] = []
+        self.within: list[Bools | None] = []  # types that limits and daemons' ports allowed
+        self.types: list[Bools] = []
+        self.reserved: list[Int64s] = []
+        self.ports = HeldPorts()
+
+    def add(self, pool: int, host: int, within: Bools | None, reserved: Int64s) -> int:
+        row = self.n
+        if row == len(self.states):
+            self._grow()
+        self.n += 1
+        self.hosts[row] = host
+        self.turn[row] = row
+        self.pools[row] = pool
+        self.pods.append([])
+        self.within.append(within)
+        self.types.append(np.zeros(0, dtype=np.bool_))
+        self.reserved.append(reserved)
+        return row
+
+    def _grow(self) -> None:
+        for name in ("states", "hosts", "pools", "turn"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.zeros_like(old))))
+        for name in ("used", "room"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
+
+    def put(self, row: int, ask: PodAsk, state: int, types: Bools, room: Int64s) -> None:
+        """One more pod. `room` is what each type leaves to pods: resources by types."""
+        self.states[row] = state
+        self.turn[row] += 1 << 32
+        self.used[:, row] += ask.requests
+        self.room[:, row] = room[:, types].max(axis=1) - self.used[:, row]
+        self.types[row] = types
+        if ask.ports:
+            self.ports.hold(row, ask.ports)
+
+    def fitting(self, ask: PodAsk) -> Bools:
+        """Rows that may have room; the types decide."""
+        n = self.n
+        mask: Bools = np.ones(n, dtype=np.bool_)
+        for index, units in ask.amounts:
+            mask &= self.room[index, :n] >= units
+        if ask.ports:
+            mask[self.ports.closed(ask.ports)] = False
+        return mask
+
+    def first(self, mask: Bools) -> int | None:
+        """The row whose turn it is."""
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return None
+        return int(rows[self.turn[rows].argmin()])
+
+
+class ExistingNodes:
+    """What is left of the snapshot's nodes, in Karpenter's order: initialised ones first, then by name."""
+
+    def __init__(self, snapshot: Room, resources: Sequence[str]) -> None:
+        self.snapshot = snapshot
+        names = np.array(snapshot.names, dtype=np.str_)
+        starting = (snapshot.label(NODEPOOL).codes >= 0) & (snapshot.label(INITIALIZED).codes < 0)
+        self.order: Int64s = np.lexsort((names, starting)) if snapshot.n else np.zeros(0, dtype=np.int64)
+        columns = [snapshot.slots if name == PODS else snapshot.free(name) for name in resources]
+        self.free: Int64s = np.array([np.minimum(column[self.order], MOST) for column in columns])
+        self._ports = HeldPorts()
+        self._admitted: dict[int, tuple[PodAsk, Bools]] = {}
+
+    def first(self, ask: PodAsk, allowed: Bools | None) -> int | None:
+        """The position in order of the first node that takes the pod."""
+        mask = self._admits(ask)
+        if allowed is not None:
+            mask = mask & allowed[self.order]
+        for index, units in ask.amounts:
+            mask = mask & (self.free[index] >= units)
+        if ask.ports:
+            mask = mask.copy()
+            mask[self._ports.closed(ask.ports)] = False
+        position = int(mask.argmax()) if len(mask) else 0
+        return position if len(mask) and mask[position] else None
+
+    def take(self, position: int, ask: PodAsk) -> int:
+        """Returns the node's row in the snapshot."""
+        self.free[:, position] -= ask.requests
+        if ask.ports:
+            self._ports.hold(position, ask.ports)
+        return int(self.order[position])
+
+    def _admits(self, ask: PodAsk) -> Bools:
+        known = self._admitted.get(id(ask))
+        if known is None:
+            mask = feasible(self.snapshot, ask.shape)
+            if ask.attempt.node_term is not None:
+                mask = mask & matches_terms(self.snapshot.nodes, (ask.attempt.node_term,))
+            known = self._admitted[id(ask)] = ask, mask[self.order]
+        return known[1]

@@ -1,0 +1,169 @@
+"""What one pool may launch, as columns over instance types.
+
+Compiled once per pool and catalogue version: which types and offerings the pool's
+requirements admit, their sizes and prices. A price that is not known is infinite
+here, so that it sorts last and never mixes with known ones; nothing is estimated.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, CompiledPool
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.quantity import INT64_MAX
+from karpool.model.requirements import WELL_KNOWN, ValueSet, combined
+from karpool.model.resources import CPU, MEMORY
+from karpool.packing.tables.columns import Bools, Int64s
+
+Prices = npt.NDArray[np.float64]
+UNKNOWN_PRICE = float("inf")
+# A quarter of int64, so that sums of a few cannot overflow; no node has this much of anything.
+MOST = INT64_MAX // 4
+TOO_MUCH = MOST + 1
+# Decided by the offering, not by the type.
+OFFERING_KEYS = frozenset((ZONE, CAPACITY_TYPE))
+
+
+@dataclass(frozen=True, slots=True)
+class StockOut:
+    """Offerings that cannot be had at present; None stands for any."""
+
+    instance_type: str | None = None
+    zone: str | None = None
+    capacity_type: str | None = None
+
+
+class PoolOfferings:
+    """Types are ordered by size, then name. Cubes are indexed by type, zone and capacity type."""
+
+    def __init__(self, pool: CompiledPool, types: Iterable[InstanceType], label_keys: frozenset[str]) -> None:
+        self.pool = pool
+        self.requirements: dict[str, ValueSet] = combined(
+            pool.requirements, {NODEPOOL: ValueSet(frozenset((pool.name,)))}
+        )
+        self.label_keys = (label_keys | {INSTANCE_TYPE}) - OFFERING_KEYS
+        self.open_keys = WELL_KNOWN | self.label_keys
+        self.refused: dict[str, int] = {}  # requirement of the pool to the number of types it rules out
+        chosen = [each for each in types if self._admits(each)]
+        self.types = sorted(chosen, key=lambda each: (*_size(each), each.name))
+        self.names = [each.name for each in self.types]
+        self._masks: dict[tuple[str, ValueSet], Bools] = {}
+        self._columns: dict[tuple[str, str], Int64s] = {}
+        self._read_offerings()
+
+    def _admits(self, candidate: InstanceType) -> bool:
+        for key, wanted in self.requirements.items():
+            if key not in OFFERING_KEYS and not self._type_admits(candidate, key, wanted):
+                self.refused[key] = self.refused.get(key, 0) + 1
+                return False
+        return True
+
+    def _type_admits(self, candidate: InstanceType, key: str, wanted: ValueSet) -> bool:
+        offered = self.label_of(candidate, key)
+        if offered is not None:
+            return offered.intersects(wanted)
+        # Other types have this label, so a node of this one would lack it.
+        return key not in self.label_keys or wanted.admits_absence
+
+    @staticmethod
+    def label_of(candidate: InstanceType, key: str) -> ValueSet | None:
+        if key == INSTANCE_TYPE and key not in candidate.requirements:
+            return ValueSet(frozenset((candidate.name,)))
+        return candidate.requirements.get(key)
+
+    def _read_offerings(self) -> None:
+        offerings = [(row, each) for row, one in enumerate(self.types) for each in one.offerings]
+        self.zones = sorted({each.zone for _, each in offerings})
+        self.capacity_types = sorted({each.capacity_type for _, each in offerings})
+        zone_of = {zone: code for code, zone in enumerate(self.zones)}
+        kind_of = {kind: code for code, kind in enumerate(self.capacity_types)}
+        shape = (len(self.types), len(self.zones), len(self.capacity_types))
+        self.sold: Bools = np.zeros(shape, dtype=np.bool_)
+        self.listed: Bools = np.zeros(shape, dtype=np.bool_)  # of those sold, what the catalogue has in stock
+        self.prices: Prices = np.full(shape, UNKNOWN_PRICE)
+        zones = self.requirements.get(ZONE)
+        kinds = self.requirements.get(CAPACITY_TYPE)
+        for row, each in offerings:
+            if zones is not None and each.zone not in zones:
+                continue
+            if kinds is not None and each.capacity_type not in kinds:
+                continue
+            place = row, zone_of[each.zone], kind_of[each.capacity_type]
+            self.sold[place] = True
+            self.listed[place] |= each.available
+            if each.price_per_hour is not None:
+                self.prices[place] = min(self.prices[place], each.price_per_hour)
+
+    def stock(self, unavailable: Collection[StockOut]) -> Bools:
+        """What can be had now."""
+        stock = self.listed.copy()
+        for out in unavailable:
+            picked = tuple(
+                slice(None) if value is None else _position(values, value)
+                for value, values in (
+                    (out.instance_type, self.names),
+                    (out.zone, self.zones),
+                    (out.capacity_type, self.capacity_types),
+                )
+            )
+            stock[picked] = False
+        return stock
+
+    def admitting(self, key: str, wanted: ValueSet) -> Bools:
+        """The types whose value of a label can be a wanted one."""
+        mask = self._masks.get((key, wanted))
+        if mask is None:
+            mask = np.array([self._type_admits(each, key, wanted) for each in self.types], dtype=np.bool_)
+            self._masks[key, wanted] = mask
+        return mask
+
+    def allocatable(self, resource: str) -> Int64s:
+        return self._column("allocatable", resource)
+
+    def capacity(self, resource: str) -> Int64s:
+        return self._column("capacity", resource)
+
+    def _column(self, kind: str, resource: str) -> Int64s:
+        column = self._columns.get((kind, resource))
+        if column is None:
+            amounts = (getattr(each, kind).get(resource, 0) for each in self.types)
+            column = np.array([min(max(units, 0), MOST) for units in amounts], dtype=np.int64)
+            self._columns[kind, resource] = column
+        return column
+
+
+def _size(one: InstanceType) -> tuple[int, int]:
+    return one.capacity.get(CPU, 0), one.capacity.get(MEMORY, 0)
+
+
+def _position(values: list[str], value: str) -> slice:
+    """Empty when there is no such value."""
+    if value not in values:
+        return slice(0, 0)
+    index = values.index(value)
+    return slice(index, index + 1)
+
+
+class Offerings:
+    """Every pool's offerings, compiled when first asked for, and again when pool or catalogue changed."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._known: dict[str, tuple[int, CompiledPool, PoolOfferings]] = {}
+
+    def of(self, pool: CompiledPool) -> PoolOfferings:
+        known = self._known.get(pool.name)
+        version = self.catalogue.version
+        if known is None or known[0] != version or known[1] != pool:
+            found = PoolOfferings(pool, self.catalogue.types.values(), self.catalogue.label_keys)
+            known = self._known[pool.name] = (version, pool, found)
+        return known[2]
+
+
+def remaining(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    """What a pool may still launch; may be negative."""
+    return {resource: units - used.get(resource, 0) for resource, units in limits.items()}

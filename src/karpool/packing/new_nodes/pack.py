@@ -1,0 +1,355 @@
+"""Pending pods onto existing nodes, planned nodes, and new nodes, as Karpenter places them.
+
+The largest pod first; each goes to the first existing node that takes it, else to
+the planned node with the fewest pods that can, else to a new node of the first pool
+in order of weight. A planned node keeps every instance type that still holds all its
+pods; the cheapest is chosen at the end.
+
+Different from Karpenter on purpose: a planned node's domain is settled as soon as a
+pod that some constraint counts lands on it, so topology holds whatever is launched;
+among equally good zones the cheapest is taken; all terms of a node affinity are tried
+at each step of relaxing preferences.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.node import HOSTNAME
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import CPU, MEMORY
+from karpool.packing.new_nodes.domain_choice import (
+    DomainChooser,
+    Fit,
+    NodeTrial,
+    Opens,
+    may_be_alone,
+    open_domains,
+)
+from karpool.packing.new_nodes.launchable import LaunchablePool, both
+from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, Wants
+from karpool.packing.new_nodes.node_rows import ExistingNodes, PlannedRows
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.new_nodes.pack_result import (
+    PackResult,
+    PendingPod,
+    PlannedNode,
+    PoolRefusal,
+    SkippedType,
+    UnplacedPod,
+)
+from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
+from karpool.packing.pool_reasons import explain_pools
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import Room
+from karpool.packing.topology.constraints import TopologyGroup
+from karpool.packing.topology.domains import NOWHERE, TopologyAxis
+from karpool.packing.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """`limits`: charge a pool for the largest type a node may become (as Karpenter), or for the cheapest.
+
+    `needs_price`: leave out offerings without a known price instead of putting them last.
+    """
+
+    existing: bool = True
+    preferences: Literal["respect", "ignore"] = "respect"
+    limits: Literal["pessimistic", "exact"] = "pessimistic"
+    needs_price: bool = False
+    max_options: int = 600
+
+
+DEFAULTS = PackOptions()
+
+
+def pack_new_nodes(
+    snapshot: Room,
+    pods: Iterable[PendingPod],
+    pools: Iterable[CompiledPool],
+    catalogue: Catalogue | Offerings,
+    *,
+    daemons: Sequence[PodShape] = (),
+    usage: Mapping[str, Mapping[str, int]] | None = None,
+    unavailable: Collection[StockOut] = (),
+    options: PackOptions = DEFAULTS,
+) -> PackResult:
+    """Where every pod goes, what to launch for it, and why the rest is left over.
+
+    `usage` is each pool's capacity in use, nodes and claims in flight alike, `nodes`
+    included. Pass `Offerings` instead of a catalogue to compile pools only once.
+    """
+    offerings = catalogue if isinstance(catalogue, Offerings) else Offerings(catalogue)
+    packer = _Packer(
+        snapshot,
+        sorted(pods, key=placing_order),
+        in_order(pools),
+        offerings,
+        daemons=daemons,
+        usage=usage or {},
+        unavailable=unavailable,
+        options=options,
+    )
+    packer.place_all()
+    return packer.packing()
+
+
+def in_order(pools: Iterable[CompiledPool]) -> list[CompiledPool]:
+    """Heaviest first; of equal weight, the last by name, as Karpenter has it."""
+    return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
+
+
+def placing_order(pod: PendingPod) -> tuple[int, int, str, str, str]:
+    """Sorts pods as Karpenter takes them: the largest first, then the oldest."""
+    cpu = memory = 0
+    for name, units in pod.shape.requests:
+        if name == CPU:
+            cpu = units
+        elif name == MEMORY:
+            memory = units
+    return -cpu, -memory, pod.created, pod.uid, pod.name
+
+
+class _Packer:
+    """One packing under way."""
+
+    def __init__(
+        self,
+        snapshot: Room,
+        pods: Sequence[PendingPod],
+        pools: Sequence[CompiledPool],
+        offerings: Offerings,
+        *,
+        daemons: Sequence[PodShape],
+        usage: Mapping[str, Mapping[str, int]],
+        unavailable: Collection[StockOut],
+        options: PackOptions,
+    ) -> None:
+        self._pods = pods
+        self._pools = pools
+        self._options = options
+        self._exact = options.limits == "exact"
+        self._resources = resource_names([*(pod.shape for pod in pods), *daemons])
+        self._topology = Topology(snapshot, planned=self)
+        self._narrowing = Narrowing(
+            [offerings.of(pool) for pool in pools if pool.is_usable],
+            self._topology.axis,
+            unavailable,
+            needs_price=options.needs_price,
+        )
+        self._launch = [
+            LaunchablePool(number, self._narrowing, self._resources, daemons, usage.get(offer.pool.name, {}))
+            for number, offer in enumerate(self._narrowing.pools)
+        ]
+        self._existing = ExistingNodes(snapshot, self._resources) if options.existing and snapshot.n else None
+        self._rows = PlannedRows(len(self._resources))
+        self._settling = DomainChooser(self._narrowing, self._launch)
+        self._placed: dict[str, str] = {}
+        self._left: list[int] = []
+        self._hopeless: set[int] = set()
+        asking = PodAskCompiler(
+            self._narrowing, self._topology, self._resources, respect=options.preferences == "respect"
+        )
+        self._asks = [asking.asks(pod.shape) for pod in pods]
+        self._prepare_topology()
+
+    def _prepare_topology(self) -> None:
+        """Name every domain that a new node could be in, now that all constraints are known."""
+        self._narrowing.name_domains(self._topology.axes.values())
+        for group in self._topology.spread_groups():
+            if group.tally.axis.key != HOSTNAME:
+                group.possible = self._narrowing.possible(group)
+
+    # Placing
+
+    def place_all(self) -> None:
+        """Pods that fail are tried again as long as others succeed: a friend may have come."""
+        waiting = list(range(len(self._pods)))
+        while waiting:
+            failed = [pod for pod in waiting if not self._place(pod)]
+            self._left += [pod for pod in failed if self._is_hopeless(pod)]
+            hopeful = [pod for pod in failed if not self._is_hopeless(pod)]
+            if len(failed) == len(waiting):
+                self._left += hopeful
+                break
+            waiting = hopeful
+        self._left.sort()
+
+    def _is_hopeless(self, pod: int) -> bool:
+        """Room and limits only shrink, so only topology can turn in favour of a pod that failed.
+
+        Not so when limits are charged for the cheapest type: the next cheapest may be smaller.
+        """
+        return not self._exact and not self._asks[pod][-1].rules.own
+
+    def _place(self, pod: int) -> bool:
+        asks = self._asks[pod]
+        if id(asks) in self._hopeless:
+            return False
+        for ask in asks:
+            if self._place_on_existing(pod, ask):
+                return True
+            opens = open_domains(ask)
+            for wants in ask.choices:
+                if self._join(pod, ask, wants, opens) or self._open(pod, ask, wants, opens):
+                    return True
+        if self._is_hopeless(pod):
+            self._hopeless.add(id(asks))
+        return False
+
+    def _place_on_existing(self, pod: int, ask: PodAsk) -> bool:
+        if self._existing is None:
+            return False
+        position = self._existing.first(ask, self._topology.allowed(ask.shape))
+        if position is None:
+            return False
+        row = self._existing.take(position, ask)
+        self._topology.place(ask.whole, row)
+        self._placed[self._pods[pod].name] = self._topology.snapshot.names[row]
+        return True
+
+    def _join(self, pod: int, ask: PodAsk, wants: Wants, opens: Opens) -> bool:
+        """Put the pod on a planned node."""
+        rows = self._rows
+        if not rows.n:
+            return False
+        mask = rows.fitting(ask)
+        states = rows.states[: rows.n]
+        reachable = self._narrowing.reachable(wants)
+        if reachable is not None:
+            mask &= reachable[states]
+        for axis, ok in opens.items():
+            if axis.key == HOSTNAME:
+                mask &= ok[rows.hosts[: rows.n]]
+            else:
+                mask &= self._narrowing.may_be_in(axis, ok)[states]
+        if not ask.tolerates_all:
+            mask &= ask.tolerated[rows.pools[: rows.n]]
+        while (row := rows.first(mask)) is not None:
+            found = self._fit_on(row, ask, wants, opens)
+            if found is not None:
+                self._commit(pod, row, ask, *found)
+                return True
+            mask[row] = False
+        return False
+
+    def _fit_on(self, row: int, ask: PodAsk, wants: Wants, opens: Opens) -> Fit | None:
+        rows = self._rows
+        launch = self._launch[int(rows.pools[row])]
+        within = rows.within[row]
+        if self._exact:
+            within = both(within, launch.within_limits(rows.reserved[row]))
+        if ask.ports:
+            within = both(within, launch.without_ports(ask.ports))
+        need = [
+            (index, units) for index, units in enumerate((rows.used[:, row] + ask.requests).tolist()) if units
+        ]
+        return self._first_fit(int(rows.states[row]), wants, NodeTrial(ask, opens, need, within))
+
+    def _first_fit(self, state: int, wants: Wants, trial: NodeTrial) -> Fit | None:
+        for reached in self._narrowing.reach(state, wants):
+            found = self._settling.settle(reached, trial)
+            if found is not None:
+                return found
+        return None
+
+    def _open(self, pod: int, ask: PodAsk, wants: Wants, opens: Opens) -> bool:
+        """Put the pod on a new node of the first pool that can launch one."""
+        if not may_be_alone(ask):
+            return False
+        for number, launch in enumerate(self._launch):
+            if not ask.tolerated[number] or not launch.has_node_left:
+                continue
+            within = launch.within_limits()
+            if ask.ports:
+                within = both(within, launch.without_ports(ask.ports))
+            found = self._first_fit(launch.start, wants, NodeTrial(ask, opens, ask.amounts, within))
+            if found is not None:
+                self._commit(pod, self._new_row(number, found, within), ask, *found)
+                return True
+        return False
+
+    def _new_row(self, number: int, found: Fit, within: Bools | None) -> int:
+        launch, rows = self._launch[number], self._rows
+        host = NOWHERE
+        if HOSTNAME in self._topology.axes:
+            host = self._topology.axis(HOSTNAME).code(f"\0{rows.n}")
+        state, types = found
+        reserved = launch.reserve(state.cheapest_of(types) if self._exact else types)
+        launch.take_node()
+        return rows.add(number, host, None if self._exact else within, reserved)
+
+    def _commit(self, pod: int, row: int, ask: PodAsk, state: NarrowedNode, types: Bools) -> None:
+        launch, rows, narrowing = self._launch[state.pool], self._rows, self._narrowing
+        if self._exact:
+            rows.reserved[row] = launch.exchange(rows.reserved[row], state.cheapest_of(types))
+        if ask.ports:
+            rows.within[row] = both(rows.within[row], launch.without_ports(ask.ports))
+        rows.put(row, ask, state.number, types, launch.room)
+        rows.pods[row].append(pod)
+        host = int(rows.hosts[row])
+
+        def code(axis: TopologyAxis) -> int:
+            return host if axis.key == HOSTNAME else max(int(narrowing.settled(axis)[state.number]), NOWHERE)
+
+        def counts(group: TopologyGroup) -> bool:
+            return bool(narrowing.eligible(group)[state.number])
+
+        self._topology.place_planned(ask.rules, code, counts)
+
+    def joined(self, group: TopologyGroup) -> Int64s:
+        """See `PlannedDomains`."""
+        rows, axis = self._rows, group.tally.axis
+        states = rows.states[: rows.n]
+        looked_at = self._narrowing.eligible(group)[states]
+        if axis.key == HOSTNAME:
+            return rows.hosts[: rows.n][looked_at]
+        codes = self._narrowing.settled(axis)[states[looked_at]]
+        return codes[codes > NOWHERE]
+
+    # The result
+
+    def packing(self) -> PackResult:
+        return PackResult(
+            tuple(self._planned(row) for row in range(self._rows.n)),
+            self._placed,
+            tuple(self._left_over()),
+            tuple(self._skipped()),
+        )
+
+    def _planned(self, row: int) -> PlannedNode:
+        rows = self._rows
+        state = self._narrowing.states[int(rows.states[row])]
+        launch, types = self._launch[state.pool], rows.types[row]
+        if self._exact:
+            within = launch.within_limits(rows.reserved[row])
+            types = types if within is None else types & within
+        total = rows.used[:, row] + launch.overhead[:, types].min(axis=1)
+        return PlannedNode(
+            state.offer.pool.name,
+            tuple(self._pods[pod].name for pod in rows.pods[row]),
+            state.options(types, self._options.max_options),
+            state.requirements,
+            {name: units for name, units in zip(self._resources, total.tolist(), strict=True) if units},
+        )
+
+    def _left_over(self) -> Iterable[UnplacedPod]:
+        reasons: dict[int, tuple[PoolRefusal, ...]] = {}
+        for pod in self._left:
+            asks = self._asks[pod]
+            if id(asks) not in reasons:
+                reasons[id(asks)] = explain_pools(
+                    asks[-1], self._pools, self._launch, self._settling, self._resources
+                )
+            yield UnplacedPod(self._pods[pod].name, reasons[id(asks)])
+
+    def _skipped(self) -> Iterable[SkippedType]:
+        for offer in self._narrowing.pools if self._options.needs_price else ():
+            unknown = offer.sold.any(axis=(1, 2)) & ~(np.isfinite(offer.prices) & offer.sold).any(axis=(1, 2))
+            for index in np.flatnonzero(unknown).tolist():
+                yield SkippedType(offer.pool.name, offer.names[index], "its price is not known")

@@ -1,0 +1,88 @@
+"""What a packing is: nodes to create, pods that found a place, pods that did not and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.requirements import Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that needs a place. `created` sorts as text (RFC 3339)."""
+
+    name: str
+    shape: PodShape
+    created: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOption:
+    """One way to buy a node. The price is None when it is not known."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """A node to create. Any of `options` holds all its pods and daemons; the first is the cheapest.
+
+    There is one option per instance type, by price; types of unknown price come last.
+    """
+
+    pool: str
+    pods: tuple[str, ...]
+    options: tuple[LaunchOption, ...]
+    requirements: Requirements = field(hash=False)
+    requests: Mapping[str, int] = field(hash=False)  # of its pods and the least daemon overhead
+
+    @property
+    def chosen(self) -> LaunchOption:
+        return self.options[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRefusal:
+    """Why a pool launches nothing for a pod. `types` is how many instance types this alone rules out."""
+
+    pool: str
+    cause: str
+    message: str
+    types: int = 0
+
+    def __str__(self) -> str:
+        return f"pool {self.pool}: {self.message}" if self.pool else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedPod:
+    pod: str
+    reasons: tuple[PoolRefusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedType:
+    """A type that was not considered although the pool allows it."""
+
+    pool: str
+    instance_type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackResult:
+    nodes: tuple[PlannedNode, ...] = ()
+    placed: Mapping[str, str] = field(default_factory=dict, hash=False)  # pod to existing node
+    left: tuple[UnplacedPod, ...] = ()
+    skipped: tuple[SkippedType, ...] = ()
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Of all planned nodes as chosen; None when a price is not known."""
+        prices = [node.chosen.price_per_hour for node in self.nodes]
+        known = [price for price in prices if price is not None]
+        return sum(known) if len(known) == len(prices) else None

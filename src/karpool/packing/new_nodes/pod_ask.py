@@ -1,0 +1,136 @@
+"""What a pending pod asks of a new node, compiled once per shape."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, product
+
+import numpy as np
+
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
+from karpool.model.requirements import ValueSet
+from karpool.model.resources import CPU, MEMORY, PODS
+from karpool.model.taints import PREFER_NO_SCHEDULE, Taint, untolerated
+from karpool.packing.new_nodes.narrowing import Narrowing, Wants, alternatives, merged, term_requirements
+from karpool.packing.new_nodes.offerings import TOO_MUCH
+from karpool.packing.new_nodes.preferences import RelaxedPod, ladder
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.topology.constraints import SpreadRule
+from karpool.packing.topology.domains import TopologyAxis
+from karpool.packing.topology.topology import ShapeRules, Topology
+
+# Volumes that each offer a choice of zones multiply; real pods have one or two such volumes.
+_VOLUME_COMBINATIONS = 64
+
+
+@dataclass(slots=True, eq=False)
+class PodAsk:
+    """One attempt at placing a pod. `choices` are tried in order, each on all nodes before the next;
+    within one, each node takes the first want that it can meet."""
+
+    shape: PodShape  # with some preferences made hard
+    whole: PodShape  # as it will be once it is placed
+    attempt: RelaxedPod
+    requests: Int64s
+    amounts: tuple[tuple[int, int], ...]  # the same, sparse: resource number and units
+    choices: tuple[Wants, ...]
+    tolerated: Bools  # by pool
+    tolerates_all: bool
+    rules: ShapeRules
+    ports: frozenset[HostPort]
+    settles: frozenset[TopologyAxis] | None = None
+
+    def must_settle(self) -> frozenset[TopologyAxis]:
+        """Axes on which a planned node must be decided before this pod can be counted there.
+
+        Only complete once every pending shape has been compiled.
+        """
+        if self.settles is None:
+            groups = (*self.rules.facet.counted_by, *self.rules.repels)
+            axes = {tally.axis for group in groups for tally in group.tallies}
+            axes |= {rule.axis for rule in self.rules.own if isinstance(rule, SpreadRule)}
+            self.settles = frozenset(axes)
+        return self.settles
+
+
+class PodAskCompiler:
+    """Compiles shapes. `resources` numbers the columns."""
+
+    def __init__(
+        self, narrowing: Narrowing, topology: Topology, resources: Sequence[str], *, respect: bool
+    ) -> None:
+        self._narrowing = narrowing
+        self._topology = topology
+        self._number = {name: index for index, name in enumerate(resources)}
+        self._respect = respect
+        self._taints = [offer.pool.taints for offer in narrowing.pools]
+        self._soft = any(taint.effect == PREFER_NO_SCHEDULE for taints in self._taints for taint in taints)
+        self._known: dict[PodShape, tuple[PodAsk, ...]] = {}
+
+    def asks(self, shape: PodShape) -> tuple[PodAsk, ...]:
+        """Strictest first; the last is the pod without preferences."""
+        known = self._known.get(shape)
+        if known is None:
+            attempts = ladder(shape, respect=self._respect, soft_taints=self._soft)
+            known = self._known[shape] = tuple(self._ask(shape, each) for each in attempts)
+        return known
+
+    def _ask(self, whole: PodShape, attempt: RelaxedPod) -> PodAsk:
+        shape = attempt.shape
+        tolerated = [refusing_taint(taints, attempt) is None for taints in self._taints]
+        requests = np.zeros(len(self._number), dtype=np.int64)
+        requests[self._number[PODS]] = 1
+        for name, units in shape.requests:
+            requests[self._number[name]] = min(units, TOO_MUCH)
+        # A preference restricts the pod that has it; only requirements keep others away from it.
+        rules = self._topology.rules(shape)
+        rules = replace(rules, repels=self._topology.rules(whole).repels)
+        return PodAsk(
+            shape,
+            whole,
+            attempt,
+            requests,
+            tuple((index, units) for index, units in enumerate(requests.tolist()) if units),
+            tuple(self._choices(attempt)),
+            np.array(tolerated, dtype=np.bool_),
+            all(tolerated),
+            rules,
+            shape.host_ports,
+        )
+
+    def _choices(self, attempt: RelaxedPod) -> Iterable[Wants]:
+        shape = attempt.shape
+        places = list(volume_places(shape))
+        for asked in alternatives(dict(shape.node_selector), shape.node_terms):
+            preferred = term_requirements(attempt.node_term) if attempt.node_term is not None else {}
+            if preferred is None:
+                continue
+            found = (merged((asked, preferred, place)) for place in places)
+            wants = tuple(self._narrowing.want(each) for each in found if each is not None)
+            if wants:
+                yield wants
+
+
+def refusing_taint(taints: Iterable[Taint], attempt: RelaxedPod) -> Taint | None:
+    taints = tuple(taints)
+    found = untolerated(taints, attempt.shape.tolerations)
+    if found is None and attempt.avoids_soft_taints:
+        for taint in taints:
+            if not any(each.tolerates(taint) for each in attempt.shape.tolerations):
+                return taint
+    return found
+
+
+def volume_places(shape: PodShape) -> Iterable[dict[str, ValueSet]]:
+    """Every way in which the pod's volumes can be reached at once."""
+    for combination in islice(product(*shape.volume_terms), _VOLUME_COMBINATIONS):
+        asked = [term_requirements(term) for term in combination]
+        whole = None if None in asked else merged(each for each in asked if each is not None)
+        if whole is not None:
+            yield whole
+
+
+def resource_names(shapes: Iterable[PodShape]) -> list[str]:
+    """Columns for everything that is asked for; the usual ones first."""
+    asked = {name for shape in shapes for name, _ in shape.requests}
+    usual = (CPU, MEMORY, PODS)
+    return [*usual, *sorted(asked - set(usual))]

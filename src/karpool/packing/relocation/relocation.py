@@ -1,0 +1,360 @@
+"""Pods of nodes that go, onto nodes that stay; anything can be taken back.
+
+`remove` closes a node, `place` puts pods on the first nodes, in a given order, that
+take them, and `undo` returns to a `mark`. The order is the caller's: what should be
+filled first comes first. Nodes that are no target are never filled.
+
+Room only shrinks between commits, so each shape remembers how far the nodes are full
+for it (`commit`): placing a pod costs a look at the nodes after that. Shapes that
+topology restricts are looked up among all nodes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
+from karpool.model.resources import PODS
+from karpool.packing.feasibility import feasible, ports_conflict
+from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH
+from karpool.packing.new_nodes.pod_ask import resource_names
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import Room
+from karpool.packing.topology.constraints import SpreadRule, TopologyGroup
+from karpool.packing.topology.domains import NOWHERE
+from karpool.packing.topology.topology import ShapeRules, Topology
+
+# Taken from the slots of a node that is gone; no kubelet has as many.
+_GONE = 1 << 40
+_BLOCK = 1024
+Placed = tuple[int, int]  # row, pods
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """One shape. `cursor`: no node before it has taken one more since the last commit."""
+
+    number: int
+    shape: PodShape
+    columns: tuple[tuple[Int64s, int], ...]  # free amounts by position, and how much of it one pod takes
+    admitted: Bools  # by position
+    rules: ShapeRules | None
+    restricted: bool
+    tells: bool  # some constraint counts it
+    cursor: int = 0
+
+
+@dataclass(slots=True)
+class _Step:
+    """What `undo` takes back: pods placed on a position, or (pods = 0) a node removed."""
+
+    position: int
+    asked: _Asked | None
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationMark:
+    kept: int
+    cursors: dict[int, int]
+
+
+class _Presence:
+    """How many nodes of each domain a spread constraint still sees."""
+
+    __slots__ = ("applied", "group", "members")
+
+    def __init__(self, group: TopologyGroup) -> None:
+        self.group = group
+        codes = group.tally.axis.codes
+        if group.nodes is not None:
+            codes = codes[group.nodes]
+        self.members: Int64s = np.bincount(codes, minlength=group.tally.axis.size)
+        self.applied: list[tuple[int, int]] = []  # removals, by number and row
+
+    def follow(self, removed: list[tuple[int, int]]) -> None:
+        """Bring the domains up to date. Removals are a stack: equal ends mean equal stacks."""
+        changed = False
+        while self.applied and (
+            len(self.applied) > len(removed) or self.applied[-1] != removed[len(self.applied) - 1]
+        ):
+            changed |= self._shift(self.applied.pop()[1], 1)
+        for each in removed[len(self.applied) :]:
+            changed |= self._shift(each[1], -1)
+            self.applied.append(each)
+        if changed:
+            present = np.flatnonzero(self.members > 0)
+            self.group.present = present[present != NOWHERE]
+
+    def _shift(self, row: int, nodes: int) -> bool:
+        if self.group.nodes is not None and not self.group.nodes[row]:
+            return False
+        code = int(self.group.tally.axis.codes[row])
+        self.members[code] += nodes
+        return True
+
+
+class Relocation:
+    def __init__(self, snapshot: Room, order: Int64s, targets: Bools, shapes: Iterable[int]) -> None:
+        """`order` are all rows, `targets` says by row which may be filled, `shapes` are all that may be
+        placed or taken away."""
+        self.snapshot = snapshot
+        self.order = order
+        self.position_of: Int64s = np.empty(len(order), dtype=np.int64)
+        self.position_of[order] = np.arange(len(order))
+        chosen = sorted(set(shapes))
+        table = snapshot.shapes
+        self.resources = resource_names(table[number] for number in chosen)
+        self._free: dict[str, Int64s] = {}
+        for name in self.resources:
+            whole = snapshot.slots if name == PODS else snapshot.free(name)
+            self._free[name] = np.minimum(whole[order], MOST)
+        self.slots = self._free[PODS]
+        self.slots[~targets[order]] -= _GONE
+        self._topology = self._compile_topology(table[number] for number in chosen)
+        self._ports: dict[int, set[HostPort]] = {}
+        self._masks: dict[object, Bools] = {}
+        self._asked = {number: self._ask(number) for number in chosen}
+        self._log: list[_Step] = []
+        self._kept: list[_Step] = []
+        self._removed: list[tuple[int, int]] = []
+        self._removals = 0
+        self._presence: dict[int, _Presence] = {}
+        self._counted: dict[int, list[tuple[ShapeRules, int]]] = {}  # of a row, what matters to others
+
+    def _compile_topology(self, shapes: Iterable[PodShape]) -> Topology | None:
+        """None when no constraint is about where other pods are."""
+        chosen = list(shapes)
+        repelled = self.snapshot.shapes.where("repels", lambda shape: bool(shape.anti_affinity)).any()
+        if not repelled and not any(shape.has_topology for shape in chosen):
+            return None
+        topology = Topology(self.snapshot)
+        for shape in chosen:
+            topology.rules(shape)
+        return topology
+
+    def _ask(self, number: int) -> _Asked:
+        shape = self.snapshot.shapes[number]
+        columns = [(self.slots, 1)]
+        columns += ((self._free[name], min(units, TOO_MUCH)) for name, units in shape.requests)
+        rules = self._topology.rules(shape) if self._topology is not None else None
+        restricted = rules is not None and any(True for _ in rules.all)
+        tells = rules is not None and bool(rules.facet.counted_by or rules.repels)
+        return _Asked(number, shape, tuple(columns), self._admitted(shape), rules, restricted, tells)
+
+    def _admitted(self, shape: PodShape) -> Bools:
+        key = (
+            shape.tolerations,
+            shape.node_selector,
+            shape.node_terms,
+            shape.volume_terms,
+            shape.host_ports,
+        )
+        known = self._masks.get(key)
+        if known is None:
+            known = self._masks[key] = feasible(self.snapshot, shape)[self.order]
+        return known
+
+    # What there is
+
+    def free(self, resource: str) -> Int64s:
+        """By position in order, as things stand; pod slots of nodes that are closed or gone are negative."""
+        return self._free[resource]
+
+    def is_restricted(self, number: int) -> bool:
+        """Whether topology decides where a shape may go."""
+        return self._asked[number].restricted
+
+    def admits(self, number: int) -> Bools:
+        """By position: whether labels, taints, volumes and ports let the shape in."""
+        return self._asked[number].admitted
+
+    def is_full(self, number: int) -> bool:
+        """Whether no node is known to take one more pod of the shape, and none will before `rewind`."""
+        asked = self._asked[number]
+        return asked.cursor >= len(self.order) and not asked.restricted and not asked.shape.host_ports
+
+    # Trying and taking back
+
+    def mark(self) -> int:
+        return len(self._log)
+
+    def undo(self, mark: int) -> None:
+        self._take_back(self._log, mark)
+
+    def _take_back(self, log: list[_Step], mark: int) -> None:
+        while len(log) > mark:
+            step = log.pop()
+            if step.asked is None:
+                self.slots[step.position] += _GONE
+                _, row = self._removed.pop()
+                self._shift_pods(row, 1)
+            else:
+                self._charge(step.asked, step.position, -step.pods)
+                if step.asked.shape.host_ports:
+                    self._ports[step.position] -= step.asked.shape.host_ports
+
+    def commit(self) -> None:
+        """What was done so far stays, until `rewind`."""
+        self._kept += self._log
+        self._log.clear()
+
+    def save(self) -> RelocationMark:
+        """A point to `rewind` to. What was not committed is lost then."""
+        return RelocationMark(
+            len(self._kept), {number: asked.cursor for number, asked in self._asked.items()}
+        )
+
+    def rewind(self, saved: RelocationMark) -> None:
+        self.undo(0)
+        self._take_back(self._kept, saved.kept)
+        for number, cursor in saved.cursors.items():
+            self._asked[number].cursor = cursor
+
+    def remove(self, row: int) -> None:
+        """The node takes no more pods, and its own count no longer."""
+        position = int(self.position_of[row])
+        self.slots[position] -= _GONE
+        self._removals += 1
+        self._removed.append((self._removals, row))
+        self._shift_pods(row, -1)
+        self._log.append(_Step(position, None, 0))
+
+    def _shift_pods(self, row: int, sign: int) -> None:
+        if self._topology is None:
+            return
+        known = self._counted.get(row)
+        if known is None:
+            pods = Counter(self.snapshot.pods_on(row).values())
+            asked = ((self._asked.get(number), count) for number, count in pods.items())
+            known = [
+                (each.rules, count)
+                for each, count in asked
+                if each is not None and each.rules is not None and each.tells
+            ]
+            self._counted[row] = known
+        for rules, count in known:
+            self._topology.shift(rules, row, sign * count)
+
+    def place(self, number: int, pods: int) -> list[Placed]:
+        """Put up to so many pods of a shape on nodes; where they went, fewer when room ends."""
+        asked = self._asked[number]
+        if asked.restricted or asked.shape.host_ports:
+            return self._place_one_by_one(asked, pods)
+        found: list[Placed] = []
+        start = asked.cursor
+        while pods:
+            position = self._first(asked, start)
+            if position is None:
+                position = len(self.order)
+            if start == asked.cursor:
+                self._advance(asked, position)
+            if position == len(self.order):
+                break
+            taken = pods
+            for column, units in asked.columns:
+                fit = int(column[position]) // units
+                if fit < taken:  # noqa: PLR1730 - calling min() here costs
+                    taken = fit
+            self._put(asked, position, taken)
+            found.append((int(self.order[position]), taken))
+            pods -= taken
+            start = position + (pods > 0)
+        return found
+
+    def put(self, number: int, row: int, pods: int) -> bool:
+        """Put pods of a shape on one node, if labels and room allow it; topology is not asked."""
+        asked, position = self._asked[number], int(self.position_of[row])
+        fits = all(int(column[position]) >= units * pods for column, units in asked.columns)
+        if not fits or not asked.admitted[position]:
+            return False
+        wanted = asked.shape.host_ports
+        if wanted:
+            held = self._ports.setdefault(position, set())
+            if pods > 1 or ports_conflict(held, wanted):
+                return False
+            held |= wanted
+        self._put(asked, position, pods)
+        return True
+
+    def allows(self, number: int, row: int) -> bool:
+        """Whether topology lets one more pod of a shape onto a node."""
+        asked = self._asked[number]
+        allowed = self._allowed(asked) if asked.restricted else None
+        return allowed is None or bool(allowed[row])
+
+    def _first(self, asked: _Asked, start: int) -> int | None:
+        """The first position from `start` on that takes one more pod."""
+        size, block = len(self.order), _BLOCK
+        while start < size:
+            end = min(start + block, size)
+            mask = asked.admitted[start:end].copy()
+            for column, units in asked.columns:
+                mask &= column[start:end] >= units
+            hit = int(mask.argmax())
+            if mask[hit]:
+                return start + hit
+            start, block = end, block * 4
+        return None
+
+    def _advance(self, asked: _Asked, position: int) -> None:
+        """Nodes before `position` are full, except those that only this trial filled or removed."""
+        for step in self._log:
+            if step.position < position and (step.asked is not None or self._had_room(asked, step.position)):
+                position = step.position
+        asked.cursor = max(asked.cursor, position)
+
+    def _had_room(self, asked: _Asked, position: int) -> bool:
+        """Whether a node that is removed would take a pod of the shape if it were not."""
+        if not asked.admitted[position]:
+            return False
+        back = _GONE if self.slots[position] < 0 else 0
+        return all(
+            column[position] + (back if column is self.slots else 0) >= units
+            for column, units in asked.columns
+        )
+
+    def _place_one_by_one(self, asked: _Asked, pods: int) -> list[Placed]:
+        found: list[Placed] = []
+        for _ in range(pods):
+            mask = asked.admitted.copy()
+            for column, units in asked.columns:
+                mask &= column >= units
+            if asked.restricted:
+                allowed = self._allowed(asked)
+                if allowed is not None:
+                    mask &= allowed[self.order]
+            wanted = asked.shape.host_ports
+            for position, held in self._ports.items() if wanted else ():
+                mask[position] = mask[position] and not ports_conflict(held, wanted)
+            position = int(mask.argmax()) if len(mask) else 0
+            if not len(mask) or not mask[position]:
+                break
+            self._put(asked, position, 1)
+            if wanted:
+                self._ports.setdefault(position, set()).update(wanted)
+            found.append((int(self.order[position]), 1))
+        return found
+
+    def _allowed(self, asked: _Asked) -> Bools | None:
+        assert self._topology is not None and asked.rules is not None
+        for rule in asked.rules.own:
+            if isinstance(rule, SpreadRule):
+                group = rule.group
+                presence = self._presence.get(id(group))
+                if presence is None:
+                    presence = self._presence[id(group)] = _Presence(group)
+                presence.follow(self._removed)
+        return self._topology.allowed(asked.shape)
+
+    def _put(self, asked: _Asked, position: int, pods: int) -> None:
+        self._charge(asked, position, pods)
+        self._log.append(_Step(position, asked, pods))
+
+    def _charge(self, asked: _Asked, position: int, pods: int) -> None:
+        for column, units in asked.columns:
+            column[position] -= units * pods
+        if asked.tells and asked.rules is not None and self._topology is not None:
+            self._topology.shift(asked.rules, int(self.order[position]), pods)

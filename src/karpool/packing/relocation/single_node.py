@@ -1,0 +1,271 @@
+"""What a single new node could be that holds given pods: asked often, compiled once.
+
+The same narrowing, limits, daemons and `minValues` as `new_nodes`, for the case where
+all pods go on one node and none of them is restricted by where others run. Which
+offerings are cheap enough is decided by the price of the worst launch: the dearest in
+stock of the first capacity type that Karpenter would try. A type that may be launched at
+a price nobody knows is never cheap enough.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, CompiledPool
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
+from karpool.model.requirements import Requirements, ValueSet
+from karpool.packing.feasibility import ports_conflict
+from karpool.packing.new_nodes.launchable import LaunchablePool, both
+from karpool.packing.new_nodes.narrowing import UNREACHABLE, NarrowedNode, Narrowing
+from karpool.packing.new_nodes.offerings import OFFERING_KEYS, Offerings, Prices, StockOut
+from karpool.packing.new_nodes.pack import in_order
+from karpool.packing.new_nodes.pack_result import LaunchOption
+from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import snapshot_of
+from karpool.packing.topology.topology import Topology
+
+LAUNCH_ORDER = (RESERVED, SPOT, ON_DEMAND)
+_SPOT: Requirements = {CAPACITY_TYPE: ValueSet(frozenset((SPOT,)))}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittingTypes:
+    """The types of one pool that hold the pods, and what each costs at best and at worst."""
+
+    pool: str
+    state: NarrowedNode
+    types: Bools
+    cheapest: Prices
+    worst: Prices
+    launch: LaunchablePool
+    amounts: tuple[tuple[int, int], ...]
+    within: Bools | None
+
+    def cheaper_than(self, ceiling: float) -> "FittingTypes | None":
+        """Only types that cost less whatever is launched; None when none is, or `minValues` fail then."""
+        types = self.launch.fitting(self.state, self.amounts, both(self.within, self.worst < ceiling))
+        if types is None:
+            return None
+        return FittingTypes(
+            self.pool,
+            self.state,
+            types,
+            self.cheapest,
+            self.worst,
+            self.launch,
+            self.amounts,
+            self.within,
+        )
+
+    @property
+    def price_per_hour(self) -> float:
+        """Of the cheapest; infinite when no price is known."""
+        return float(self.cheapest[self.types].min(initial=inf))
+
+    @property
+    def count(self) -> int:
+        return int(self.types.sum())
+
+    def may_be(self, capacity_type: str) -> bool:
+        kinds = self.state.offer.capacity_types
+        if capacity_type not in kinds:
+            return False
+        return bool(self.state.stock[self.types][:, :, kinds.index(capacity_type)].any())
+
+    def options(self, limit: int) -> tuple[LaunchOption, ...]:
+        return self.state.options(self.types, limit)
+
+
+class SingleNodePacker:
+    def __init__(
+        self,
+        shapes: Mapping[int, PodShape],
+        pools: Iterable[CompiledPool],
+        offerings: Offerings,
+        *,
+        daemons: Sequence[PodShape] = (),
+        usage: Mapping[str, Mapping[str, int]] | None = None,
+        unavailable: Collection[StockOut] = (),
+    ) -> None:
+        self.resources = resource_names([*shapes.values(), *daemons])
+        nothing = Topology(snapshot_of(()))
+        usable = [offerings.of(pool) for pool in in_order(pools) if pool.is_usable]
+        self._narrowing = Narrowing(usable, nothing.axis, unavailable)
+        self.launch = [
+            LaunchablePool(
+                number, self._narrowing, self.resources, daemons, (usage or {}).get(offer.pool.name, {})
+            )
+            for number, offer in enumerate(self._narrowing.pools)
+        ]
+        self._asking = PodAskCompiler(self._narrowing, nothing, self.resources, respect=False)
+        self._shapes = shapes
+        self._asks: dict[int, PodAsk] = {}
+        self._classes: dict[tuple[object, ...], int] = {}
+        self._class_of: dict[int, int] = {}
+        self._sorts: dict[int, tuple[int, bytes]] = {}
+        self._ask_of_class: list[PodAsk] = []
+        self._states: dict[tuple[int, frozenset[int]], NarrowedNode | None] = {}
+        self._prices: dict[int, tuple[Prices, Prices]] = {}
+
+    def requests(self, shape: int) -> Int64s:
+        """What one pod takes, as columns of `resources`."""
+        return self._ask(shape).requests
+
+    def _ask(self, shape: int) -> PodAsk:
+        known = self._asks.get(shape)
+        if known is None:
+            known = self._asks[shape] = self._asking.asks(_alone(self._shapes[shape]))[-1]
+        return known
+
+    def _class(self, shape: int) -> int:
+        """Shapes that want the same of a node, amounts apart."""
+        known = self._class_of.get(shape)
+        if known is None:
+            ask = self._ask(shape)
+            key = (ask.choices, ask.tolerated.tobytes(), ask.ports)
+            known = self._classes.setdefault(key, len(self._classes))
+            if known == len(self._ask_of_class):
+                self._ask_of_class.append(ask)
+            self._class_of[shape] = known
+        return known
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether some shape may be met in several ways, so that it matters which is looked at first."""
+        asks = map(self._ask, self._shapes)
+        return any(len(ask.choices) > 1 or any(len(wants) > 1 for wants in ask.choices) for ask in asks)
+
+    def sort(self, shape: int) -> tuple[int, bytes]:
+        """Equal for shapes that want the same of a node, amounts included; no answer tells them apart."""
+        known = self._sorts.get(shape)
+        if known is None:
+            known = self._sorts[shape] = self._class(shape), self._ask(shape).requests.tobytes()
+        return known
+
+    def fitting(self, pods: Mapping[int, int], *, within: Requirements | None = None) -> list[FittingTypes]:
+        """Of every pool that could launch a node for all these pods, in the order of pools.
+
+        `within`: only nodes in the zones, and of the capacity types, that these requirements allow.
+        """
+        places = {key: wanted for key, wanted in (within or {}).items() if key in OFFERING_KEYS}
+        ports: set[HostPort] = set()
+        need: Int64s = np.zeros(len(self.resources), dtype=np.int64)
+        for shape, count in pods.items():
+            ask = self._ask(shape)
+            need += ask.requests * count
+            if ask.ports:
+                if count > 1 or ports_conflict(ports, ask.ports):
+                    return []
+                ports |= ask.ports
+        amounts = tuple((index, units) for index, units in enumerate(need.tolist()) if units)
+        classes = frozenset(map(self._class, pods))
+        found: list[FittingTypes] = []
+        for number, launch in enumerate(self.launch):
+            if not launch.has_node_left:
+                continue
+            state = self._state(number, classes)
+            if state is not None and places:
+                state = self._narrowed_to(state, places)
+            if state is None:
+                continue
+            allowed = launch.within_limits()
+            if ports:
+                allowed = both(allowed, launch.without_ports(frozenset(ports)))
+            types = launch.fitting(state, amounts, allowed)
+            if types is not None:
+                cheapest, worst = self._state_prices(state)
+                pool = state.offer.pool.name
+                found.append(FittingTypes(pool, state, types, cheapest, worst, launch, amounts, allowed))
+        return found
+
+    def pinned_to_spot(self, fitting: FittingTypes) -> FittingTypes | None:
+        """The same on spot only."""
+        state = self._pinned(fitting.state)
+        if state is None:
+            return None
+        types = fitting.launch.fitting(state, fitting.amounts, fitting.within)
+        if types is None:
+            return None
+        cheapest, worst = self._state_prices(state)
+        return FittingTypes(
+            fitting.pool, state, types, cheapest, worst, fitting.launch, fitting.amounts, fitting.within
+        )
+
+    def _pinned(self, state: NarrowedNode) -> NarrowedNode | None:
+        return self._narrowed_to(state, _SPOT)
+
+    def _narrowed_to(self, state: NarrowedNode, wanted: Requirements) -> NarrowedNode | None:
+        number = self._narrowing.step(state.number, self._narrowing.want(wanted))
+        return None if number == UNREACHABLE else self._narrowing.states[number]
+
+    def _state(self, pool: int, classes: frozenset[int]) -> NarrowedNode | None:
+        key = pool, classes
+        if key not in self._states:
+            self._states[key] = self._narrowed(pool, classes)
+        return self._states[key]
+
+    def _narrowed(self, pool: int, classes: frozenset[int]) -> NarrowedNode | None:
+        state = self._narrowing.states[self._narrowing.start[pool]]
+        for number in sorted(classes):
+            ask = self._ask_of_class[number]
+            if not ask.tolerated[pool]:
+                return None
+            reached = next(
+                (found for wants in ask.choices for found in self._narrowing.reach(state.number, wants)), None
+            )
+            if reached is None:
+                return None
+            state = reached
+        return state
+
+    def _state_prices(self, state: NarrowedNode) -> tuple[Prices, Prices]:
+        """By type: the cheapest offering in stock, and what a launch costs at worst."""
+        known = self._prices.get(state.number)
+        if known is None:
+            prices = state.prices()
+            cheapest = prices.min(axis=(1, 2), initial=inf)
+            worst = np.full(len(cheapest), inf)
+            for kind in reversed(LAUNCH_ORDER):
+                if kind in state.offer.capacity_types:
+                    index = state.offer.capacity_types.index(kind)
+                    stock = state.stock[:, :, index]
+                    dearest = np.where(stock, state.offer.prices[:, :, index], -inf).max(axis=1, initial=-inf)
+                    worst = np.where(stock.any(axis=1), dearest, worst)
+            known = self._prices[state.number] = cheapest, worst
+        return known
+
+    def reserve(self, fitting: FittingTypes) -> None:
+        """Count a node against its pool's limits, as large as it may become."""
+        fitting.launch.reserve(fitting.types)
+        fitting.launch.take_node()
+
+    def limits(self) -> list[dict[str, int]]:
+        return [dict(each.limits) for each in self.launch]
+
+    def limits_left(self) -> tuple[tuple[int, ...], ...]:
+        """By pool: what changes answers from one question to the next, and nothing else does."""
+        return tuple(tuple(each.limits.values()) for each in self.launch)
+
+    def restore(self, limits: Sequence[Mapping[str, int]]) -> None:
+        for launch, kept in zip(self.launch, limits, strict=True):
+            launch.limits = dict(kept)
+
+
+def _alone(shape: PodShape) -> PodShape:
+    """Without what depends on other pods; whoever asks has made sure that it does not matter."""
+    if not (shape.has_topology or shape.preferred_affinity or shape.preferred_anti_affinity):
+        return shape
+    return PodShape(
+        requests=shape.requests,
+        node_selector=shape.node_selector,
+        node_terms=shape.node_terms,
+        tolerations=shape.tolerations,
+        namespace=shape.namespace,
+        labels=shape.labels,
+        host_ports=shape.host_ports,
+        volume_terms=shape.volume_terms,
+        priority=shape.priority,
+    )

@@ -1,0 +1,390 @@
+"""One moment of a cluster, and what-if questions about it.
+
+A snapshot never changes. `minus`, `plus` and `without` answer "what if" with
+another snapshot that reads through to this one: nothing is copied but the
+columns that are asked for, and only when they are. They stack in any order.
+
+All arrays are per node, read-only, and aligned with `names`.
+"""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.quantity import INT64_MAX
+from karpool.model.resources import PODS
+from karpool.packing.tables.columns import Int32s, Int64s, read_only
+from karpool.packing.tables.node_table import (
+    JoinedNodeTable,
+    LabelCodes,
+    NodeRow,
+    NodeTable,
+    SubsetNodeTable,
+    TaintSet,
+    table_of,
+)
+from karpool.packing.tables.shape_table import ShapeTable
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPodCounts:
+    """Pods on nodes: `count[i]` pods of shape `shape[i]` on row `node[i]`. Pairs may repeat."""
+
+    shape: Int32s
+    node: Int32s
+    count: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """Some pods of one shape on one row of a snapshot."""
+
+    node: int
+    shape: PodShape
+    count: int = 1
+
+
+class Room(ABC):
+    """The read interface of a moment, real or supposed."""
+
+    def __init__(
+        self, version: int, nodes: NodeTable, shapes: ShapeTable, namespaces: Mapping[str, Labels]
+    ) -> None:
+        self.version = version  # of the cluster state it comes from
+        self.nodes = nodes
+        self.shapes = shapes
+        self.namespaces = namespaces
+        self._free: dict[str, Int64s] = {}
+        self._allocatable: dict[str, Int64s] = {}
+
+    @property
+    def n(self) -> int:
+        return self.nodes.n
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.nodes.names
+
+    @property
+    def order(self) -> Int64s:
+        """Rows in the order in which Karmada and kube-scheduler walk them."""
+        return self.nodes.order
+
+    @property
+    @abstractmethod
+    def resources(self) -> Collection[str]:
+        """What any node offers, apart from pod slots."""
+
+    def find(self, name: str) -> int | None:
+        return self.nodes.find(name)
+
+    def label(self, key: str) -> LabelCodes:
+        return self.nodes.label(key)
+
+    @property
+    def taint_codes(self) -> Int32s:
+        return self.nodes.taint_codes
+
+    @property
+    def taint_sets(self) -> Sequence[TaintSet]:
+        return self.nodes.taint_sets
+
+    def free(self, resource: str) -> Int64s:
+        """What is left of a resource, never below zero; zeros for one that no node offers."""
+        if resource == PODS:
+            return self.slots
+        known = self._free.get(resource)
+        if known is None:
+            known = self._free[resource] = read_only(self._read_free(resource))
+        return known
+
+    def allocatable(self, resource: str) -> Int64s:
+        known = self._allocatable.get(resource)
+        if known is None:
+            known = self._allocatable[resource] = read_only(self._read_allocatable(resource))
+        return known
+
+    @cached_property
+    def slots(self) -> Int64s:
+        """Pods that each node may still take."""
+        return read_only(self._read_slots())
+
+    @cached_property
+    def bound(self) -> BoundPodCounts:
+        """Every pod on a node."""
+        return self._read_bound()
+
+    @abstractmethod
+    def _read_free(self, resource: str) -> Int64s: ...
+
+    @abstractmethod
+    def _read_allocatable(self, resource: str) -> Int64s: ...
+
+    @abstractmethod
+    def _read_slots(self) -> Int64s: ...
+
+    @abstractmethod
+    def _read_bound(self) -> BoundPodCounts: ...
+
+    @abstractmethod
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        """Existing pods of a node: `namespace/name` to shape number. Promised pods have no name."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> Mapping[str, int]:
+        """Pods without a node: `namespace/name` to shape number."""
+
+    def minus(self, placements: Iterable[PodPlacement]) -> "Room":
+        """As if these pods were on their nodes already."""
+        some = tuple(each for each in placements if each.count)
+        return ReservedRoom(self, some) if some else self
+
+    def plus(self, nodes: Iterable[NodeRow]) -> "Room":
+        """As if these nodes had joined; raises Invalid for a name that is taken."""
+        rows = tuple(nodes)
+        return ExtendedRoom(self, rows) if rows else self
+
+    def without(self, names: Iterable[str]) -> "Room":
+        """As if these nodes, and the pods on them, were gone. Unknown names change nothing."""
+        gone = {row for row in map(self.find, names) if row is not None}
+        return ReducedRoom(self, gone) if gone else self
+
+
+class StoredRoom(Room):
+    """What `ClusterState.snapshot` gives: views of its columns."""
+
+    def __init__(
+        self,
+        version: int,
+        nodes: NodeTable,
+        shapes: ShapeTable,
+        namespaces: Mapping[str, Labels],
+        *,
+        free: dict[str, Int64s],
+        allocatable: dict[str, Int64s],
+        slots: Int64s,
+        pod_nodes: Int32s,
+        pod_shapes: Int32s,
+        pods_by_row: Sequence[Mapping[str, int]],
+        pending: Mapping[str, int],
+    ) -> None:
+        super().__init__(version, nodes, shapes, namespaces)
+        self._resources = tuple(free)
+        self._free.update(free)
+        self._allocatable.update(allocatable)
+        self.slots = slots
+        self._pod_nodes = pod_nodes
+        self._pod_shapes = pod_shapes
+        self._pods_by_row = pods_by_row
+        self._pending = pending
+
+    @property
+    def resources(self) -> Collection[str]:
+        return self._resources
+
+    def _read_free(self, resource: str) -> Int64s:
+        return np.zeros(self.n, dtype=np.int64)
+
+    def _read_allocatable(self, resource: str) -> Int64s:
+        return np.zeros(self.n, dtype=np.int64)
+
+    def _read_slots(self) -> Int64s:
+        return self.slots
+
+    def _read_bound(self) -> BoundPodCounts:
+        used = np.flatnonzero(self._pod_nodes >= 0)
+        return BoundPodCounts(
+            read_only(self._pod_shapes[used]),
+            read_only(self._pod_nodes[used]),
+            read_only(np.ones(len(used), dtype=np.int64)),
+        )
+
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        return self._pods_by_row[row]
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        return self._pending
+
+
+def snapshot_of(rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None = None) -> Room:
+    """Nodes without pods that belong to no cluster state, in arrival order."""
+    nothing = StoredRoom(
+        0,
+        table_of(()),
+        ShapeTable(),
+        namespaces or {},
+        free={},
+        allocatable={},
+        slots=np.zeros(0, dtype=np.int64),
+        pod_nodes=np.zeros(0, dtype=np.int32),
+        pod_shapes=np.zeros(0, dtype=np.int32),
+        pods_by_row=(),
+        pending={},
+    )
+    return nothing.plus(rows)
+
+
+class ReservedRoom(Room):
+    def __init__(self, base: Room, placements: Sequence[PodPlacement]) -> None:
+        super().__init__(base.version, base.nodes, base.shapes, base.namespaces)
+        self._base = base
+        self._placements = placements
+        self._taken: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for each in placements:
+            if each.count < 0 or not 0 <= each.node < base.n:
+                raise ValueError(f"a placement of {each.count} pods on row {each.node} of {base.n}")
+            self._taken[PODS][each.node] += each.count
+            for resource, units in each.shape.requests:
+                self._taken[resource][each.node] += units * each.count
+        if any(each.shape.anti_affinity for each in placements):
+            # Pods that keep others away matter to every later question; the table must know them.
+            _ = self._shape_ids
+
+    @cached_property
+    def _shape_ids(self) -> list[int]:
+        # Only once somebody looks at the pods: a question about room alone must not fill the table
+        # that all snapshots share.
+        return _interned(self.shapes, self._placements)
+
+    @property
+    def resources(self) -> Collection[str]:
+        return self._base.resources
+
+    def _less(self, whole: Int64s, resource: str) -> Int64s:
+        taken = self._taken.get(resource)
+        if not taken:
+            return whole
+        rows = np.fromiter(taken.keys(), dtype=np.int64, count=len(taken))
+        amounts = (min(units, INT64_MAX) for units in taken.values())
+        less = whole.copy()
+        less[rows] = np.maximum(less[rows] - np.fromiter(amounts, dtype=np.int64, count=len(taken)), 0)
+        return less
+
+    def _read_free(self, resource: str) -> Int64s:
+        return self._less(self._base.free(resource), resource)
+
+    def _read_allocatable(self, resource: str) -> Int64s:
+        return self._base.allocatable(resource)
+
+    def _read_slots(self) -> Int64s:
+        return self._less(self._base.slots, PODS)
+
+    def _read_bound(self) -> BoundPodCounts:
+        base, more = self._base.bound, self._placements
+        return BoundPodCounts(
+            read_only(np.concatenate((base.shape, np.array(self._shape_ids, dtype=np.int32)))),
+            read_only(np.concatenate((base.node, np.array([each.node for each in more], dtype=np.int32)))),
+            read_only(np.concatenate((base.count, np.array([each.count for each in more], dtype=np.int64)))),
+        )
+
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        return self._base.pods_on(row)
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        return self._base.pending
+
+
+def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[int]:
+    """Shapes are large to hash and come in runs of the same object."""
+    last: PodShape | None = None
+    ids: list[int] = []
+    for each in placements:
+        if each.shape is not last:
+            last, shape_id = each.shape, shapes.intern(each.shape)
+        ids.append(shape_id)
+    return ids
+
+
+class ExtendedRoom(Room):
+    def __init__(self, base: Room, rows: Sequence[NodeRow]) -> None:
+        seen: set[str] = set()
+        for row in rows:
+            if row.name in seen or base.find(row.name) is not None:
+                raise Invalid("name", row.name, "is the name of another node; a potential node needs its own")
+            seen.add(row.name)
+        super().__init__(
+            base.version, JoinedNodeTable(base.nodes, table_of(rows)), base.shapes, base.namespaces
+        )
+        self._base = base
+        self._extra = rows
+
+    @cached_property
+    def _offered(self) -> Collection[str]:
+        more = {name for row in self._extra for name in row.allocatable if name != PODS}
+        return tuple(dict.fromkeys((*self._base.resources, *sorted(more))))
+
+    @property
+    def resources(self) -> Collection[str]:
+        return self._offered
+
+    def _joined(self, whole: Int64s, resource: str) -> Int64s:
+        more = [min(max(row.allocatable.get(resource, 0), 0), INT64_MAX) for row in self._extra]
+        return np.concatenate((whole, np.array(more, dtype=np.int64)))
+
+    def _read_free(self, resource: str) -> Int64s:
+        return self._joined(self._base.free(resource), resource)
+
+    def _read_allocatable(self, resource: str) -> Int64s:
+        return self._joined(self._base.allocatable(resource), resource)
+
+    def _read_slots(self) -> Int64s:
+        return self._joined(self._base.slots, PODS)
+
+    def _read_bound(self) -> BoundPodCounts:
+        return self._base.bound
+
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        return self._base.pods_on(row) if row < self._base.n else {}
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        return self._base.pending
+
+
+class ReducedRoom(Room):
+    def __init__(self, base: Room, gone: Collection[int]) -> None:
+        stays = np.ones(base.n, dtype=np.bool_)
+        stays[list(gone)] = False
+        self._keep: Int64s = np.flatnonzero(stays)
+        super().__init__(base.version, SubsetNodeTable(base.nodes, self._keep), base.shapes, base.namespaces)
+        self._base = base
+
+    @property
+    def resources(self) -> Collection[str]:
+        return self._base.resources
+
+    def _read_free(self, resource: str) -> Int64s:
+        return self._base.free(resource)[self._keep]
+
+    def _read_allocatable(self, resource: str) -> Int64s:
+        return self._base.allocatable(resource)[self._keep]
+
+    def _read_slots(self) -> Int64s:
+        return self._base.slots[self._keep]
+
+    def _read_bound(self) -> BoundPodCounts:
+        new_row = np.full(self._base.n, -1, dtype=np.int32)
+        new_row[self._keep] = np.arange(self.n, dtype=np.int32)
+        whole = self._base.bound
+        nodes = new_row[whole.node]
+        left = np.flatnonzero(nodes >= 0)
+        return BoundPodCounts(
+            read_only(whole.shape[left]), read_only(nodes[left]), read_only(whole.count[left])
+        )
+
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        return self._base.pods_on(int(self._keep[row]))
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        return self._base.pending

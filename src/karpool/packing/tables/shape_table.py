@@ -1,0 +1,91 @@
+"""Pod shapes by number.
+
+Thousands of pods share a few shapes, so pods are stored and counted by shape
+number. A table only grows: a number keeps its meaning for as long as anyone
+holds the table. `ClusterState` starts a new table when most of one is unused.
+"""
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+import numpy as np
+
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.pod import ContainerStatus, Pod
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.packing.tables.columns import Bools, read_only
+
+_MEMO_LIMIT = 512
+_TEMPLATE_LIMIT = 16_384
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class ShapeTable:
+    def __init__(self) -> None:
+        self._shapes: list[PodShape] = []
+        self._ids: dict[PodShape, int] = {}
+        self._memo: dict[Hashable, Bools] = {}
+        self._templates: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, shape_id: int) -> PodShape:
+        return self._shapes[shape_id]
+
+    def intern(self, shape: PodShape) -> int:
+        shape_id = self._ids.get(shape)
+        if shape_id is None:
+            shape_id = self._ids[shape] = len(self._shapes)
+            self._shapes.append(shape)
+        return shape_id
+
+    def intern_pod(self, pod: Pod, check: Callable[[Pod], None]) -> int:
+        """The number of `shape_of(pod)`. Pods of one template are compiled, and checked, once: for the
+        others it costs a tenth. Raises Invalid."""
+        template = _template(pod)
+        shape_id = self._templates.get(template)
+        if shape_id is None:
+            shape = shape_of(pod)
+            check(pod)
+            if len(self._templates) >= _TEMPLATE_LIMIT:
+                self._templates.clear()
+            shape_id = self._templates[template] = self.intern(shape)
+        return shape_id
+
+    def where(self, key: Hashable, test: Callable[[PodShape], bool]) -> Bools:
+        """`test` of every shape, by number. `key` stands for the test: the answer is
+        remembered under it, and only shapes that came later are tested again."""
+        known = self._memo.get(key)
+        size = len(self._shapes)
+        if known is not None and len(known) == size:
+            return known
+        start = 0 if known is None else len(known)
+        answer = np.empty(size, dtype=np.bool_)
+        if known is not None:
+            answer[:start] = known
+        answer[start:] = [test(shape) for shape in self._shapes[start:]]
+        if known is None and len(self._memo) >= _MEMO_LIMIT:
+            del self._memo[next(iter(self._memo))]
+        self._memo[key] = read_only(answer)
+        return answer
+
+
+def _template(pod: Pod) -> bytes:
+    """Everything that `shape_of` may look at: the whole spec but where the pod is and what it mounts,
+    and what the status says about resizing."""
+    spec, status = msgspec.structs.replace(pod.spec, node_name="", volumes=None), pod.status
+    resized = (
+        _resized(status.container_statuses),
+        _resized(status.init_container_statuses),
+        pending.reason if (pending := condition(status.conditions, "PodResizePending")) else None,
+    )
+    return _ENCODER.encode((spec, pod.metadata.labels, pod.metadata.namespace, resized))
+
+
+def _resized(statuses: list[ContainerStatus] | None) -> list[tuple[str, object, object]]:
+    return [
+        (each.name, each.allocated_resources, each.resources)
+        for each in statuses or ()
+        if each.resources is not None or each.allocated_resources is not None
+    ]

@@ -1,0 +1,223 @@
+"""Which candidate to try next, from what became of the earlier ones. Pure.
+
+Within a round every candidate is tried once, in order; one that is out of stock rests
+for three minutes, whoever found that out. A candidate that brought the wrong node, or
+that the autoscaler can never serve, is out for the life of the request. When all are
+spent the round is over: after a long wait the next one starts with the first candidate.
+The memory is a plain value that the caller keeps with its record.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from karpool.packing.new_nodes.offerings import PoolOfferings, StockOut
+from karpool.provisioning.candidates.ladder import sold_by
+from karpool.provisioning.claims.claim_progress import Ending
+from karpool.provisioning.failures import LaunchFailure, LaunchFailures
+from karpool.provisioning.node_request import NodeCandidate
+
+STOCK_REST_SECONDS = 180.0
+ROUND_REST_SECONDS = 300.0
+FIRST_SECONDS = 30.0
+LONGEST_SECONDS = 600.0
+
+
+class Setback(StrEnum):
+    """Why an attempt came to nothing; the reason of the state Backoff."""
+
+    STOCK_OUT = "InsufficientCapacity"
+    LAUNCH_TIMEOUT = "LaunchTimeout"
+    REGISTRATION_TIMEOUT = "RegistrationTimeout"
+    CLAIM_LOST = "ClaimLost"
+    NO_REACTION = "NoReaction"
+    TIMEOUT = "Timeout"
+    CREATE_REFUSED = "CreateRefused"
+    INFEASIBLE = "Infeasible"
+    MISMATCH = "Mismatch"
+    INTERRUPTED = "Interrupted"
+    DEVICE_NOT_READY = "DeviceNotReady"
+
+
+_FORGIVEN_ONCE = frozenset((Setback.CLAIM_LOST, Setback.INTERRUPTED))
+_EXCLUDING = frozenset((Setback.INFEASIBLE, Setback.MISMATCH))
+_OF_ENDING = {
+    Ending.STOCK_OUT: Setback.STOCK_OUT,
+    Ending.LAUNCH_TIMEOUT: Setback.LAUNCH_TIMEOUT,
+    Ending.REGISTRATION_TIMEOUT: Setback.REGISTRATION_TIMEOUT,
+    Ending.LOST: Setback.CLAIM_LOST,
+    Ending.REMOVED: Setback.INTERRUPTED,
+}
+
+
+def setback_of(ending: Ending) -> Setback:
+    return _OF_ENDING[ending]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateHistory:
+    """What is remembered of one candidate."""
+
+    count: int
+    last_at: float
+    last: Setback
+    round: int  # in which it was last spent; -1: never
+    excluded: bool = False
+
+
+Memory = Mapping[str, CandidateHistory]  # by Candidate.key
+
+
+def remember(
+    memory: Memory, candidate: str, setback: Setback, *, round_: int, now: float
+) -> dict[str, CandidateHistory]:
+    """The memory after one more setback."""
+    before = memory.get(candidate)
+    count = 1 if before is None else before.count + 1
+    forgiven = setback in _FORGIVEN_ONCE and count == 1
+    spent = (before.round if before is not None else -1) if forgiven else round_
+    excluded = setback in _EXCLUDING or (before is not None and before.excluded)
+    return {**memory, candidate: CandidateHistory(count, now, setback, spent, excluded)}
+
+
+def new_round(memory: Memory) -> dict[str, CandidateHistory]:
+    """Counts begin again; what is excluded stays so."""
+    return {key: replace(tried, count=0) for key, tried in memory.items() if tried.excluded}
+
+
+@dataclass(frozen=True, slots=True)
+class TryCandidate:
+    index: int
+    candidate: NodeCandidate
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesResting:
+    """Nothing can be tried before `until`; `reason` says what rests."""
+
+    until: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundExhausted:
+    """The round is over; the next may begin at `until`."""
+
+    until: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoCandidateLeft:
+    """Every candidate is excluded: asking again changes nothing."""
+
+    reason: str
+
+
+Choice = TryCandidate | CandidatesResting | RoundExhausted | NoCandidateLeft
+
+
+def next_candidate(
+    candidates: Sequence[NodeCandidate],
+    memory: Memory,
+    *,
+    round_: int,
+    now: float,
+    resting: Mapping[str, float] | None = None,
+) -> Choice:
+    """`resting`: until when candidates rest that others found out of stock, by key."""
+    rests = resting or {}
+    usable = [(index, each) for index, each in enumerate(candidates) if not _is_excluded(memory, each)]
+    if not usable:
+        return NoCandidateLeft(_last_words(candidates, memory) or "there is no candidate")
+    fresh = [(index, each) for index, each in usable if not _is_spent(memory, each, round_)]
+    if not fresh:
+        last = max(memory[each.key].last_at for _, each in usable)
+        return RoundExhausted(last + ROUND_REST_SECONDS, _last_words([each for _, each in usable], memory))
+    ready = {index: _ready_at(memory.get(each.key), rests.get(each.key)) for index, each in fresh}
+    for index, each in fresh:
+        if ready[index] <= now:
+            return TryCandidate(index, each)
+    soonest, each = min(fresh, key=lambda pair: (ready[pair[0]], pair[0]))
+    return CandidatesResting(ready[soonest], f"{each} is out of stock")
+
+
+def _ready_at(tried: CandidateHistory | None, rest: float | None) -> float:
+    own = tried.last_at + STOCK_REST_SECONDS if tried is not None and tried.last is Setback.STOCK_OUT else 0.0
+    return max(own, rest or 0.0)
+
+
+def _is_excluded(memory: Memory, candidate: NodeCandidate) -> bool:
+    tried = memory.get(candidate.key)
+    return tried is not None and tried.excluded
+
+
+def _is_spent(memory: Memory, candidate: NodeCandidate, round_: int) -> bool:
+    tried = memory.get(candidate.key)
+    return tried is not None and tried.round >= round_
+
+
+def _last_words(candidates: Sequence[NodeCandidate], memory: Memory) -> str:
+    known = [(each, memory[each.key]) for each in candidates if each.key in memory]
+    return "; ".join(f"{each}: {tried.last.value}" for each, tried in known[:5])
+
+
+def attempt_delay_seconds(failures: int, draw: float) -> float:
+    """Seconds between attempts of one request: doubling, capped, with full jitter."""
+    whole = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(max(failures, 1) - 1, 30))
+    return whole * draw
+
+
+def resting_until(
+    candidates: Sequence[NodeCandidate],
+    offered: Mapping[str, PoolOfferings],
+    failures: LaunchFailures,
+    now: float,
+) -> dict[str, float]:
+    """Until when each candidate rests of which every offering, in every pool, is out of stock."""
+    out = sorted(failures.of_offers(now), key=lambda each: each.until)
+    broken = {pool: failures.of_pool(pool, now) for pool in offered}
+    found: dict[str, float] = {}
+    for candidate in candidates:
+        until = _rests_until(candidate, offered, out, broken)
+        if until is not None:
+            found[candidate.key] = until
+    return found
+
+
+def _rests_until(
+    candidate: NodeCandidate,
+    offered: Mapping[str, PoolOfferings],
+    out: Sequence[LaunchFailure],
+    broken: Mapping[str, LaunchFailure | None],
+) -> float | None:
+    ends: list[float] = []
+    for pool in candidate.pools or tuple(offered):
+        if pool not in offered:
+            continue
+        if (failure := broken.get(pool)) is not None:
+            ends.append(failure.until)
+            continue
+        until = _out_until(candidate, offered[pool], out)
+        if until is None:
+            return None
+        ends.append(until)
+    return min(ends, default=None)
+
+
+def _out_until(
+    candidate: NodeCandidate, offered: PoolOfferings, out: Sequence[LaunchFailure]
+) -> float | None:
+    """None while anything of it can be had, or when nothing of it was ever sold."""
+    sold = sold_by(candidate, offered)
+    if not out or not sold.any():
+        return None
+    stock_outs = [StockOut(*(part or None for part in each.offer)) for each in out if each.offer is not None]
+    if (sold & offered.stock(stock_outs)).any():
+        return None
+    for number, failure in enumerate(out):
+        # Verdicts end one after the other; the first end that gives something back is the rest's end.
+        left = stock_outs[number + 1 :]
+        if (sold & offered.stock(left)).any():
+            return failure.until
+    return None

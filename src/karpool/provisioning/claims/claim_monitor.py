@@ -1,0 +1,198 @@
+"""The NodeClaim Monitor: follows every claim from its creation to Ready, or to its end.
+
+Fed by informers. Claims, nodes and pods are tied together by what they say of each
+other: a node has the claim's provider id, a bound pod its node. A claim that is gone is
+judged by how it was last seen and by the event that names it; events may come later
+than the deletion, so a verdict waits for a moment. Stock-outs and failing pools go into
+`failures`, from the same objects and events that the estimator reads. After a restart
+claims that are already gone are known only by their events.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from karpool.kube.clock import Clock
+from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.karpenter.objects import NODEPOOL, NodeClaim
+from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODES, ListOptions, ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.node import Node
+from karpool.provisioning import claim_news
+from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS
+from karpool.provisioning.claims.claim_progress import (
+    ClaimProgress,
+    ClaimStage,
+    Ending,
+    ending_of,
+    progress_of,
+)
+from karpool.provisioning.failures import LaunchFailures
+from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents
+
+PATIENCE_SECONDS = 10.0
+_ENDED_MAX = 2000
+_REFUSED_MAX = 5000
+
+OnStage = Callable[[ClaimProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    at: float
+    message: str
+    uid: str
+
+
+class ClaimMonitor:
+    """`on_stage` is told whenever a claim reaches another stage, or is gone."""
+
+    def __init__(self, clock: Clock, failures: LaunchFailures | None = None) -> None:
+        self.failures = LaunchFailures(recovery_seconds=STOCK_REST_SECONDS) if failures is None else failures
+        self.on_stage: list[OnStage] = []
+        self._clock = clock
+        self._stock = StockOutEvents(self.failures, clock)
+        self._live: dict[str, ClaimProgress] = {}
+        self._ended = ExpiringMap[str, ClaimProgress](clock, EVENT_SECONDS, _ENDED_MAX)
+        self._refusals = ExpiringMap[str, _Refusal](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
+        self._claim_with: dict[str, str] = {}  # provider id to claim
+        self._nodes: dict[str, tuple[str, str]] = {}  # name to provider id and the claim it names as owner
+        self._node_with: dict[str, str] = {}  # provider id to node
+        self._pools: set[str] = set()
+
+    @cached_property
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        stock = ListOptions(field_selector=f"reason={OUT_OF_STOCK}")
+        return (
+            WatchedKind(NODECLAIMS, NodeClaim, PutDropSink(self.put_claim, self.drop_claim), optional=True),
+            WatchedKind(NODES, Node, PutDropSink(self.put_node, self.drop_node)),
+            WatchedKind(EVENTS, KubeEvent, PutDropSink(self.put_event, lambda key: None), stock),
+        )
+
+    # Reading
+
+    def progress(self, claim: str) -> ClaimProgress | None:
+        """None for a claim that nobody has heard of."""
+        found = self._live.get(claim) or self._ended.get(claim)
+        if found is not None:
+            return self._judged(found)
+        refusal = self._refusals.get(claim)
+        if refusal is None:
+            return None
+        ended = ClaimProgress(
+            claim, refusal.uid, "", ClaimStage.FAILED, refusal.at, ended=refusal.at, gone=True
+        )
+        return replace(ended, ending=Ending.STOCK_OUT, message=refusal.message)
+
+    def live(self) -> Iterator[ClaimProgress]:
+        """Every claim that exists."""
+        return (self._judged(each) for each in self._live.values())
+
+    def of_node(self, node: str) -> str:
+        """The claim of a node; empty when it has none."""
+        provider_id, owner = self._nodes.get(node, ("", ""))
+        return (self._claim_with.get(provider_id, "") if provider_id else "") or owner
+
+    def _judged(self, found: ClaimProgress) -> ClaimProgress:
+        if found.ended is None:
+            return found
+        refusal = self._refusals.get(found.claim)
+        over = self._clock.now() - found.ended >= PATIENCE_SECONDS
+        ending = ending_of(found, refusal is not None, over)
+        message = refusal.message if refusal is not None and ending is Ending.STOCK_OUT else found.message
+        return replace(found, ending=ending, message=message)
+
+    # Hearing
+
+    def pools_seen(self, names: Collection[str]) -> None:
+        """An event about a claim that is unknown can then still be told to belong to a pool."""
+        self._pools.update(names)
+        self._stock.understand(self._clock.now(), self._pools)
+
+    def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
+        now = self._clock.now()
+        before = self._live.get(claim.name)
+        found = progress_of(claim, now)
+        if before is not None and before.uid == found.uid and before.ended is not None:
+            found = replace(found, ended=before.ended)  # times that could not be read must not move
+        if before is not None and before.provider_id != found.provider_id:
+            self._claim_with.pop(before.provider_id, None)
+        if found.provider_id:
+            self._claim_with[found.provider_id] = claim.name
+            found = replace(found, node=found.node or self._node_with.get(found.provider_id, ""))
+        self._live[claim.name] = found
+        self._ended.pop(claim.name)
+        if claim.pool_name:
+            self._pools.add(claim.pool_name)
+        if not claim.is_registered:
+            self._stock.remember(claim)
+        claim_news.observe(claim, self.failures, found.created, now)
+        if found.ended is not None and (before is None or before.ended is None):
+            self._given_up(found)
+        self._stock.understand(now, self._pools)
+        if before is None or before.stage is not found.stage:
+            self._tell(found)
+
+    def drop_claim(self, key: ObjectKey) -> None:
+        found = self._live.pop(key.name, None)
+        if found is None:
+            return
+        if self._claim_with.get(found.provider_id) == key.name:
+            del self._claim_with[found.provider_id]
+        if found.ended is None:
+            found = replace(found, ended=self._clock.now())
+            self._given_up(found)
+        had_node = found.registered is not None or bool(found.node)
+        found = replace(found, gone=True, stage=found.stage if had_node else ClaimStage.FAILED)
+        self._ended.put(key.name, found)
+        self._tell(found)
+
+    def _given_up(self, found: ClaimProgress) -> None:
+        if found.registered is None:
+            claim_news.given_up(
+                found.claim,
+                found.pool,
+                created=found.created,
+                launched=found.launched is not None,
+                failures=self.failures,
+                now=found.created if found.ended is None else found.ended,
+            )
+
+    def put_node(self, key: ObjectKey, node: Node) -> None:
+        owners = node.metadata.owner_references or ()
+        owner = next((each.name for each in owners if each.kind == "NodeClaim"), "")
+        provider_id = node.spec.provider_id
+        if not owner and not provider_id and NODEPOOL not in node.labels:
+            return
+        self.drop_node(key)
+        self._nodes[node.name] = provider_id, owner
+        if provider_id:
+            self._node_with[provider_id] = node.name
+        claim = self._live.get(self.of_node(node.name))
+        if claim is not None and not claim.node:
+            self._live[claim.claim] = replace(claim, node=node.name)
+
+    def drop_node(self, key: ObjectKey) -> None:
+        provider_id, _ = self._nodes.pop(key.name, ("", ""))
+        if provider_id and self._node_with.get(provider_id) == key.name:
+            del self._node_with[provider_id]
+
+    def put_event(self, key: ObjectKey, event: KubeEvent) -> None:
+        about = event.involved_object
+        if event.reason != OUT_OF_STOCK or about.kind != "NodeClaim":
+            return
+        now = self._clock.now()
+        at = now if event.at is None else event.at
+        self._refusals.put(about.name, _Refusal(at, event.message, about.uid))
+        self._stock.put(key, event)
+        self._stock.understand(now, self._pools)
+
+    def tick(self) -> None:
+        """Let time pass: events that waited for their claim are understood without it."""
+        self._stock.understand(self._clock.now(), self._pools)
+
+    def _tell(self, found: ClaimProgress) -> None:
+        for tell in self.on_stage:
+            tell(self._judged(found))

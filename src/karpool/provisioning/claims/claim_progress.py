@@ -1,0 +1,145 @@
+"""The life of a NodeClaim in the words of the design, and why one ended. Pure.
+
+`Created` the object exists · `Launching` Karpenter works on it, no machine yet ·
+`Registering` a machine runs, its node is not initialised · `Ready` initialised ·
+`Failed` it goes, or went, without ever having had a node. A claim that goes after it
+had one is not a failed launch, whatever events say.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpool.kube.clock import moment
+from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.kubernetes.meta import condition
+
+# Karpenter's own limits, a little early: a claim is seen to go a moment before it is gone.
+LAUNCH_SECONDS = 300.0
+REGISTRATION_SECONDS = 900.0
+_EARLY_SECONDS = 10.0
+
+
+class ClaimStage(StrEnum):
+    CREATED = "Created"
+    LAUNCHING = "Launching"
+    REGISTERING = "Registering"
+    READY = "Ready"
+    FAILED = "Failed"
+
+
+class Ending(StrEnum):
+    """Why a claim is gone, or going."""
+
+    STOCK_OUT = "InsufficientCapacity"
+    LAUNCH_TIMEOUT = "LaunchTimeout"
+    REGISTRATION_TIMEOUT = "RegistrationTimeout"
+    LOST = "ClaimLost"  # without a node, for a reason nobody told
+    REMOVED = "Removed"  # it had a node: no failure of the launch
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimProgress:
+    """Where a claim stands; moments are seconds since the epoch, None when not reached."""
+
+    claim: str
+    uid: str
+    pool: str
+    stage: ClaimStage
+    created: float
+    launched: float | None = None
+    registered: float | None = None
+    initialized: float | None = None
+    ended: float | None = None  # when it was first seen to go
+    ending: Ending | None = None  # None while it lives, or while the reason is not known yet
+    gone: bool = False  # the object does not exist any more
+    provider_id: str = ""
+    node: str = ""
+    message: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.ended is None
+
+    def seconds(self, now: float) -> dict[str, float]:
+        """Time spent so far on launch, registration and initialisation (devices), and in total."""
+        end = now if self.ended is None else self.ended
+        marks = (
+            ("launch", self.created, self.launched),
+            ("registration", self.launched, self.registered),
+            ("initialization", self.registered, self.initialized),
+            ("total", self.created, self.initialized),
+        )
+        return {
+            name: max(0.0, (end if until is None else until) - since)
+            for name, since, until in marks
+            if since is not None
+        }
+
+
+def stage_of(claim: NodeClaim) -> ClaimStage:
+    if claim.is_deleting and not claim.is_registered:
+        return ClaimStage.FAILED
+    if claim.is_initialized:
+        return ClaimStage.READY
+    if claim.is_launched:
+        return ClaimStage.REGISTERING
+    return ClaimStage.LAUNCHING if claim.status.conditions else ClaimStage.CREATED
+
+
+def progress_of(claim: NodeClaim, now: float) -> ClaimProgress:
+    """What a claim says itself. `now` stands in for times that cannot be read."""
+    created = moment(claim.metadata.creation_timestamp)
+    since = now if created is None else created
+    launched = _reached(claim, "Launched", now)
+    registered = _reached(claim, "Registered", now)
+    going = moment(claim.metadata.deletion_timestamp) if claim.metadata.deletion_timestamp else None
+    if claim.is_deleting and going is None:
+        going = now
+    return ClaimProgress(
+        claim.name,
+        claim.metadata.uid,
+        claim.pool_name,
+        stage_of(claim),
+        since,
+        launched,
+        registered,
+        _reached(claim, "Initialized", now),
+        ended=going,
+        provider_id=claim.provider_id,
+        node=claim.status.node_name,
+        message=_message(claim),
+    )
+
+
+def ending_of(last: ClaimProgress, stock_out: bool, patience_over: bool) -> Ending | None:
+    """Why a claim that was last seen like this ended; None when an explanation may still come.
+
+    Being out of stock ends only claims that had no node: one that had is gone for another reason.
+    """
+    if last.registered is not None or last.node or last.initialized is not None:
+        return Ending.REMOVED
+    if stock_out:
+        return Ending.STOCK_OUT
+    age = 0.0 if last.ended is None else last.ended - last.created
+    if last.launched is not None and age >= REGISTRATION_SECONDS - _EARLY_SECONDS:
+        return Ending.REGISTRATION_TIMEOUT
+    if last.launched is None and age >= LAUNCH_SECONDS - _EARLY_SECONDS:
+        return Ending.LAUNCH_TIMEOUT
+    return Ending.LOST if patience_over else None
+
+
+def _reached(claim: NodeClaim, kind: str, now: float) -> float | None:
+    found = condition(claim.status.conditions, kind)
+    if found is None or found.status != "True":
+        return None
+    at = moment(found.last_transition_time)
+    return now if at is None else at
+
+
+def _message(claim: NodeClaim) -> str:
+    """Of the first condition that is not true yet and says why."""
+    for kind in ("Launched", "Registered", "Initialized"):
+        found = condition(claim.status.conditions, kind)
+        if found is not None and found.status != "True" and found.message:
+            return f"{kind}: {found.message}"
+    return ""

@@ -1,0 +1,104 @@
+"""What stands in the cluster for an ask, whichever backend made it.
+
+`Placeholder` is read back from objects, never remembered: after a restart the same
+objects give the same placeholders. Only what carries our labels *and* the name that
+follows from them is one, so nothing else can ever be withdrawn.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
+from karpool.provisioning.node_request import RequestPurpose
+
+DOMAIN = "provisioning.karpool.dev"
+REQUEST = f"{DOMAIN}/request"
+EPOCH = f"{DOMAIN}/epoch"
+INDEX = f"{DOMAIN}/index"
+CANDIDATE = f"{DOMAIN}/candidate"
+DEADLINE = f"{DOMAIN}/deadline"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+KARPOOL = "karpool"
+
+DELETE_RETRY_SECONDS = 5.0
+DELETE_RETRY_LONGEST_SECONDS = 60.0
+
+
+class PlaceholderState(StrEnum):
+    """How a placeholder stands with its autoscaler."""
+
+    WAITING = "Waiting"  # nobody has reacted yet
+    REFUSED = "Refused"  # the autoscaler says that it cannot; it may change its mind
+    COMING = "Coming"  # a claim is nominated, or the autoscaler accepted
+    THERE = "There"  # bound, or the autoscaler says that the room exists
+    ENDED = "Ended"  # it failed, ran out, or was preempted: it asks for nothing any more
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    resource: ApiResource
+    key: ObjectKey
+    uid: str
+    request: str
+    epoch: int
+    index: int
+    purpose: RequestPurpose
+    created: float  # seconds since the epoch
+    candidate: str = ""  # Candidate.key
+    deadline: float | None = None
+    deleting_since: float | None = None
+    outlook: PlaceholderState = PlaceholderState.WAITING
+    message: str = ""  # of the autoscaler or the scheduler
+    node: str = ""
+    claim: str = ""  # best effort before it is bound
+
+    def is_overdue(self, now: float, maximum_age: float) -> bool:
+        """From creation, bound or not: `activeDeadlineSeconds` counts only once a kubelet has it."""
+        ends = self.created + maximum_age
+        return now >= (ends if self.deadline is None else min(ends, self.deadline))
+
+
+class StalePlaceholder(StrEnum):
+    """Why a placeholder has to go, whatever its request says."""
+
+    ENDED = "Ended"
+    OVERDUE = "Overdue"
+    OLD_EPOCH = "OldEpoch"
+    ORPHAN = "Orphan"
+
+
+def leftovers(
+    placeholders: Iterable[Placeholder],
+    epochs: Mapping[str, int],
+    now: float,
+    *,
+    maximum_age: float,
+    orphan_grace: float,
+) -> Iterator[tuple[Placeholder, StalePlaceholder]]:
+    """Those that no live request stands for. `epochs`: the present epoch of every request that lives.
+
+    A newer epoch than the request's is no leftover: the reader of the request is behind.
+    """
+    for each in placeholders:
+        epoch = epochs.get(each.request)
+        if each.outlook is PlaceholderState.ENDED:
+            yield each, StalePlaceholder.ENDED
+        elif each.is_overdue(now, maximum_age):
+            yield each, StalePlaceholder.OVERDUE
+        elif epoch is not None and each.epoch < epoch:
+            yield each, StalePlaceholder.OLD_EPOCH
+        elif epoch is None and now - each.created >= orphan_grace:
+            yield each, StalePlaceholder.ORPHAN
+
+
+def delete_again_at(placeholder: Placeholder, tries: int, last: float | None) -> float:
+    """When a deletion that was tried `tries` times, last at `last`, may be tried (again).
+
+    Whoever was restarted has no tries, but sees from the object that a deletion was asked for.
+    """
+    moments = [at for at in (last, placeholder.deleting_since) if at is not None]
+    if not moments:
+        return float("-inf")
+    wait = DELETE_RETRY_SECONDS * 2.0 ** (min(max(tries, 1), 10) - 1)
+    return max(moments) + min(DELETE_RETRY_LONGEST_SECONDS, wait)

@@ -1,0 +1,85 @@
+"""What autoscalers say in events about pods that wait: where they will run, or why not.
+
+Best effort, and only ever that: events get lost, are rate limited and come late. What
+a pod is bound to decides; until then these words tell people where things stand.
+"""
+
+import re
+from dataclasses import dataclass
+
+from karpool.kube.clock import Clock
+from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+
+_PODS_MAX = 5000
+_MESSAGE_MAX = 1024
+_CLAIM = re.compile(r"\bnodeclaim/([a-z0-9][a-z0-9.-]{0,252})")
+_NODE = re.compile(r"\bnode/([a-z0-9][a-z0-9.-]{0,252})")
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerEvent:
+    """The latest of a kind about one pod."""
+
+    at: float = _NEVER
+    claim: str = ""
+    node: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerEvents:
+    coming: AutoscalerEvent | None = None  # Karpenter's Nominated, cluster-autoscaler's TriggeredScaleUp
+    refused: AutoscalerEvent | None = (
+        None  # Karpenter's FailedScheduling, cluster-autoscaler's NotTriggerScaleUp
+    )
+
+    @property
+    def latest_is_refusal(self) -> bool:
+        return self.refused is not None and (self.coming is None or self.refused.at > self.coming.at)
+
+
+NOTHING = AutoscalerEvents()
+
+
+class AutoscalerEventLog:
+    """By the uid of the pod; the oldest are forgotten."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._words = ExpiringMap[str, AutoscalerEvents](clock, EVENT_SECONDS, _PODS_MAX)
+
+    def of(self, uid: str) -> AutoscalerEvents:
+        return self._words.get(uid) or NOTHING
+
+    def put(self, key: ObjectKey, event: KubeEvent) -> None:
+        about = event.involved_object
+        if about.kind != "Pod" or not about.uid:
+            return
+        known = self.of(about.uid)
+        said = AutoscalerEvent(event.at or 0.0, message=event.message[:_MESSAGE_MAX])
+        if event.reason in ("Nominated", "TriggeredScaleUp"):
+            claim, node = _CLAIM.search(event.message), _NODE.search(event.message)
+            said = AutoscalerEvent(said.at, claim[1] if claim else "", node[1] if node else "", said.message)
+            known = AutoscalerEvents(_later(known.coming, said), known.refused)
+        elif event.reason == "NotTriggerScaleUp" or (
+            event.reason == "FailedScheduling" and _is_karpenters(event)
+        ):
+            known = AutoscalerEvents(known.coming, _later(known.refused, said))
+        else:
+            return
+        self._words.put(about.uid, known)
+
+    def drop(self, key: ObjectKey) -> None:
+        """Events expire; what they said was true then, and the pod's own state decides."""
+
+
+def _later(known: AutoscalerEvent | None, said: AutoscalerEvent) -> AutoscalerEvent:
+    return said if known is None or said.at >= known.at else known
+
+
+def _is_karpenters(event: KubeEvent) -> bool:
+    """kube-scheduler gives the same reason, and says only that no node has room now."""
+    component = event.reporting_component or (event.source.component if event.source is not None else "")
+    return component.startswith("karpenter") or event.message.startswith("Failed to schedule pod")

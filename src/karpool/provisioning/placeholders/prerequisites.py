@@ -1,0 +1,77 @@
+"""What placeholders need to exist: their namespace and their priority class.
+
+Made when missing, once, and never changed: what is there but unsuitable is reported,
+because somebody may have meant it.
+"""
+
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.kube.errors import AlreadyExists, Denied, NotFound
+from karpool.model.kubernetes.api_resources import NAMESPACES, PRIORITYCLASSES, ApiResource
+from karpool.model.kubernetes.priority import PriorityClass
+from karpool.provisioning.placeholders.placeholder import KARPOOL, MANAGED_BY
+from karpool.provisioning.placeholders.smart_pod import PRIORITY_CEILING, PRIORITY_FLOOR, SmartPodSettings
+
+Object = dict[str, Any]
+
+
+def namespace(settings: SmartPodSettings) -> Object:
+    """Smart pods hold no privileges, and nothing else may run here that does."""
+    labels = {MANAGED_BY: KARPOOL, "pod-security.kubernetes.io/enforce": "restricted"}
+    return {"metadata": {"name": settings.namespace, "labels": labels}}
+
+
+def priority_class(settings: SmartPodSettings) -> Object:
+    return {
+        "metadata": {"name": settings.priority_class, "labels": {MANAGED_BY: KARPOOL}},
+        "value": settings.priority,
+        "globalDefault": False,
+        "preemptionPolicy": "Never",
+        "description": "Placeholders that make an autoscaler add a node; they give way to every workload.",
+    }
+
+
+def unsuitable(found: PriorityClass) -> str | None:
+    """Why placeholders must not have this class; None when they may."""
+    what = f"PriorityClass {found.name}"
+    if found.preemption_policy != "Never":
+        return f"{what}: preemptionPolicy must be Never, or placeholders evict workloads; delete the class"
+    if found.global_default:
+        return f"{what}: globalDefault must be false, or every pod without a class gets it"
+    if not PRIORITY_FLOOR < found.value <= PRIORITY_CEILING:
+        allowed = f"above {PRIORITY_FLOOR} and at most {PRIORITY_CEILING}"
+        return f"{what}: value {found.value} must be {allowed}; delete the class"
+    return None
+
+
+async def ensure_prerequisites(client: Client, settings: SmartPodSettings) -> list[str]:
+    """What stands in the way, each with what to do; empty when all is there. Safe to repeat."""
+    problems = [
+        await _ensure(client, NAMESPACES, namespace(settings)),
+        await _ensure(client, PRIORITYCLASSES, priority_class(settings)),
+    ]
+    if not any(problems):
+        found = await client.get(PRIORITYCLASSES, settings.priority_class, into=PriorityClass)
+        problems.append(unsuitable(found) or "")
+    return [problem for problem in problems if problem]
+
+
+async def _ensure(client: Client, resource: ApiResource, manifest: Object) -> str:
+    name = manifest["metadata"]["name"]
+    try:
+        found = await client.get(resource, name)
+    except NotFound:
+        pass
+    except Denied:
+        return ""  # who may not read it may still use it
+    else:
+        going = found["metadata"].get("deletionTimestamp") is not None
+        return f"{resource.kind} {name} is being deleted; wait until it is gone" if going else ""
+    try:
+        await client.create(resource, manifest)
+    except AlreadyExists:
+        return ""
+    except Denied as error:
+        return f"{resource.kind} {name} does not exist and may not be created ({error}); create it"
+    return ""

@@ -1,0 +1,58 @@
+"""Ask with ProvisioningRequests of cluster-autoscaler, which ignores pods of low priority.
+
+One request for each unit. They are one-shot and immutable: what failed or ran out is
+over and has to be withdrawn and asked for again, as another epoch. Pods that are to use
+what was booked carry the annotation `CONSUME`; what is booked is kept from other
+requests only, not from other pods.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import Condition
+from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.placeholder import PlaceholderState
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
+from karpool.provisioning.placeholders.template_backend import TemplateBackend, is_true, message_of
+
+KIND = "ProvisioningRequest"
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+_ENDS = ("Failed", "BookingExpired", "CapacityRevoked")
+
+
+class ProvisioningRequestBackend(TemplateBackend):
+    name = "provisioning-request"
+
+    def __init__(
+        self,
+        client: Client,
+        settings: SmartPodSettings,
+        resource: ApiResource,
+        purpose: RequestPurpose | None = None,
+        *,
+        class_name: str = ATOMIC,
+        valid_seconds: int = 960,
+    ) -> None:
+        super().__init__(client, settings, resource, purpose)
+        self._class = class_name
+        self._valid = valid_seconds
+
+    def spec(self, template: str) -> dict[str, Any]:
+        return {
+            "provisioningClassName": self._class,
+            "parameters": {"ValidUntilSeconds": str(self._valid)},
+            "podSets": [{"podTemplateRef": {"name": template}, "count": 1}],
+        }
+
+    def judge(self, said: Mapping[str, Condition]) -> tuple[PlaceholderState, str]:
+        for kind in _ENDS:
+            if is_true(said, kind):
+                return PlaceholderState.ENDED, f"{kind}: {message_of(said, kind)}"
+        if is_true(said, "Provisioned"):
+            return PlaceholderState.THERE, message_of(said, "Provisioned")
+        if is_true(said, "Accepted"):
+            return PlaceholderState.COMING, message_of(said, "Accepted")
+        return PlaceholderState.WAITING, message_of(said, "Accepted")

@@ -1,0 +1,146 @@
+"""The Smart Pod Manager: the default backend, which works with any autoscaler that watches pods.
+
+Holds no state of its own: what exists is read from the cluster, names decide what is
+whose. It creates and deletes smart pods in its own namespace and touches nothing else.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import rfc3339
+from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.model.kubernetes.api_resources import EVENTS, PODS, ListOptions, ObjectKey
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.pod import Pod
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose
+from karpool.provisioning.placeholders.backend import RequestResult
+from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
+from karpool.provisioning.placeholders.pod_events import AutoscalerEventLog
+from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, placeholder_of, selector, smart_pod
+from karpool.provisioning.placeholders.writes import (
+    CreateResult,
+    CreateState,
+    create_missing,
+    delete_own,
+    request_all,
+)
+
+UNSCHEDULABLE = "Unschedulable"
+
+
+class SmartPodBackend:
+    """`watches` keep it informed; until they are synced it knows of nothing.
+
+    With a `purpose` it sees, and can withdraw, only smart pods that stand for that purpose.
+    """
+
+    name = "smart-pod"
+
+    def __init__(
+        self,
+        client: Client,
+        settings: SmartPodSettings,
+        monitor: ClaimMonitor,
+        purpose: RequestPurpose | None = None,
+    ) -> None:
+        self.purpose = purpose
+        self.settings = settings
+        self.monitor = monitor
+        self.words = AutoscalerEventLog(client.clock)
+        self._client = client
+        self._known: dict[ObjectKey, Placeholder] = {}
+
+    @cached_property
+    def watches(self) -> Sequence[WatchedKind[Any]]:
+        own = ListOptions(namespace=self.settings.namespace, label_selector=selector(self.purpose))
+        said = ListOptions(namespace=self.settings.namespace)
+        return (
+            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), own),
+            WatchedKind(EVENTS, KubeEvent, PutDropSink(self.words.put, self.words.drop), said),
+        )
+
+    def put_pod(self, key: ObjectKey, pod: Pod) -> None:
+        found = placeholder_of(pod, self.settings.namespace)
+        if found is None or self.purpose not in (None, found.purpose):
+            self._known.pop(key, None)
+        else:
+            self._known[key] = found
+
+    def drop_pod(self, key: ObjectKey) -> None:
+        self._known.pop(key, None)
+
+    def placeholders(self) -> Sequence[Placeholder]:
+        return [self._told(each) for each in self._known.values()]
+
+    def of(self, request: str) -> Sequence[Placeholder]:
+        """Those of one request, of any epoch."""
+        return [self._told(each) for each in self._known.values() if each.request == request]
+
+    def of_claim(self, claim: str) -> Sequence[Placeholder]:
+        """Those that will run, or run, on one claim's node; several may share it."""
+        return [each for each in self.placeholders() if each.claim == claim]
+
+    def _told(self, found: Placeholder) -> Placeholder:
+        """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
+        if found.node:
+            return replace(found, claim=self.monitor.of_node(found.node))
+        words = self.words.of(found.uid)
+        if found.outlook is not PlaceholderState.WAITING:
+            return found
+        if words.latest_is_refusal and words.refused is not None:
+            return replace(found, outlook=PlaceholderState.REFUSED, message=words.refused.message)
+        if words.coming is not None:
+            claim = words.coming.claim or self.monitor.of_node(words.coming.node)
+            return replace(found, outlook=PlaceholderState.COMING, claim=claim, message=words.coming.message)
+        return found
+
+    async def request(
+        self, ask: NodeRequest, candidate: NodeCandidate, indices: Collection[int] | None = None
+    ) -> RequestResult:
+        """Raises Invalid when ask and candidate contradict each other: nothing is made then."""
+        chosen = range(len(ask.units)) if indices is None else indices
+        manifests = {index: smart_pod(ask, candidate, index, self.settings) for index in chosen}
+
+        async def make(index: int) -> CreateResult:
+            outcome = await create_missing(self._client, PODS, manifests[index])
+            if self.settings.marks_unschedulable and outcome.made in (
+                CreateState.CREATED,
+                CreateState.PRESENT,
+            ):
+                await self._mark(outcome)
+            return outcome
+
+        return await request_all(manifests, make)
+
+    async def _mark(self, outcome: CreateResult) -> None:
+        """Say what a scheduler that does not say it would: autoscalers look for nothing else."""
+        meta, status = outcome.object["metadata"], outcome.object.get("status") or {}
+        conditions = status.get("conditions") or ()
+        if outcome.object.get("spec", {}).get("nodeName") or any(
+            each.get("type") == "PodScheduled" for each in conditions
+        ):
+            return
+        said = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": UNSCHEDULABLE,
+            "message": "waits for a node of its own",
+            "lastTransitionTime": rfc3339(self._client.clock.now()),
+        }
+        await self._client.patch(
+            PODS,
+            meta["name"],
+            {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [said]}},
+            namespace=meta["namespace"],
+            how="strategic",
+            subresource="status",
+        )
+
+    async def withdraw(self, placeholder: Placeholder) -> bool:
+        if placeholder.resource != PODS or placeholder.key.namespace != self.settings.namespace:
+            raise ValueError(f"{placeholder.key} is not a smart pod of {self.settings.namespace}")
+        return await delete_own(self._client, placeholder)

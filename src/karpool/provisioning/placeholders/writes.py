@@ -1,0 +1,137 @@
+"""Create what is missing, take back what is ours: safe to repeat, at any moment, by anybody.
+
+A name that is taken by somebody else is refused and never touched. Deletions name the
+uid, so that they cannot hit what was created since, and are not repeated in haste.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.kube.errors import AlreadyExists, Conflict, Denied, NotFound, Rejected
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.provisioning.placeholders.backend import Refused, RequestResult
+from karpool.provisioning.placeholders.placeholder import (
+    EPOCH,
+    INDEX,
+    KARPOOL,
+    MANAGED_BY,
+    REQUEST,
+    Placeholder,
+    delete_again_at,
+)
+
+CONCURRENT_WRITES = 32
+_PACED_MAX = 10_000
+_IDENTITY = (MANAGED_BY, REQUEST, EPOCH, INDEX)
+Object = Mapping[str, Any]
+
+
+class CreateState(StrEnum):
+    CREATED = "created"
+    PRESENT = "present"
+    GOING = "going"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResult:
+    made: CreateState | None  # None: refused
+    object: Object
+    message: str = ""
+
+
+async def create_missing(client: Client, resource: ApiResource, manifest: Object) -> CreateResult:
+    """Raises KubeError when the server cannot be asked; what came of it is then unknown: repeat."""
+    name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+    try:
+        return CreateResult(CreateState.CREATED, await client.create(resource, manifest))
+    except AlreadyExists:
+        pass
+    except (Denied, Rejected, NotFound, Conflict) as error:
+        return CreateResult(None, manifest, str(error))
+    try:
+        found = await client.get(resource, name, namespace=namespace)
+    except NotFound:
+        return CreateResult(CreateState.GOING, manifest)  # gone in between: the next call creates it
+    have, want = found["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    if any(have.get(key) != want[key] for key in _IDENTITY):
+        message = f"{resource} {namespace}/{name} exists and is not {KARPOOL}'s; delete or rename it"
+        return CreateResult(None, found, message)
+    going = found["metadata"].get("deletionTimestamp") is not None
+    return CreateResult(CreateState.GOING if going else CreateState.PRESENT, found)
+
+
+async def request_all(
+    indices: Iterable[int], make: Callable[[int], Awaitable[CreateResult]]
+) -> RequestResult:
+    """Many at once; one that fails does not keep the others from being made."""
+    gate = asyncio.Semaphore(CONCURRENT_WRITES)
+
+    async def one(index: int) -> tuple[int, CreateResult]:
+        async with gate:
+            return index, await make(index)
+
+    chosen = sorted(set(indices))
+    results = await asyncio.gather(*(one(index) for index in chosen), return_exceptions=True)
+    by_kind: dict[CreateState, list[int]] = {made: [] for made in CreateState}
+    refused: list[Refused] = []
+    errors: list[BaseException] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            errors.append(result)
+            continue
+        index, outcome = result
+        if outcome.made is None:
+            refused.append(Refused(index, outcome.message))
+        else:
+            by_kind[outcome.made].append(index)
+    if errors:
+        raise errors[0]
+    return RequestResult(
+        tuple(by_kind[CreateState.CREATED]),
+        tuple(by_kind[CreateState.PRESENT]),
+        tuple(by_kind[CreateState.GOING]),
+        tuple(refused),
+    )
+
+
+async def delete_own(client: Client, placeholder: Placeholder) -> bool:
+    """Whether that very object is known to be gone."""
+    try:
+        await client.delete(
+            placeholder.resource,
+            placeholder.key.name,
+            namespace=placeholder.key.namespace,
+            uid=placeholder.uid,
+            grace_seconds=0,
+        )
+    except (NotFound, Conflict):
+        return True  # gone, or another object has its name by now
+    return False
+
+
+class DeleteBackoff:
+    """At most one deletion of an object in five seconds, then less and less often."""
+
+    def __init__(self) -> None:
+        self._tried: OrderedDict[str, tuple[int, float]] = OrderedDict()  # uid to tries and the last one
+
+    def is_due(self, placeholder: Placeholder, now: float) -> bool:
+        return now >= self.next_at(placeholder)
+
+    def next_at(self, placeholder: Placeholder) -> float:
+        tries, last = self._tried.get(placeholder.uid, (0, None))
+        return delete_again_at(placeholder, tries, last)
+
+    def tried(self, placeholder: Placeholder, now: float) -> None:
+        tries, _ = self._tried.pop(placeholder.uid, (0, 0.0))
+        self._tried[placeholder.uid] = tries + 1, now
+        while len(self._tried) > _PACED_MAX:
+            self._tried.popitem(last=False)
+
+    def tries(self, uid: str) -> int:
+        return self._tried.get(uid, (0, 0.0))[0]

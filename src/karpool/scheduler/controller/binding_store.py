@@ -1,0 +1,198 @@
+"""The newest known version of every binding and every cluster, read once per version.
+
+What we wrote ourselves is known before the watch delivers it: a decision never works on
+a binding older than our own last write, and workloads that must (or must not) share
+clusters see each other's results at once. A binding that cannot be read is kept as
+the `Invalid` that says why.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from karpool.kube.api.decoding import identity_of
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import (
+    Binding,
+    BindingHead,
+    BindingKey,
+    TargetCluster,
+    head_of,
+    read_binding,
+)
+from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingVersion:
+    """One version of a binding. `binding` is None when `problem` says what cannot be read."""
+
+    head: BindingHead
+    uid: str
+    version: str
+    binding: Binding | None
+    problem: Invalid | None = None
+    raw_conditions: tuple[Mapping[str, Any], ...] = ()
+
+    def is_ours(self, scheduler: str) -> bool:
+        """Whether the scheduler of that name decides about it now."""
+        head = self.head
+        return head.scheduler_name == scheduler and not head.is_suspended and not head.is_carrier
+
+
+class BindingStore:
+    def __init__(self) -> None:
+        self._held: dict[BindingKey, BindingVersion] = {}
+        self._groups: dict[tuple[str, str], dict[BindingKey, None]] = {}  # (namespace, group) -> members
+        self._decided: dict[BindingKey, tuple[TargetCluster, ...]] = {}  # results that are being written
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: BindingKey) -> BindingVersion | None:
+        return self._held.get(key)
+
+    def of_version(self, key: BindingKey, version: str) -> Binding | None:
+        known = self._held.get(key)
+        return known.binding if known is not None and known.version == version else None
+
+    def all(self) -> Iterator[BindingVersion]:
+        return iter(list(self._held.values()))
+
+    def bindings(self) -> Iterator[Binding]:
+        return (each.binding for each in self.all() if each.binding is not None)
+
+    def in_groups_of(self, binding: Binding) -> list[Binding]:
+        """Bindings that share a group with this one, with the results that are decided for them."""
+        found: dict[BindingKey, Binding] = {}
+        for group in _groups_of(binding):
+            for key in self._groups.get(group, ()):
+                other = self._held[key].binding
+                if other is not None:
+                    targets = self._decided.get(key)
+                    found[key] = other if targets is None else replace(other, targets=targets)
+        return list(found.values())
+
+    def decided(self, key: BindingKey, targets: tuple[TargetCluster, ...]) -> None:
+        """A result is about to be written; until `settled`, others reckon with it."""
+        self._decided[key] = targets
+
+    def settled(self, key: BindingKey) -> None:
+        self._decided.pop(key, None)
+
+    def apply(
+        self, change: ObjectChange[Object], key: BindingKey
+    ) -> tuple[BindingVersion | None, BindingVersion | None]:
+        """What was known before, and what is known now. Equal when the change is older than that."""
+        before = self._held.get(key)
+        if change.type == "DELETED" or change.object is None:
+            self._put(key, None)
+            return before, None
+        _, uid, version = identity_of(change.object)
+        if before is not None and before.uid == uid and not is_newer(version, before.version):
+            return before, before
+        known = read(change.object)
+        self._put(key, known)
+        return before, known
+
+    def wrote(self, binding: Binding) -> None:
+        """The server's answer to a read or write of ours; an older one than what is known changes nothing."""
+        before = self._held.get(binding.key)
+        if before is None or before.uid != binding.uid:
+            return
+        if not is_newer(binding.resource_version, before.version):
+            return
+        head = BindingHead(
+            binding.key,
+            binding.scheduler_name,
+            binding.is_suspended,
+            binding.is_deleting,
+            before.head.is_carrier,
+            binding.generation,
+            binding.priority,
+        )
+        self._put(binding.key, BindingVersion(head, binding.uid, binding.resource_version, binding))
+
+    def _put(self, key: BindingKey, known: BindingVersion | None) -> None:
+        before = self._held.pop(key, None)
+        for group in _groups_of(before.binding if before else None):
+            members = self._groups[group]
+            members.pop(key, None)
+            if not members:
+                del self._groups[group]
+        if known is not None:
+            self._held[key] = known
+            for group in _groups_of(known.binding):
+                self._groups.setdefault(group, {})[key] = None
+
+
+def read(raw: Object) -> BindingVersion:
+    """Never fails: what cannot be read is said in `problem`."""
+    meta = raw.get("metadata") or {}
+    uid, version = str(meta.get("uid") or ""), str(meta.get("resourceVersion") or "")
+    try:
+        return BindingVersion(head_of(raw), uid, version, read_binding(raw))
+    except Invalid as error:
+        return BindingVersion(head_of(raw), uid, version, None, error, _conditions(raw))
+
+
+def unread(known: BindingVersion) -> Binding:
+    """As much of a binding that cannot be read as it takes to tell it so."""
+    return Binding(
+        key=known.head.key,
+        uid=known.uid,
+        resource_version=known.version,
+        generation=known.head.generation,
+        raw_conditions=known.raw_conditions,
+    )
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Versions of one kind compare as integers; any others are taken as they come."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than
+
+
+def _conditions(raw: Object) -> tuple[Mapping[str, Any], ...]:
+    status = raw.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+
+
+def _groups_of(binding: Binding | None) -> list[tuple[str, str]]:
+    if binding is None:
+        return []
+    groups = {binding.affinity_group, binding.anti_affinity_group} - {""}
+    return [(binding.key.namespace, group) for group in sorted(groups)]
+
+
+class MemberClusterStore:
+    def __init__(self) -> None:
+        self._held: dict[str, MemberCluster] = {}
+        self._ordered: tuple[MemberCluster, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, name: str) -> MemberCluster | None:
+        return self._held.get(name)
+
+    def all(self) -> tuple[MemberCluster, ...]:
+        """By name. The same tuple until a cluster changes."""
+        if self._ordered is None:
+            self._ordered = tuple(self._held[name] for name in sorted(self._held))
+        return self._ordered
+
+    def apply(self, change: ObjectChange[Object]) -> tuple[MemberCluster | None, MemberCluster | None]:
+        """What was known before, and what is known now."""
+        name = change.key.name
+        before = self._held.pop(name, None)
+        self._ordered = None
+        if change.type == "DELETED" or change.object is None:
+            return before, None
+        self._held[name] = now = read_cluster(change.object)
+        return before, now

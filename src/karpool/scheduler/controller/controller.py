@@ -1,0 +1,247 @@
+"""The scheduler: watch bindings and clusters, place what is ours, wake what waits.
+
+Nothing is decided before every binding was read and every promise found again. A
+binding that finds no room waits until some appears: a member's summary, a released
+promise, a new cluster. Signs of room are gathered for a moment, so that many of them
+are one look at those who wait. Stopping finishes the writes under way.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.kube.decision_id import decision_scope
+from karpool.kube.errors import LeadershipLost
+from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.kube.work_queue import QueueShutDown
+from karpool.model.karmada.binding import Binding, BindingKey, binding_key
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
+from karpool.scheduler.controller import wake_ups
+from karpool.scheduler.controller.binding_store import BindingVersion, Object
+from karpool.scheduler.controller.metrics import Event, SchedulerMetrics
+from karpool.scheduler.controller.queue import BindingQueue
+from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult
+from karpool.scheduler.controller.view import SchedulerStores
+
+log = structlog.get_logger(__name__)
+
+WORKERS = 16
+# Signs of room that come within this are one; with many waiting, looking at all of them takes longer.
+GATHER_SECONDS = 0.02
+GATHER_SECONDS_PER_WAITING = 0.002
+EXPIRY_SECONDS_MAX = 30.0
+
+Follow = Callable[[MemberCluster | None, MemberCluster | None], None]
+
+
+class SchedulerController:
+    """`follow` is told of every change of a cluster: before and after."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        view: SchedulerStores,
+        queue: BindingQueue[BindingKey],
+        metrics: SchedulerMetrics,
+        *,
+        workers: int = WORKERS,
+        follow: Follow = lambda old, new: None,
+    ) -> None:
+        self._name = name
+        self._clock: Clock = client.clock
+        self._view = view
+        self._known = view.bindings
+        self._clusters = view.clusters
+        self._queue = queue
+        self._metrics = metrics
+        self._workers = workers
+        self._follow = follow
+        view.room_in = self.room_in
+        self._room: set[str] = set()
+        self._room_appeared = asyncio.Event()
+        self._started = False
+        self._informers: list[Informer[Object]] = []
+        for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
+            informer: Informer[Object] = Informer(client, resource, into=dict)
+            informer.add_sink(_Each(self._on_binding))
+            self._informers.append(informer)
+        members: Informer[Object] = Informer(client, CLUSTERS, into=dict)
+        members.add_sink(_Each(self._on_cluster))
+        self._informers.append(members)
+
+    def not_ready(self) -> str | None:
+        waiting = [str(each.resource) for each in self._informers if not each.synced.is_set()]
+        return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    def staleness(self) -> float:
+        return max(each.staleness() for each in self._informers)
+
+    async def run(
+        self, placer: BindingReconciler, stop: asyncio.Event, *, grace_seconds: float = 10.0
+    ) -> None:
+        """Place bindings until `stop` is set; then finish what is under way."""
+        async with asyncio.TaskGroup() as group:
+            background: list[asyncio.Task[Any]] = [group.create_task(each.run()) for each in self._informers]
+            for informer in self._informers:
+                await informer.synced.wait()
+            self.start()
+            background += [group.create_task(self._wake()), group.create_task(self._expire())]
+            workers = [group.create_task(self._work(placer)) for _ in range(self._workers)]
+            try:
+                await stop.wait()
+                log.info("stopping", waiting=self._queue.sizes())
+            finally:
+                self._queue.shut_down()
+                for task in background:
+                    task.cancel()
+            _, late = await asyncio.wait(workers, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+
+    def start(self) -> None:
+        """Everything was listed: find all promises again, then look at every binding of ours."""
+        self._view.rebuild()
+        self._started = True
+        for known in self._known.all():
+            if known.is_ours(self._name):
+                self._add(known, "BindingAdd")
+
+    def room_in(self, clusters: Iterable[str]) -> None:
+        """There may be more room in these."""
+        self._room.update(clusters)
+        if self._room:
+            self._room_appeared.set()
+
+    # What wakes it
+
+    def _on_binding(self, change: ObjectChange[Object]) -> None:
+        key = binding_key(*change.key)
+        before, now = self._known.apply(change, key)
+        if not self._started or (before is now and now is not None):
+            return
+        if now is None:
+            self._queue.forget(key)
+            self._view.forget(key)
+            return
+        if now.binding is not None and not _says_the_same(before, now.binding):
+            self._view.see(now.binding)
+        if not now.is_ours(self._name):
+            return
+        if before is None or not before.is_ours(self._name):
+            self._add(now, "BindingAdd")
+        elif before.head.generation != now.head.generation or before.uid != now.uid:
+            self._add(now, "BindingUpdate")
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        old, new = self._clusters.apply(change)
+        self._follow(old, new)
+        if not self._started:
+            return
+        if (ledger := self._view.ledger) is not None:
+            now = self._clock.monotonic()
+            if new is None:
+                ledger.cluster_gone(change.key.name, now)
+            else:
+                self.room_in(ledger.see_cluster(new.name, new.summary, now))
+        if wake_ups.identity_changed(old, new):
+            self._look_again(old, new)
+        if new is not None and wake_ups.room_grew(old, new):
+            self.room_in((new.name,))
+
+    def _look_again(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
+        for known in self._known.all():
+            if known.binding is None or not known.is_ours(self._name):
+                continue
+            if wake_ups.concerns(known.binding, old, new):
+                self._add(known, "ClusterChanged")
+
+    def _add(self, known: BindingVersion, event: Event) -> None:
+        self._metrics.queued(event)
+        self._queue.add(known.head.key, priority=known.head.priority)
+
+    # What it does
+
+    async def _work(self, placer: BindingReconciler) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                with decision_scope():
+                    await self._pass(placer, key)
+            finally:
+                self._queue.done(key)
+
+    async def _pass(self, placer: BindingReconciler, key: BindingKey) -> None:
+        cycle = self._queue.cycle
+        try:
+            passed = await placer.place(key)
+        except LeadershipLost:
+            raise
+        except Exception as error:  # a bug, or an object nobody thought of, must not stop the others
+            log.exception("scheduling raised", binding=str(key), reason=str(error))
+            passed = ReconcileResult(QueueAction.LATER)
+        known = self._known.get(key)
+        priority = known.head.priority if known is not None else 0
+        match passed.next:
+            case QueueAction.DONE:
+                self._queue.succeeded(key)
+            case QueueAction.AGAIN:
+                self._queue.add(key, priority=priority)
+            case QueueAction.LATER:
+                self._metrics.queued("ScheduleAttemptFailure")
+                self._queue.failed(key, priority=priority)
+            case QueueAction.WAIT:
+                self._queue.unschedulable(key, cycle, priority=priority, within_seconds=passed.after_seconds)
+
+    async def _wake(self) -> None:
+        while True:
+            await self._room_appeared.wait()
+            waiting = self._queue.sizes()["unschedulable"]
+            await self._clock.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_WAITING * waiting)
+            names, self._room = self._room, set()
+            self._room_appeared.clear()
+            found = [cluster for name in names if (cluster := self._clusters.get(name)) is not None]
+            woken = self._queue.wake(partial(self._may_fit, clusters=found))
+            self._metrics.woke(woken)
+
+    def _may_fit(self, key: BindingKey, clusters: Sequence[MemberCluster]) -> bool:
+        known = self._known.get(key)
+        if known is None or known.binding is None:
+            return True
+        return any(wake_ups.may_go_to(known.binding, cluster) for cluster in clusters)
+
+    async def _expire(self) -> None:
+        while (ledger := self._view.ledger) is not None:
+            left = ledger.next_expiry(self._clock.monotonic())
+            wait = EXPIRY_SECONDS_MAX if left is None else min(max(left, 1.0), EXPIRY_SECONDS_MAX)
+            await self._clock.sleep(wait)
+            self.room_in(ledger.expire(self._clock.monotonic()))
+
+
+def _says_the_same(before: BindingVersion | None, now: Binding) -> bool:
+    """Whether nothing changed that promises depend on; most writes of a status are of this kind."""
+    held = before.binding if before is not None else None
+    return held is not None and held.generation == now.generation and held.aggregated == now.aggregated
+
+
+class _Each:
+    """A sink that hands changes over one by one; one that cannot be handled does not stop the rest."""
+
+    def __init__(self, handler: Callable[[ObjectChange[Object]], None]) -> None:
+        self._handler = handler
+
+    def apply(self, changes: Iterable[ObjectChange[Object]], /) -> None:
+        for change in changes:
+            try:
+                self._handler(change)
+            except Exception:
+                log.exception("change not understood", object=str(change.key))

@@ -1,0 +1,155 @@
+"""What is counted and timed, under the names that Karmada's dashboards know, and ours.
+
+Every label value is known beforehand, so that a series is there, at zero, from the
+start. `karmada_...` and `scheduler_...` are stable, `karpool_...` are beta.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from karpool.kube.process_metrics import describe_process
+from karpool.scheduler.controller.queue import POOLS, Pool
+from karpool.scheduler.cycle import plugin_timing, scores
+from karpool.scheduler.cycle import plugins as filters
+from karpool.scheduler.cycle.plugin_timing import Point
+from karpool.scheduler.cycle.triggers import ScheduleType
+
+Event = Literal["BindingAdd", "BindingUpdate", "ScheduleAttemptFailure", "PolicyChanged", "ClusterChanged"]
+EVENTS: tuple[Event, ...] = (
+    "BindingAdd",
+    "BindingUpdate",
+    "ScheduleAttemptFailure",
+    "PolicyChanged",
+    "ClusterChanged",
+)
+Result = Literal["scheduled", "error"]
+RESULTS: tuple[Result, ...] = ("scheduled", "error")
+Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
+STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")
+REASONS = ("NoClusterFit", "Unschedulable", "QuotaExceeded", "SchedulerError")
+WRITES = ("result", "status")
+WRITE_RESULTS = ("written", "unchanged", "conflict", "refused", "error")
+
+_BUCKETS = [0.001 * 2**k for k in range(15)]
+_PREFIX = "karmada_scheduler"
+
+
+class SchedulerMetrics:
+    def __init__(self, registry: CollectorRegistry, sizes: Callable[[], Mapping[Pool, int]]) -> None:
+        describe_process(registry)
+        labels = ("result", "schedule_type")
+        attempts = Counter(
+            f"{_PREFIX}_schedule_attempts",
+            "Number of attempts to schedule a binding.",
+            labels,
+            registry=registry,
+        )
+        durations = Histogram(
+            f"{_PREFIX}_e2e_scheduling_duration_seconds",
+            "From taking a binding up to having written the result.",
+            labels,
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        steps = Histogram(
+            f"{_PREFIX}_scheduling_algorithm_duration_seconds",
+            "Time of each step of a decision.",
+            ("schedule_step",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        points = Histogram(
+            f"{_PREFIX}_framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point, of one decision in ten: filters per cluster.",
+            ("extension_point", "result"),
+            buckets=[0.0001 * 2**k for k in range(12)],
+            registry=registry,
+        )
+        plugins = Histogram(
+            f"{_PREFIX}_plugin_execution_duration_seconds",
+            "Time of one plugin with one cluster, of one decision in ten.",
+            ("plugin", "extension_point", "result"),
+            buckets=[0.00001 * 1.5**k for k in range(20)],
+            registry=registry,
+        )
+        incoming = Counter(
+            f"{_PREFIX}_queue_incoming_bindings",
+            "Bindings that were queued, by what caused it.",
+            ("event",),
+            registry=registry,
+        )
+        pending = Gauge(
+            "scheduler_pending_bindings", "Bindings that wait, by queue.", ("queue",), registry=registry
+        )
+        failures = Counter(
+            "karpool_scheduler_failures",
+            "Decisions without a place, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        writes = Counter(
+            "karpool_scheduler_writes",
+            "Patches of bindings, by what they carry and how they ended.",
+            ("what", "result"),
+            registry=registry,
+        )
+        self._woken = Counter(
+            "karpool_scheduler_woken_bindings",
+            "Bindings that were looked at again because room may have appeared.",
+            registry=registry,
+        )
+        self._leading = Gauge("karpool_scheduler_leading", "Whether this process leads.", registry=registry)
+        # Children are bound once: looking them up costs more than counting.
+        self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
+        self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}
+        self._steps = {step: steps.labels(step) for step in STEPS}
+        named: dict[Point, tuple[str, ...]] = {"Filter": filters.NAMES, "Score": scores.NAMES}
+        self._points = {
+            (p, r): points.labels(p, r) for p in plugin_timing.POINTS for r in plugin_timing.RESULTS
+        }
+        self._plugins = {
+            (name, point, result): plugins.labels(name, point, result)
+            for point, names in named.items()
+            for name in names
+            for result in plugin_timing.RESULTS
+        }
+        self._incoming = {event: incoming.labels(event) for event in EVENTS}
+        self._failures = {reason: failures.labels(reason) for reason in REASONS}
+        self._writes = {(w, r): writes.labels(w, r) for w in WRITES for r in WRITE_RESULTS}
+        for pool in POOLS:
+            pending.labels(pool).set_function(partial(_size, sizes, pool))
+
+    def attempted(self, result: Result, schedule_type: ScheduleType, seconds: float) -> None:
+        self._attempts[result, schedule_type].inc()
+        self._durations[result, schedule_type].observe(seconds)
+
+    def step(self, step: Step, seconds: float) -> None:
+        self._steps[step].observe(seconds)
+
+    def point(self, point: Point, result: plugin_timing.Result, seconds: float) -> None:
+        self._points[point, result].observe(seconds)
+
+    def plugin(self, plugin: str, point: Point, result: plugin_timing.Result, seconds: float) -> None:
+        self._plugins[plugin, point, result].observe(seconds)
+
+    def queued(self, event: Event) -> None:
+        self._incoming[event].inc()
+
+    def failed(self, reason: str) -> None:
+        self._failures[reason].inc()
+
+    def wrote(self, what: str, result: str) -> None:
+        self._writes[what, result].inc()
+
+    def woke(self, number: int) -> None:
+        self._woken.inc(number)
+
+    def leading(self, is_so: bool) -> None:
+        self._leading.set(is_so)
+
+
+def _size(sizes: Callable[[], Mapping[Pool, int]], pool: Pool) -> float:
+    return float(sizes()[pool])

@@ -1,0 +1,52 @@
+"""Say on a binding, and on its template, how scheduling went: events as Karmada words them.
+
+Once per change of what there is to say; a binding that is tried again and again with
+the same outcome is silent.
+"""
+
+from collections.abc import Iterator
+
+from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
+from karpool.model.karmada.binding import Binding
+from karpool.scheduler.controller.binding_writer import resource_of
+from karpool.scheduler.controller.patches import ScheduledCondition
+from karpool.scheduler.cycle.decision import SchedulingDecision
+
+SUCCEEDED = "ScheduleBindingSucceed"
+FAILED = "ScheduleBindingFailed"
+DESCHEDULED = "DescheduleBindingSucceed"
+DESCHEDULING_FAILED = "DescheduleBindingFailed"
+
+
+class BindingReporter:
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def placed(self, binding: Binding, decision: SchedulingDecision) -> None:
+        colon = ":" if binding.key.is_namespaced else ""  # as upstream has it
+        text = f"Binding has been scheduled successfully. Result{colon} {decision.shown_targets}"
+        self.say(binding, "Normal", SUCCEEDED, text)
+
+    def failed(self, binding: Binding, outcome: ScheduledCondition) -> None:
+        self.say(binding, "Warning", FAILED, outcome.message)
+
+    def group_failed(self, binding: Binding, message: str) -> None:
+        self.say(binding, "Warning", FAILED, message)
+
+    def deleting(self, binding: Binding) -> None:
+        kind = binding.key.kind[0].lower() + binding.key.kind[1:]
+        self.say(binding, "Warning", FAILED, f"skip schedule deleting {kind}: {binding.key}")
+
+    def say(self, binding: Binding, type_: EventType, reason: str, message: str) -> None:
+        for about in _subjects(binding):
+            self._recorder.record(about, type_, reason, message)
+
+
+def _subjects(binding: Binding) -> Iterator[ObjectReference]:
+    resource, key = resource_of(binding.key), binding.key
+    yield ObjectReference(resource.api_version, resource.kind, key.namespace, key.name, binding.uid)
+    template = binding.template
+    if template.kind and template.name:
+        yield ObjectReference(
+            template.api_version, template.kind, template.namespace, template.name, template.uid
+        )

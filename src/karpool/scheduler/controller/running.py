@@ -1,0 +1,138 @@
+"""A scheduler put together from its parts, for a process, a test or an embedded fleet.
+
+Everything comes from outside: the client, the clock in it, who is asked for
+availability, and whether we may still write. One instance is one term of leadership;
+the next leader is a new one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from karpool.kube.api.client import Client
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.feature_gates import Gates
+from karpool.kube.queue_metrics import QueueMetrics
+from karpool.model.karmada.binding import BindingKey
+from karpool.scheduler import gates
+from karpool.scheduler.controller import options
+from karpool.scheduler.controller.binding_writer import BindingWriter
+from karpool.scheduler.controller.controller import WORKERS, Follow, SchedulerController
+from karpool.scheduler.controller.metrics import SchedulerMetrics
+from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
+from karpool.scheduler.controller.reconciler import BindingReconciler, Show
+from karpool.scheduler.controller.reporting import BindingReporter
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.controller.view import SchedulerStores
+from karpool.scheduler.cycle.cycle import SchedulingCycle
+from karpool.scheduler.estimates.availability import AvailabilityReader
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.metrics import PromiseMetrics
+from karpool.scheduler.promises.promise import PromiseLifetime
+
+VERIFY_SECONDS = 2.0
+QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    name: str = options.SCHEDULER_NAME
+    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    settings: SchedulingSettings = field(default_factory=SchedulingSettings)
+    lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
+    workers: int = WORKERS
+    unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
+    hold_down_seconds: float = 60.0
+    grace_seconds: float = 10.0
+    # Without priorities, failures come back after these, doubled each time.
+    base_delay_seconds: float = 0.005
+    max_delay_seconds: float = 1000.0
+
+
+class Scheduler:
+    """`asker` None: there are no estimators. `events` is a client that may have limits of its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        chosen: SchedulerOptions | None = None,
+        *,
+        asker: EstimatorApi | None = None,
+        events: Client | None = None,
+        metrics: CollectorRegistry | None = None,
+        check: Callable[[], None] = lambda: None,
+        show: Show | None = None,
+        follow: Follow = lambda old, new: None,
+    ) -> None:
+        self._options = use = chosen or SchedulerOptions()
+        registry = metrics or CollectorRegistry()
+        promises = PromiseMetrics(registry)
+        protected = use.gates[gates.OVERCOMMIT_PROTECTION]
+        self.view = SchedulerStores(
+            client.clock, PromiseLedger(use.lifetime, promises.released) if protected else None
+        )
+        if self.view.ledger is not None:
+            promises.follow(self.view.ledger, client.clock.monotonic)
+        self._asks = AvailabilityReader(
+            use.settings,
+            client.clock,
+            ledger=self.view.ledger,
+            asker=asker,
+            hold_down_seconds=use.hold_down_seconds,
+            on_freed=self._room_in,
+        )
+        self.queue: BindingQueue[BindingKey] = BindingQueue(
+            client.clock,
+            prioritized=use.gates[gates.PRIORITY],
+            backoff_seconds=self._delay,
+            unschedulable_seconds=use.unschedulable_seconds,
+            tell=QueueMetrics(registry, QUEUE, client.clock.monotonic),
+        )
+        self.metrics = SchedulerMetrics(registry, self.queue.sizes)
+        self._recorder = EventRecorder(events or client, use.name)
+        self._controller = SchedulerController(
+            client, use.name, self.view, self.queue, self.metrics, workers=use.workers, follow=follow
+        )
+        self._placer = BindingReconciler(
+            use.name,
+            self.view,
+            SchedulingCycle(
+                self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics
+            ),
+            BindingWriter(client, check=check, count=self.metrics.wrote, known=self.view.bindings.of_version),
+            announcer=BindingReporter(self._recorder),
+            metrics=self.metrics,
+            show=show,
+        )
+
+    def _room_in(self, clusters: set[str]) -> None:
+        self.view.room_in(clusters)
+
+    def not_ready(self) -> str | None:
+        return self._controller.not_ready()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, and what was under way is written."""
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._recorder.run()), group.create_task(self._verify())]
+            try:
+                await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
+                await self._recorder.flush()
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    async def _verify(self) -> None:
+        """Ask estimators now and then what of the promises has arrived."""
+        while True:
+            await self.view.clock.sleep(VERIFY_SECONDS)
+            self.view.room_in(await self._asks.verify(self.view.clusters.get))
+
+    def _delay(self, attempts: int) -> float:
+        if self._options.gates[gates.PRIORITY]:
+            return BACKOFF_SECONDS[min(attempts, len(BACKOFF_SECONDS)) - 1]
+        doubled = self._options.base_delay_seconds * 2.0 ** min(attempts - 1, 40)
+        return min(doubled, self._options.max_delay_seconds)

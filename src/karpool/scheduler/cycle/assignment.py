@@ -1,0 +1,248 @@
+"""How many replicas each chosen cluster gets: the four strategies, and overflow tiers.
+
+Steady keeps what is placed and hands out only the difference; Fresh divides anew.
+Capacity matters to DynamicWeight and Aggregated only. It is all or nothing, unless
+partial placement is asked for; then what is missing is said.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.model.karmada.binding import TargetCluster
+from karpool.model.karmada.placement import KarmadaPlacement, ReplicaStrategy
+from karpool.scheduler.controller.settings import CostPreference
+from karpool.scheduler.cycle.decision import (
+    ClusterCandidate,
+    Failure,
+    ReplicaDivision,
+    ScheduleReason,
+    SchedulingMode,
+)
+from karpool.scheduler.cycle.selection import price_of
+from karpool.scheduler.cycle.webster import divide, divide_capped
+
+STAGE = "failed to assign replicas"
+Replicas = dict[str, int]
+NO_CLUSTERS = Failure(ScheduleReason.SCHEDULER_ERROR, "no clusters available to schedule", STAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentTask:
+    """What is to be divided. `previous` in the order of `spec.clusters`; `weights` are those of the
+    static rules that match, by cluster."""
+
+    strategy: ReplicaStrategy
+    mode: SchedulingMode
+    replicas: int
+    uid: str
+    previous: Sequence[TargetCluster] = ()
+    weights: Mapping[str, int] | None = None
+    has_overflow: bool = False
+    partial: bool = False
+    cost: CostPreference = CostPreference.OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Replicas by cluster, none of them 0; `missing` only with partial placement."""
+
+    replicas: Replicas
+    divisions: tuple[ReplicaDivision, ...]
+    missing: int = 0
+    failure: Failure | None = None  # what a partial placement lacks
+
+
+def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+    if not chosen:
+        return NO_CLUSTERS
+    if task.has_overflow and task.strategy is not ReplicaStrategy.DUPLICATED:
+        return _by_tiers(chosen, task)
+    return _within(chosen, task)
+
+
+def unsupported(placement: KarmadaPlacement) -> Failure:
+    text = (
+        f"unsupported replica scheduling strategy, replicaSchedulingType: {placement.scheduling_type}, "
+        f"replicaDivisionPreference: {placement.division_preference}, "
+        "please try another scheduling strategy"
+    )
+    return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE)
+
+
+def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+    if task.strategy is ReplicaStrategy.DUPLICATED:
+        shares = {each.name: task.replicas for each in chosen}
+        return _assigned(shares, ReplicaDivision(task.strategy, "duplicate", task.replicas))
+    if task.strategy is ReplicaStrategy.STATIC:
+        weights = _static_weights(chosen, task.weights or {})
+        shares = divide(task.replicas, weights, uid=task.uid)
+        shown = tuple(weights.items())
+        return _assigned(shares, ReplicaDivision(task.strategy, "divide", task.replicas, shown))
+    return _by_room(chosen, task)
+
+
+def _static_weights(chosen: Sequence[ClusterCandidate], given: Mapping[str, int]) -> dict[str, int]:
+    """Who has no weight gets nothing, unless nobody has one."""
+    found = {each.name: given[each.name] for each in chosen if each.name in given}
+    return found or {each.name: 1 for each in chosen}
+
+
+def _assigned(shares: Replicas, division: ReplicaDivision, missing: int = 0) -> Assignment:
+    placed = {name: replicas for name, replicas in shares.items() if replicas}
+    done = replace(division, result=tuple(sorted(placed.items())), missing=missing)
+    return Assignment(placed, (done,), missing)
+
+
+# DynamicWeight and Aggregated
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One division by room: `room` in candidate order, `kept` untouched."""
+
+    action: str
+    target: int
+    room: Sequence[tuple[str, int]]
+    kept: Replicas
+    wrap: str
+
+
+def _by_room(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+    step = _step(chosen, task)
+    if step.action == "keep":
+        kept = tuple(step.kept.items())
+        return _assigned(dict(step.kept), ReplicaDivision(task.strategy, "keep", 0, kept=kept))
+    total = sum(room for _, room in step.room)
+    short = max(step.target - total, 0)
+    failure = None
+    if short:
+        text = f"{step.wrap}: Clusters available replicas {total} are not enough to schedule."
+        failure = Failure(ScheduleReason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
+        if not task.partial or not (total or step.kept):
+            return failure
+    placed = _hand_out(chosen, task, replace(step, target=step.target - short))
+    return replace(_assigned(*placed, missing=short), failure=failure)
+
+
+def _step(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> _Step:
+    is_chosen = {each.name for each in chosen}
+    kept: Replicas = {}
+    for target in task.previous:
+        if target.name in is_chosen:
+            kept.setdefault(target.name, target.replicas)
+    assigned = sum(kept.values())
+    if task.mode is SchedulingMode.FRESH:
+        room = [(each.name, each.available + kept.get(each.name, 0)) for each in chosen]
+        return _Step("fresh", task.replicas, room, {}, "failed to do fresh scale")
+    if assigned > task.replicas:
+        return _Step("scale down", task.replicas, list(kept.items()), {}, "failed to scale down")
+    if assigned == task.replicas:
+        return _Step("keep", 0, (), kept, "")
+    room = [(each.name, each.available) for each in chosen]
+    action = "scale up" if assigned else "first schedule"
+    return _Step(action, task.replicas - assigned, room, kept, "failed to scale up")
+
+
+def _hand_out(
+    chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
+) -> tuple[Replicas, ReplicaDivision]:
+    prices = _prices(chosen, task.cost)
+    ordered = sorted(step.room, key=lambda each: -each[1])
+    if prices and task.cost is CostPreference.TIE_BREAK:
+        ordered.sort(key=lambda each: (-each[1], prices[each[0]]))
+    elif prices and task.strategy is ReplicaStrategy.AGGREGATED:
+        ordered.sort(key=lambda each: (prices[each[0]], -each[1]))
+    left_out: Sequence[tuple[str, int]] = ()
+    if task.strategy is ReplicaStrategy.AGGREGATED:
+        ordered, left_out = _aggregated(ordered, step)
+    weights, shares, notes = _divided(ordered, task, step, prices)
+    result = dict(step.kept)
+    for name, replicas in shares.items():
+        result[name] = result.get(name, 0) + replicas
+    division = ReplicaDivision(
+        task.strategy,
+        step.action,
+        step.target,
+        tuple(weights.items()),
+        tuple(name for name, _ in left_out),
+        tuple(step.kept.items()),
+        notes=notes,
+    )
+    return result, division
+
+
+def _aggregated(
+    ordered: Sequence[tuple[str, int]], step: _Step
+) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Those in use first, then as many as are needed to hold the target."""
+    if step.kept:
+        ordered = sorted(ordered, key=lambda each: not step.kept.get(each[0]))
+    running = 0
+    for position, (_, room) in enumerate(ordered):
+        running += room
+        if running >= step.target:
+            return list(ordered[: position + 1]), list(ordered[position + 1 :])
+    return list(ordered), []
+
+
+def _divided(
+    ordered: Sequence[tuple[str, int]], task: AssignmentTask, step: _Step, prices: Mapping[str, float]
+) -> tuple[dict[str, float], Replicas, tuple[str, ...]]:
+    room = dict(ordered)
+    if not prices:
+        return dict(room), divide(step.target, room, uid=task.uid), ()
+    first = sorted(room, key=lambda name: (prices[name], name))
+    if task.cost is CostPreference.TIE_BREAK or task.strategy is ReplicaStrategy.AGGREGATED:
+        note = f"cheapest first: {', '.join(first)}"
+        return dict(room), divide(step.target, room, uid=task.uid, first=first), (note,)
+    weights = {name: units * _discount(prices, name) for name, units in room.items()}
+    shares = divide_capped(step.target, weights, room, uid=task.uid, first=first)
+    return weights, shares, ("weights are room times the lowest price over the cluster's",)
+
+
+def _prices(chosen: Sequence[ClusterCandidate], cost: CostPreference) -> dict[str, float]:
+    """Empty when prices do not count, or are known of none."""
+    if cost is CostPreference.OFF or all(each.price is None for each in chosen):
+        return {}
+    return {each.name: price_of(each) for each in chosen}
+
+
+def _discount(prices: Mapping[str, float], name: str) -> float:
+    """Lowest price over this one; what is not priced counts as the dearest that is, what is free as 1."""
+    known = [price for price in prices.values() if price != float("inf")]
+    lowest, dearest = min(known), max(known)
+    price = min(prices[name], dearest)
+    return 1.0 if price <= lowest else max(lowest, dearest / 1000) / price
+
+
+# Overflow
+
+
+def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+    """Each tier takes all it can before the next gets any; so the last shrinks first."""
+    tiers: dict[int, list[ClusterCandidate]] = {}
+    for each in chosen:
+        tiers.setdefault(each.tier, []).append(each)
+    left = task.replicas
+    replicas: Replicas = {}
+    divisions: list[ReplicaDivision] = []
+    for tier in sorted(tiers):
+        if not left:
+            break
+        members = tiers[tier]
+        share = min(left, sum(each.total for each in members))
+        names = {each.name for each in members}
+        previous = [each for each in task.previous if each.name in names]
+        found = _within(members, replace(task, replicas=share, previous=previous, partial=False))
+        if isinstance(found, Failure):
+            return found
+        replicas.update(found.replicas)
+        divisions += (replace(each, tier=tier) for each in found.divisions)
+        left -= share
+    failure = None
+    if left:
+        text = "Clusters available replicas are not enough to schedule."
+        failure = Failure(ScheduleReason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
+        if not task.partial or not replicas:
+            return failure
+    return Assignment(replicas, tuple(divisions), left, failure)

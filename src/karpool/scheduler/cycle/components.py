@@ -1,0 +1,49 @@
+"""What becomes of a binding's replicas and components in its result.
+
+Replicas are divided; workloads of several pod templates go, complete, to one
+cluster; anything else only has places.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from karpool.model.karmada.binding import Binding, TargetCluster, TargetComponent
+from karpool.scheduler.controller.settings import SchedulingSettings
+
+
+def places_sets(binding: Binding, settings: SchedulingSettings) -> bool:
+    """Whether complete sets are counted and placed; otherwise components are ignored."""
+    return bool(
+        settings.multiple_pod_templates and binding.components and binding.placement.wants_one_cluster
+    )
+
+
+def is_divided(binding: Binding) -> bool:
+    """Whether replicas are handed out at all; plain resources and component workloads only have places."""
+    return (binding.replicas > 0 or binding.requirements is not None) and len(binding.components) <= 1
+
+
+def targets_for(
+    binding: Binding, settings: SchedulingSettings, replicas: Mapping[str, int], chosen: Sequence[str]
+) -> tuple[TargetCluster, ...]:
+    """In the order of the present result, then by name: an unchanged result is an unchanged list."""
+    if is_divided(binding):
+        targets = {name: TargetCluster(name, count) for name, count in replicas.items() if count}
+        if settings.propagate_empty:
+            targets.update((name, TargetCluster(name)) for name in chosen if name not in targets)
+    else:
+        targets = {each.name: each for each in _whole_targets(chosen, binding, settings)}
+    before: dict[str, int] = {}
+    for place, target in enumerate(binding.targets):
+        before.setdefault(target.name, place)
+    last = len(binding.targets)
+    return tuple(targets[name] for name in sorted(targets, key=lambda name: (before.get(name, last), name)))
+
+
+def _whole_targets(
+    names: Iterable[str], binding: Binding, settings: SchedulingSettings
+) -> list[TargetCluster]:
+    """Targets without replicas; those of a set say which components they got."""
+    parts: tuple[TargetComponent, ...] = ()
+    if places_sets(binding, settings) and len(binding.components) > 1:
+        parts = tuple(TargetComponent(each.name, each.replicas) for each in binding.components)
+    return [TargetCluster(name, 0, parts) for name in names]

@@ -1,0 +1,172 @@
+"""A scheduling decision as a value: what is to be written, why, and all numbers on the way.
+
+Conditions, events, metrics, log lines and `explain` are renderings of it. Nothing
+here computes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from karpool.model.karmada.binding import BindingKey, TargetCluster
+from karpool.model.karmada.placement import ReplicaStrategy
+
+
+class ScheduleReason(StrEnum):
+    """Of the condition `Scheduled`."""
+
+    SUCCESS = "Success"
+    NO_CLUSTER_FIT = "NoClusterFit"
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULER_ERROR = "SchedulerError"
+    QUOTA_EXCEEDED = "QuotaExceeded"  # of the API server's refusal, not of a decision
+
+
+SUCCESS_MESSAGE = "Binding has been scheduled successfully."
+
+
+class SchedulingMode(StrEnum):
+    STEADY = "Steady"  # keep what is placed
+    FRESH = "Fresh"  # as if nothing were placed; after a manual request
+
+
+class Failure(NamedTuple):
+    """Why an attempt came to nothing. `stage` prefixes the message, as upstream does.
+
+    `lacks_room`: more room would help, whatever the reason is called.
+    """
+
+    reason: ScheduleReason
+    text: str
+    stage: str = ""
+    lacks_room: bool = False
+
+    @property
+    def message(self) -> str:
+        return f"{self.stage}: {self.text}" if self.stage else self.text
+
+
+class EstimatePart(NamedTuple):
+    """One source's answer for a cluster. None: it does not know, and `note` says why."""
+
+    source: str
+    value: int | None
+    note: str = ""
+    is_kept: bool = False  # not asked for this time: worked out from an answer of a moment ago
+
+
+class ClusterAvailability(NamedTuple):
+    """How many *more* replicas (or sets of components) a cluster takes, and who says so."""
+
+    replicas: int
+    source: str
+    parts: tuple[EstimatePart, ...] = ()
+
+
+class Refused(NamedTuple):
+    cluster: str
+    plugin: str
+    reason: str
+
+
+class ClusterCandidate(NamedTuple):
+    """A cluster that passed the filters."""
+
+    name: str
+    tier: int
+    score: int
+    available: int  # more replicas it takes
+    assigned: int  # replicas of this binding that are there
+    region: str = ""
+    price: float | None = None
+    availability: ClusterAvailability | None = None  # None: the result does not depend on it
+
+    @property
+    def total(self) -> int:
+        return self.available + self.assigned
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSelection:
+    """The clusters that spread constraints leave, and how."""
+
+    chosen: tuple[ClusterCandidate, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDivision:
+    """How replicas were handed out in one tier."""
+
+    strategy: ReplicaStrategy
+    action: str  # "duplicate", "divide", "first schedule", "scale up", "scale down", "fresh", "keep"
+    target: int  # replicas handed out in this step
+    weights: tuple[tuple[str, float], ...] = ()  # in the order in which they were considered
+    left_out: tuple[str, ...] = ()  # aggregated: not needed any more
+    kept: tuple[tuple[str, int], ...] = ()
+    result: tuple[tuple[str, int], ...] = ()
+    tier: int = 0
+    missing: int = 0  # partial placement: replicas without a place
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityAttempt:
+    """One affinity group: it has targets, or a failure, or both after a partial placement."""
+
+    group: str
+    index: int
+    clusters: int  # how many there are in all
+    refused: tuple[Refused, ...]
+    candidates: tuple[ClusterCandidate, ...] = ()
+    selection: ClusterSelection | None = None
+    divisions: tuple[ReplicaDivision, ...] = ()
+    targets: tuple[TargetCluster, ...] | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingDecision:
+    """`targets` None: leave the present result. Empty: clear it. A result beside a failure is a
+    partial placement: write it, and try for the rest when there is room."""
+
+    binding: BindingKey
+    mode: SchedulingMode
+    reason: ScheduleReason
+    message: str
+    targets: tuple[TargetCluster, ...] | None
+    group: str = ""  # affinity group of the result; empty without named groups
+    missing: int = 0
+    attempts: tuple[AffinityAttempt, ...] = ()
+
+    @property
+    def is_success(self) -> bool:
+        return self.reason is ScheduleReason.SUCCESS
+
+    @property
+    def is_partial(self) -> bool:
+        return self.missing > 0 and self.targets is not None
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether it is worth trying again as soon as room appears somewhere."""
+        return not self.is_success and any(each.failure and each.failure.lacks_room for each in self.attempts)
+
+    @property
+    def shown_targets(self) -> str:
+        return show_targets(self.targets or ())
+
+    def failed_groups(self) -> list[str]:
+        """Messages for the groups that were tried and failed, of a placement with several."""
+        subject = f"{self.binding.kind}({self.binding})"
+        return [
+            f"failed to schedule {subject} with clusterAffiliates index({each.index}): {each.failure.message}"
+            for each in self.attempts
+            if each.group and each.failure is not None and each.targets is None
+        ]
+
+
+def show_targets(targets: Sequence[TargetCluster]) -> str:
+    """As Karmada's events show a result: `{member1:1, member2:2}`."""
+    return "{" + ", ".join(f"{each.name}:{each.replicas}" for each in targets) + "}"

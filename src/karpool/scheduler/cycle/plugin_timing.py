@@ -1,0 +1,81 @@
+"""How long filters and scores take, cluster by cluster, as Karmada counts it.
+
+Looking at the clock takes longer than most filters, so only some decisions are timed; what they
+decide is the same.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from time import perf_counter
+from typing import Literal, Protocol
+
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.scheduler.cycle import plugins as filters
+from karpool.scheduler.cycle import scores
+from karpool.scheduler.cycle.decision import Refused
+from karpool.scheduler.cycle.plugins import Check
+
+EVERY = 10  # of so many decisions one is timed
+
+Point = Literal["Filter", "Score"]
+POINTS: tuple[Point, ...] = ("Filter", "Score")
+Result = Literal["Success", "Unschedulable"]
+RESULTS: tuple[Result, ...] = ("Success", "Unschedulable")
+
+
+class PluginTimer(Protocol):
+    def plugin(self, plugin: str, point: Point, result: Result, seconds: float) -> None:
+        """One plugin looked at one cluster."""
+
+    def point(self, point: Point, result: Result, seconds: float) -> None:
+        """All filters looked at one cluster, or all scores at all of them."""
+
+
+def screen(
+    clusters: Iterable[MemberCluster], checks: Sequence[tuple[str, Check]], timing: PluginTimer | None
+) -> tuple[list[MemberCluster], list[Refused]]:
+    if timing is None:
+        return filters.filter_clusters(clusters, checks)
+    watched = [(name, _watched(name, check, timing)) for name, check in checks]
+    passed: list[MemberCluster] = []
+    refused: list[Refused] = []
+    for cluster in clusters:
+        begun = perf_counter()
+        let_through, kept_out = filters.filter_clusters((cluster,), watched)
+        if let_through or kept_out:
+            timing.point("Filter", _result(bool(kept_out)), perf_counter() - begun)
+        passed += let_through
+        refused += kept_out
+    return passed, refused
+
+
+def score(
+    clusters: Iterable[MemberCluster],
+    targets: Container[str],
+    plugins: frozenset[str],
+    timing: PluginTimer | None,
+) -> list[int]:
+    """Of each, in their order."""
+    if timing is None:
+        return [scores.score(each.name, targets, plugins) for each in clusters]
+    found, begun = [], perf_counter()
+    for cluster in clusters:
+        before = perf_counter()
+        found.append(scores.score(cluster.name, targets, plugins))
+        for name in scores.NAMES:  # there is only one, so this is its time
+            timing.plugin(name, "Score", "Success", perf_counter() - before)
+    timing.point("Score", "Success", perf_counter() - begun)
+    return found
+
+
+def _watched(plugin: str, check: Check, timing: PluginTimer) -> Check:
+    def timed(cluster: MemberCluster) -> str:
+        begun = perf_counter()
+        reason = check(cluster)
+        timing.plugin(plugin, "Filter", _result(bool(reason)), perf_counter() - begun)
+        return reason
+
+    return timed
+
+
+def _result(refused: bool) -> Result:
+    return "Unschedulable" if refused else "Success"

@@ -1,0 +1,302 @@
+"""One binding, from its spec and the clusters to a decision, in numbered steps.
+
+`prepare` once, then `decide` until it has a decision: it asks for the availability
+of just the clusters whose room matters, affinity group by affinity group. Pure: the
+same input gives the same decision, however often and in whatever order it is asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.karmada.placement import AffinityGroup, ReplicaStrategy
+from karpool.model.taints import untolerated
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle import assignment, plugin_timing, plugins, selection
+from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask
+from karpool.scheduler.cycle.components import is_divided, places_sets, targets_for
+from karpool.scheduler.cycle.decision import (
+    SUCCESS_MESSAGE,
+    AffinityAttempt,
+    ClusterAvailability,
+    ClusterCandidate,
+    Failure,
+    Refused,
+    ScheduleReason,
+    SchedulingDecision,
+    SchedulingMode,
+)
+from karpool.scheduler.cycle.plugin_timing import PluginTimer
+from karpool.scheduler.cycle.plugins import AffinityPeers
+from karpool.scheduler.estimates.merging import UNKNOWN
+
+DEFAULTS = SchedulingSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsEstimates:
+    """No decision yet: the availability of these clusters decides."""
+
+    clusters: tuple[MemberCluster, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CyclePlan:
+    binding: Binding
+    clusters: Sequence[MemberCluster]
+    settings: SchedulingSettings
+    peers: AffinityPeers | None
+    mode: SchedulingMode
+    start: int  # index of the first group to try
+    timing: PluginTimer | None = field(default=None, compare=False)
+    _screened: dict[int, "_Screened"] = field(default_factory=dict, compare=False)
+
+    def screened(self, index: int) -> "_Screened":
+        found = self._screened.get(index)
+        if found is None:
+            found = self._screened[index] = _screen(self, self.binding.placement.groups[index])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Screened:
+    passed: Sequence[MemberCluster]
+    refused: tuple[Refused, ...]
+    needs_room: bool
+
+
+def plan_cycle(
+    binding: Binding,
+    clusters: Sequence[MemberCluster],
+    settings: SchedulingSettings = DEFAULTS,
+    *,
+    peers: AffinityPeers | None = None,
+    mode: SchedulingMode = SchedulingMode.STEADY,
+    timing: PluginTimer | None = None,
+) -> CyclePlan:
+    """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
+    placement = binding.placement
+    start = 0 if mode is SchedulingMode.FRESH else placement.start_group(binding.observing_affinity_name)
+    known = peers if settings.workload_affinity else None
+    return CyclePlan(binding, clusters, settings, known, mode, start, timing)
+
+
+def decide(plan: CyclePlan, known: Mapping[str, ClusterAvailability]) -> SchedulingDecision | NeedsEstimates:
+    """The decision, or whose availability it still needs. Groups are tried in order; the first error
+    is the one that counts when all fail."""
+    attempts: list[AffinityAttempt] = []
+    for index in range(plan.start, len(plan.binding.placement.groups)):
+        screened = plan.screened(index)
+        if screened.needs_room:
+            missing = [each for each in screened.passed if each.name not in known]
+            if missing:
+                return NeedsEstimates(tuple(missing))
+        attempt = _attempt(plan, index, known)
+        attempts.append(attempt)
+        if attempt.failure is None:
+            return _success(plan, attempt, attempts)
+    partial = next((each for each in attempts if each.targets is not None), None)
+    return _failure(plan, attempts) if partial is None else _partial(plan, partial, attempts)
+
+
+def schedule(
+    binding: Binding,
+    clusters: Sequence[MemberCluster],
+    availability: Mapping[str, ClusterAvailability],
+    settings: SchedulingSettings = DEFAULTS,
+    *,
+    peers: AffinityPeers | None = None,
+    mode: SchedulingMode = SchedulingMode.STEADY,
+) -> SchedulingDecision:
+    """In one go. Clusters without an entry are taken to have room for all, as Karmada does."""
+    plan = plan_cycle(binding, clusters, settings, peers=peers, mode=mode)
+    known = dict(availability)
+    while isinstance(step := decide(plan, known), NeedsEstimates):
+        unknown = ClusterAvailability(binding.replicas, UNKNOWN)
+        known.update((each.name, unknown) for each in step.clusters)
+    return step
+
+
+# 1. Filter
+
+
+def _screen(plan: CyclePlan, group: AffinityGroup) -> _Screened:
+    checks = plugins.checks_for(plan.binding, group, plan.settings.plugins, plan.peers)
+    passed, refused = plugin_timing.screen(plan.clusters, checks, plan.timing)
+    return _Screened(passed, tuple(refused), bool(passed) and _needs_room(plan, group, passed))
+
+
+def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCluster]) -> bool:
+    """Whether the result depends on availability. Where it does not, no estimator is asked."""
+    binding, placement = plan.binding, plan.binding.placement
+    if not binding.replicas and not binding.components:
+        return False
+    if placement.spread and not placement.ignores_spread:
+        return True
+    if not is_divided(binding) or placement.strategy in (ReplicaStrategy.DUPLICATED, ReplicaStrategy.STATIC):
+        return False
+    if plan.mode is SchedulingMode.FRESH or group.overflow:
+        return True
+    assigned = binding.assigned()
+    return sum(assigned.get(each.name, 0) for each in passed) < binding.replicas
+
+
+# 2. Score, and availability of each candidate
+
+
+def _candidates(
+    plan: CyclePlan, group: AffinityGroup, index: int, known: Mapping[str, ClusterAvailability]
+) -> list[ClusterCandidate]:
+    screened, binding, settings = plan.screened(index), plan.binding, plan.settings
+    assigned = binding.assigned()
+    if places_sets(binding, settings):
+        assigned = dict.fromkeys(assigned, 1)  # the set that is there
+    has_overflow = bool(group.overflow) and binding.is_workload
+    tolerations = binding.placement.tolerations
+    scores = plugin_timing.score(screened.passed, assigned, settings.plugins, plan.timing)
+    found: list[ClusterCandidate] = []
+    for cluster, score in zip(screened.passed, scores, strict=True):
+        name = cluster.name
+        availability = known[name] if screened.needs_room else None
+        room = max(availability.replicas, 0) if availability is not None else 0
+        if settings.spare_tainted and name in assigned and untolerated(cluster.taints, tolerations):
+            room = 0
+        found.append(
+            ClusterCandidate(
+                name,
+                group.tier(cluster) if has_overflow else 0,
+                score,
+                room,
+                assigned.get(name, 0),
+                cluster.region,
+                cluster.price,
+                availability,
+            )
+        )
+    return selection.ordered(found, settings.cost)
+
+
+# 3. Select, 4. assign
+
+
+def _attempt(plan: CyclePlan, index: int, known: Mapping[str, ClusterAvailability]) -> AffinityAttempt:
+    binding, settings = plan.binding, plan.settings
+    group, screened = binding.placement.groups[index], plan.screened(index)
+    size = len(plan.clusters)
+    if not screened.passed:
+        failure = Failure(ScheduleReason.NO_CLUSTER_FIT, plugins.fit_error(size, screened.refused))
+        return AffinityAttempt(group.name, index, size, screened.refused, failure=failure)
+    candidates = tuple(_candidates(plan, group, index, known))
+    chosen = selection.select(
+        candidates, binding, _needed(plan), cost=settings.cost, partial=settings.partial
+    )
+    if isinstance(chosen, Failure):
+        return AffinityAttempt(group.name, index, size, screened.refused, candidates, failure=chosen)
+    assigned = _assign(plan, group, screened, chosen.chosen)
+    if isinstance(assigned, Failure):
+        return AffinityAttempt(
+            group.name, index, size, screened.refused, candidates, chosen, failure=assigned
+        )
+    return AffinityAttempt(
+        group.name,
+        index,
+        size,
+        screened.refused,
+        candidates,
+        chosen,
+        assigned.divisions,
+        targets_for(binding, settings, assigned.replicas, [each.name for each in chosen.chosen]),
+        assigned.failure,
+    )
+
+
+def _needed(plan: CyclePlan) -> int | None:
+    """How much room the selection is to have; None: any."""
+    if plan.binding.placement.is_duplicated:
+        return None
+    return 1 if places_sets(plan.binding, plan.settings) else plan.binding.replicas
+
+
+def _assign(
+    plan: CyclePlan, group: AffinityGroup, screened: _Screened, chosen: Sequence[ClusterCandidate]
+) -> Assignment | Failure:
+    binding, settings, placement = plan.binding, plan.settings, plan.binding.placement
+    if not is_divided(binding):
+        return (
+            Assignment({}, ())
+            if chosen
+            else assignment.assign((), AssignmentTask(ReplicaStrategy.DUPLICATED, plan.mode, 0, ""))
+        )
+    if placement.strategy is ReplicaStrategy.UNSUPPORTED:
+        return assignment.unsupported(placement)
+    task = AssignmentTask(
+        placement.strategy,
+        plan.mode,
+        binding.replicas,
+        binding.template.uid,
+        binding.targets,
+        _weights(binding, screened.passed),
+        bool(group.overflow),
+        settings.partial,
+        settings.cost,
+    )
+    return assignment.assign(chosen, task)
+
+
+def _weights(binding: Binding, clusters: Iterable[MemberCluster]) -> dict[str, int] | None:
+    """The highest weight of the rules that match, by cluster."""
+    rules = binding.placement.weights
+    if rules is None or binding.placement.strategy is not ReplicaStrategy.STATIC:
+        return None
+    weights: dict[str, int] = {}
+    for cluster in clusters:
+        matching = [rule.weight for rule in rules if rule.matches(cluster)]
+        if matching:
+            weights[cluster.name] = max(matching)
+    return weights
+
+
+# 5. Conclude
+
+
+def _success(
+    plan: CyclePlan, attempt: AffinityAttempt, attempts: Sequence[AffinityAttempt]
+) -> SchedulingDecision:
+    return SchedulingDecision(
+        plan.binding.key,
+        plan.mode,
+        ScheduleReason.SUCCESS,
+        SUCCESS_MESSAGE,
+        attempt.targets,
+        attempt.group,
+        attempts=tuple(attempts),
+    )
+
+
+def _partial(
+    plan: CyclePlan, attempt: AffinityAttempt, attempts: Sequence[AffinityAttempt]
+) -> SchedulingDecision:
+    """What fits of the first group that has room for any, when no group has room for all."""
+    wanted, failure = plan.binding.replicas, attempt.failure
+    placed = sum(each.replicas for each in attempt.targets or ())
+    assert failure is not None
+    return SchedulingDecision(
+        plan.binding.key,
+        plan.mode,
+        failure.reason,
+        f"{failure.message} {placed} of {wanted} replicas are placed.",
+        attempt.targets,
+        attempt.group,
+        wanted - placed,
+        tuple(attempts),
+    )
+
+
+def _failure(plan: CyclePlan, attempts: Sequence[AffinityAttempt]) -> SchedulingDecision:
+    first = attempts[0].failure
+    assert first is not None
+    cleared = () if first.reason is ScheduleReason.NO_CLUSTER_FIT else None
+    return SchedulingDecision(
+        plan.binding.key, plan.mode, first.reason, first.message, cleared, attempts=tuple(attempts)
+    )

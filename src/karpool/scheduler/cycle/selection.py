@@ -1,0 +1,159 @@
+"""Choose among the candidates as spread constraints ask: by region, or by cluster.
+
+Constraints by zone and provider act through filters only, and labels do not act at
+all, as upstream. Static weights ignore constraints.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.placement import ReplicaStrategy, SpreadConstraint
+from karpool.scheduler.controller.settings import CostPreference
+from karpool.scheduler.cycle.decision import ClusterCandidate, ClusterSelection, Failure, ScheduleReason
+from karpool.scheduler.cycle.region_groups import RegionGroup, select_groups
+
+STAGE = "failed to select clusters"
+_UNIT = 1000  # of a group's score: capacity first, the scores of its clusters second
+_NONE = SpreadConstraint("", "", 0, 0)
+
+
+def ordered(
+    candidates: Iterable[ClusterCandidate], cost: CostPreference = CostPreference.OFF
+) -> list[ClusterCandidate]:
+    """By tier, score, room and name; with prices as far as they are to count."""
+    if cost is CostPreference.OFF:
+        return sorted(candidates, key=lambda each: (each[1], -each[2], -(each[3] + each[4]), each[0]))
+    if cost is CostPreference.TIE_BREAK:
+        return sorted(
+            candidates, key=lambda each: (each.tier, -each.score, -each.total, price_of(each), each.name)
+        )
+    return sorted(
+        candidates, key=lambda each: (each.tier, -each.score, price_of(each), -each.total, each.name)
+    )
+
+
+def price_of(candidate: ClusterCandidate) -> float:
+    """What is not priced comes last."""
+    return float("inf") if candidate.price is None else candidate.price
+
+
+def select(
+    candidates: Sequence[ClusterCandidate],
+    binding: Binding,
+    need: int | None,
+    *,
+    cost: CostPreference,
+    partial: bool,
+) -> ClusterSelection | Failure:
+    """`candidates` in order; `need` replicas (or sets) of room are looked for, None: any."""
+    placement = binding.placement
+    if not placement.spread or placement.ignores_spread:
+        ignored = placement.spread and placement.strategy is ReplicaStrategy.STATIC
+        notes = ("spread constraints do not act on static weights",) if ignored else ()
+        return ClusterSelection(tuple(candidates), notes)
+    by_region, by_cluster = placement.spread_by("region"), placement.spread_by("cluster")
+    if by_region is not None:
+        rules = SpreadRules(by_region, by_cluster or _NONE, binding.replicas, placement.is_duplicated)
+        return select_by_region(candidates, rules, cost)
+    if by_cluster is not None:
+        return select_by_cluster(candidates, by_cluster, need, partial=partial)
+    return _failed("just support cluster and region spread constraint")
+
+
+def select_by_cluster(
+    candidates: Sequence[ClusterCandidate],
+    constraint: SpreadConstraint,
+    need: int | None,
+    *,
+    partial: bool = False,
+) -> ClusterSelection | Failure:
+    if len(candidates) < constraint.min_groups:
+        return _failed("the number of feasible clusters is less than spreadConstraint.MinGroups")
+    size = min(len(candidates), constraint.max_groups)
+    chosen, rest = list(candidates[:size]), list(candidates[size:])
+    notes = [f"the first {size} of {len(candidates)} clusters"]
+    if need is None:
+        return ClusterSelection(tuple(chosen), tuple(notes))
+    room = sum(each.total for each in chosen)
+    for place in range(size - 1, -1, -1):
+        if room >= need or not rest:
+            break
+        best = max(range(len(rest)), key=lambda index: rest[index].total)
+        leaving, coming = chosen[place], rest[best]
+        if coming.total > leaving.total:
+            chosen[place], rest[best] = coming, leaving
+            room += coming.total - leaving.total
+            notes.append(
+                f"{coming.name} ({coming.total}) instead of {leaving.name} ({leaving.total}) for room"
+            )
+    if size == 0 or (room < need and not (partial and room > 0)):
+        text = f"no enough resource when selecting {size} clusters"
+        return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE, lacks_room=size > 0)
+    return ClusterSelection(tuple(chosen), tuple(notes))
+
+
+class SpreadRules(NamedTuple):
+    """What a selection by region goes by."""
+
+    region: SpreadConstraint
+    cluster: SpreadConstraint
+    replicas: int
+    is_duplicated: bool
+
+
+class RegionCandidates(NamedTuple):
+    name: str
+    score: int
+    clusters: Sequence[ClusterCandidate]
+
+
+def select_by_region(
+    candidates: Sequence[ClusterCandidate], rules: SpreadRules, cost: CostPreference = CostPreference.OFF
+) -> ClusterSelection | Failure:
+    members: dict[str, list[ClusterCandidate]] = {}
+    for each in candidates:
+        if each.region:
+            members.setdefault(each.region, []).append(each)
+    regions = [RegionCandidates(name, group_score(found, rules), found) for name, found in members.items()]
+    return select_regions(regions, rules, cost)
+
+
+def select_regions(
+    regions: Sequence[RegionCandidates], rules: SpreadRules, cost: CostPreference = CostPreference.OFF
+) -> ClusterSelection | Failure:
+    if len(regions) < rules.region.min_groups:
+        return _failed("the number of feasible region is less than spreadConstraint.MinGroups")
+    by_name = {each.name: each for each in regions}
+    groups = [RegionGroup(each.name, len(each.clusters), each.score) for each in regions]
+    found = select_groups(groups, rules.region.min_groups, rules.region.max_groups, rules.cluster.min_groups)
+    if found is None:
+        return _failed("the number of clusters is less than the cluster spreadConstraint.MinGroups")
+    taken = [by_name[each.name] for each in found]
+    chosen = [each.clusters[0] for each in taken]
+    rest = ordered((one for each in taken for one in each.clusters[1:]), cost)
+    chosen += rest[: max(rules.cluster.max_groups - len(chosen), 0)]
+    notes = [f"region {each.name}: score {each.score}, {len(each.clusters)} clusters" for each in taken]
+    return ClusterSelection(tuple(chosen), tuple(notes))
+
+
+def group_score(clusters: Sequence[ClusterCandidate], rules: SpreadRules) -> int:
+    """How well a group could take its part: capacity first, then the scores of its clusters."""
+    if rules.is_duplicated:
+        able = [each for each in clusters if each.total >= rules.replicas]
+        return len(able) * _UNIT + sum(each.score for each in able) // len(able) if able else 0
+    least = rules.region.min_groups
+    share = -(-rules.replicas // max(least, 1))
+    wanted = max(rules.cluster.min_groups, least)
+    room = scores = used = 0
+    for each in clusters:
+        if used >= wanted and room >= share:
+            break
+        room, scores, used = room + each.total, scores + each.score, used + 1
+    if room < share:
+        return room * _UNIT + sum(each.score for each in clusters) // len(clusters)
+    return share * _UNIT + (scores // used if used else 0)
+
+
+def _failed(text: str) -> Failure:
+    return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE)

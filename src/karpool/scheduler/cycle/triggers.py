@@ -1,0 +1,131 @@
+"""Whether a binding is to be scheduled now, and how: Karmada's decision table.
+
+A divided workload is never moved because labels, taints or capacity of clusters
+changed; only a change of what is asked for, or a request of a person, moves it.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from karpool.kube.clock import parse_rfc3339
+from karpool.model.karmada.binding import Binding
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.decision import SchedulingMode
+
+
+class TriggerAction(StrEnum):
+    SCHEDULE = "schedule"
+    OBSERVE = "observe"  # nothing to schedule; only record the generation
+    REFUSE = "refuse"  # being deleted
+    NOTHING = "nothing"
+
+
+class ScheduleType(StrEnum):
+    """Label of metrics."""
+
+    RECONCILE = "ReconcileSchedule"
+    SCALE = "ScaleSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTrigger:
+    action: TriggerAction
+    why: str
+    schedule_type: ScheduleType = ScheduleType.RECONCILE
+    mode: SchedulingMode = SchedulingMode.STEADY
+
+
+def trigger(binding: Binding, deleting: Container[str], settings: SchedulingSettings) -> ScheduleTrigger:
+    """`deleting` are the names of clusters that are being deleted. First match wins."""
+    if binding.is_deleting:
+        kind = binding.key.kind[0].lower() + binding.key.kind[1:]
+        return ScheduleTrigger(TriggerAction.REFUSE, f"skip schedule deleting {kind}: {binding.key}")
+    mode = SchedulingMode.FRESH if is_reschedule_due(binding) else SchedulingMode.STEADY
+    if placement_changed(binding):
+        return ScheduleTrigger(TriggerAction.SCHEDULE, "the placement changed", mode=mode)
+    if replicas_changed(binding, settings):
+        return ScheduleTrigger(
+            TriggerAction.SCHEDULE, "the number of replicas changed", ScheduleType.SCALE, mode
+        )
+    if mode is SchedulingMode.FRESH:
+        return ScheduleTrigger(TriggerAction.SCHEDULE, "a person asked for it", mode=mode)
+    if not binding.is_workload or binding.placement.is_duplicated:
+        return ScheduleTrigger(TriggerAction.SCHEDULE, "it goes to every cluster that fits", mode=mode)
+    if any(target.name in deleting for target in binding.targets):
+        return ScheduleTrigger(TriggerAction.SCHEDULE, "a cluster of the result is being deleted", mode=mode)
+    if binding.generation != binding.observed_generation:
+        return ScheduleTrigger(TriggerAction.OBSERVE, "nothing that matters changed")
+    return ScheduleTrigger(TriggerAction.NOTHING, "nothing changed")
+
+
+def is_reschedule_due(binding: Binding) -> bool:
+    """Times that cannot be read ask for nothing."""
+    if not binding.reschedule_triggered_at or not binding.last_scheduled_time:
+        return False
+    try:
+        asked, done = map(parse_rfc3339, (binding.reschedule_triggered_at, binding.last_scheduled_time))
+    except (ValueError, OverflowError):
+        return False
+    return asked > done
+
+
+def replicas_changed(binding: Binding, settings: SchedulingSettings) -> bool:
+    if not binding.placement.has_replica_scheduling:
+        return False
+    if settings.multiple_pod_templates and binding.components and not binding.targets:
+        return True
+    if binding.placement.is_duplicated:
+        return any(target.replicas != binding.replicas for target in binding.targets)
+    return sum(target.replicas for target in binding.targets) != binding.replicas
+
+
+_WHOLE = ("clusterAffinity", "clusterTolerations", "spreadConstraints", "replicaScheduling")
+_BY_TERM = ("clusterAffinities", "workloadAffinity")
+
+
+def placement_changed(binding: Binding) -> bool:
+    """Against the placement that the present result follows from. Unreadable counts as unchanged."""
+    text = binding.applied_placement
+    if text is None:
+        return True
+    try:
+        applied = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return False
+    if not isinstance(applied, dict):
+        return False
+    now = binding.raw_placement
+    if any(_differ(applied, now, field) for field in _WHOLE):
+        return True
+    if not any(_differ(applied, now, field) for field in _BY_TERM):
+        return False
+    name = binding.observing_affinity_name
+    before, after = _term(applied, name), _term(now, name)
+    return not name or before is None or after is None or _stripped(before) != _stripped(after)
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any], field: str) -> bool:
+    first, second = one.get(field), other.get(field)
+    return first != second and _stripped(first) != _stripped(second)
+
+
+def _term(placement: Mapping[str, Any], name: str) -> Any:
+    terms = placement.get("clusterAffinities")
+    entries = terms if isinstance(terms, list) else []
+    return next((e for e in entries if isinstance(e, dict) and e.get("affinityName") == name), None)
+
+
+def _stripped(value: Any, field: str = "") -> Any:
+    """Without what Go would leave out: absent, null, empty and zero are the same."""
+    if isinstance(value, dict):
+        kept = {key: _stripped(each, key) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None} or None
+    if isinstance(value, list):
+        return [_stripped(each) for each in value] or None
+    if field == "tolerationSeconds":  # a pointer upstream: 0 is not absent
+        return value
+    return value or None

@@ -1,0 +1,139 @@
+"""What would be decided about one binding now: read everything once, decide, write nothing."""
+
+from dataclasses import dataclass, replace
+
+from karpool.kube.api.client import Client
+from karpool.kube.errors import NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import Binding, BindingHead, BindingKey, binding_key
+from karpool.model.karmada.names import SCHEDULED_LABELS
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERRESOURCEBINDINGS,
+    CLUSTERS,
+    RESOURCEBINDINGS,
+    ObjectKey,
+)
+from karpool.scheduler.controller.binding_store import Object
+from karpool.scheduler.controller.binding_writer import resource_of
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.controller.view import SchedulerStores
+from karpool.scheduler.cycle.decision import ClusterAvailability, SchedulingDecision, SchedulingMode
+from karpool.scheduler.cycle.plugins import peers_of
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
+from karpool.scheduler.descheduler import cool_down
+from karpool.scheduler.estimates.availability import AvailabilityReader
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.promise import PromiseLifetime
+
+_LISTING = {
+    RESOURCEBINDINGS.kind: "kubectl get resourcebindings -A",
+    CLUSTERRESOURCEBINDINGS.kind: "kubectl get clusterresourcebindings",
+}
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """`trigger` says whether the scheduler would act on it at all."""
+
+    binding: Binding
+    trigger: ScheduleTrigger
+    decision: SchedulingDecision
+    promised: int  # replicas of this binding that are on their way
+    overlooked: str = ""  # why no scheduler looks at it, whatever changes
+
+    @property
+    def is_due(self) -> bool:
+        return self.trigger.action is TriggerAction.SCHEDULE and not self.overlooked
+
+    @property
+    def why(self) -> str:
+        return self.overlooked or self.trigger.why
+
+
+async def what_if(
+    client: Client,
+    key: BindingKey,
+    settings: SchedulingSettings,
+    *,
+    asker: EstimatorApi | None = None,
+    lifetime: PromiseLifetime | None = None,
+    fresh: bool = False,
+) -> WhatIf:
+    """Raises NotFound for a binding that is not there, and Invalid for one that cannot be read."""
+    return await what_if_known(await listed(client, lifetime), key, settings, asker=asker, fresh=fresh)
+
+
+async def what_if_known(
+    view: SchedulerStores,
+    key: BindingKey,
+    settings: SchedulingSettings,
+    *,
+    asker: EstimatorApi | None = None,
+    fresh: bool = False,
+) -> WhatIf:
+    """The same of what is known already."""
+    known = view.bindings.get(key)
+    if known is None:
+        resource = resource_of(key)
+        raise NotFound(
+            f"{resource.kind} {key}",
+            404,
+            message=f"there is no such binding; `{_LISTING[resource.kind]}` lists them",
+        )
+    if known.binding is None:
+        problem = known.problem or Invalid("spec", str(key), "cannot be read")
+        raise problem.at(f"{resource_of(key).kind} {key}")
+    binding, members = known.binding, view.clusters.all()
+    found = trigger(binding, {each.name for each in members if each.is_deleting}, settings)
+    peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
+    mode = SchedulingMode.FRESH if fresh else found.mode
+    plan = plan_cycle(binding, members, settings, peers=peers, mode=mode)
+    asks = AvailabilityReader(settings, view.clock, ledger=view.ledger, asker=asker)
+    left = cool_down.cooling(binding.annotations, view.clock.now())
+    known_room: dict[str, ClusterAvailability] = {}
+    while isinstance(step := decide(plan, known_room), NeedsEstimates):
+        known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
+    own = view.ledger.of(key).values() if view.ledger is not None else ()
+    return WhatIf(binding, found, step, sum(each.replicas for each in own), _overlooked(known.head))
+
+
+def _overlooked(head: BindingHead) -> str:
+    if head.is_suspended:
+        return "spec.suspension.scheduling is true"
+    if head.is_carrier:
+        return f"it has none of the labels that a policy leaves ({', '.join(SCHEDULED_LABELS)})"
+    return ""
+
+
+async def listed(client: Client, lifetime: PromiseLifetime | None = None) -> SchedulerStores:
+    """Bindings, clusters and promises as they are now.
+
+    Whoever reads once cannot know when members reported their pods. Summaries are taken to have counted
+    them: a scheduler that runs doubts that for seconds, we would for as long as promises live.
+    """
+    view = SchedulerStores(
+        client.clock, PromiseLedger(replace(lifetime or PromiseLifetime(), settle_seconds=0.0))
+    )
+    try:
+        clusters = (await client.list(CLUSTERS)).items
+    except NotFound as error:
+        hint = "is this the Karmada API server? choose it with --kubeconfig or --context"
+        raise NotFound("list clusters.cluster.karmada.io", error.code, message=hint) from None
+    for raw in clusters:
+        view.clusters.apply(_added(raw))
+    for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
+        for raw in (await client.list(resource)).items:
+            change = _added(raw)
+            view.bindings.apply(change, binding_key(*change.key))
+    view.rebuild()
+    return view
+
+
+def _added(raw: Object) -> ObjectChange[Object]:
+    meta = raw.get("metadata") or {}
+    return ObjectChange(
+        "ADDED", ObjectKey(str(meta.get("namespace") or ""), str(meta.get("name") or "")), raw
+    )

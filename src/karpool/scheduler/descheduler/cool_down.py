@@ -1,0 +1,70 @@
+"""Replicas that were taken from a cluster do not go straight back there.
+
+The descheduler notes on the binding, in the patch that takes replicas away, which
+cluster they came from and until when it is to be left alone. The scheduler then counts
+no further room there for this binding. The note is bounded, and one that cannot be
+read means nothing: the worst that follows is a second attempt at the same cluster.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from karpool.kube.clock import parse_rfc3339, rfc3339
+from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart
+
+ANNOTATION = "karpool.dev/descheduled"
+SOURCE = "cool-down"
+ENTRIES_MAX = 1000
+
+
+class _Note(msgspec.Struct, omit_defaults=True):
+    until: str
+    replicas: int = 0
+
+
+def cooling(annotations: Mapping[str, str], now: float) -> dict[str, float]:
+    """Clusters to be left alone, with the seconds that are left."""
+    found = _read(annotations)
+    ends = {name: _seconds(note.until) - now for name, note in found.items()}
+    return {name: left for name, left in ends.items() if left > 0}
+
+
+def noted(annotations: Mapping[str, str], taken: Mapping[str, int], now: float, seconds: float) -> str:
+    """The annotation after `taken` replicas left these clusters; notes that have run out are dropped."""
+    held = {name: note for name, note in _read(annotations).items() if _seconds(note.until) > now}
+    held |= {name: _Note(rfc3339(now + seconds), replicas) for name, replicas in taken.items()}
+    return msgspec.json.encode(dict(sorted(held.items()))).decode()
+
+
+def without_room(
+    known: Mapping[str, ClusterAvailability], left: Mapping[str, float]
+) -> dict[str, ClusterAvailability]:
+    """Availability with nothing new in the clusters that are left alone."""
+    return {
+        name: _nothing(found, left[name]) if name in left and found.replicas > 0 else found
+        for name, found in known.items()
+    }
+
+
+def _nothing(found: ClusterAvailability, left: float) -> ClusterAvailability:
+    note = f"replicas were taken from here because they could not start; {left:.0f} s to go"
+    return ClusterAvailability(0, SOURCE, (*found.parts, EstimatePart(SOURCE, 0, note)))
+
+
+def _read(annotations: Mapping[str, str]) -> dict[str, _Note]:
+    text = annotations.get(ANNOTATION)
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text, type=dict[str, _Note])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return found if len(found) <= ENTRIES_MAX else {}
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,218 @@
+"""Take back replicas that cannot start, so that the scheduler gives them to other clusters.
+
+Every kind of workload that is divided by availability, of every scheduler unless some
+are named; suspended ones are left alone. Running replicas are never taken. Each cluster
+is asked on its own account: one that does not answer keeps what it has. What is taken
+and from where is noted on the binding in the same patch (`cool_down`).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import Object
+from karpool.kube.errors import KubeError
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.process_metrics import describe_process
+from karpool.kube.watch.informer import Informer
+from karpool.model.errors import Invalid
+from karpool.model.karmada.binding import Binding, TargetCluster
+from karpool.model.karmada.placement import ReplicaStrategy, read_placement
+from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
+from karpool.scheduler.controller.binding_store import read
+from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome
+from karpool.scheduler.controller.reporting import DESCHEDULED, DESCHEDULING_FAILED, BindingReporter
+from karpool.scheduler.cycle.components import is_divided
+from karpool.scheduler.descheduler import cool_down
+from karpool.scheduler.descheduler.lowering import LoweredTarget, lower_targets, waiting_clusters
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.promises.landed_replicas import landing_of
+from karpool.wire.requests import WorkloadReference
+
+log = structlog.get_logger(__name__)
+
+TRIES = 3  # of one binding that others change meanwhile
+_BY_AVAILABILITY = (ReplicaStrategy.AGGREGATED, ReplicaStrategy.DYNAMIC)
+
+
+class UnschedulableSource(Protocol):
+    async def unschedulable(
+        self, cluster: str, resource: WorkloadReference, threshold_seconds: float
+    ) -> EstimatorReply: ...
+
+
+@dataclass(frozen=True)
+class DeschedulerOptions:
+    name: str = "karpool-descheduler"
+    schedulers: Collection[str] = ()  # whose bindings; empty: everybody's
+    interval_seconds: float = 120.0
+    threshold_seconds: float = 300.0
+    cool_down_seconds: float = 600.0
+    workers: int = 8
+
+
+@dataclass(frozen=True)
+class DescheduledReplicas:
+    """What was, or in a dry run would be, taken back."""
+
+    binding: Binding
+    targets: tuple[TargetCluster, ...]
+    changes: tuple[LoweredTarget, ...]
+
+    @property
+    def message(self) -> str:
+        total = sum(each.taken_back for each in self.changes)
+        parts = ", ".join(f"{each.taken_back} replica(s) in cluster({each.cluster})" for each in self.changes)
+        return f"Binding has been descheduled, {parts}, {total} total descheduled replica(s)"
+
+
+class Descheduler:
+    def __init__(
+        self,
+        client: Client,
+        asks: UnschedulableSource,
+        chosen: DeschedulerOptions | None = None,
+        *,
+        metrics: CollectorRegistry | None = None,
+        check: Callable[[], None] = lambda: None,
+        show: Callable[[DescheduledReplicas], None] | None = None,
+    ) -> None:
+        self._options = chosen or DeschedulerOptions()
+        self._clock = client.clock
+        self._asks = asks
+        self._show = show
+        self._writer = BindingWriter(client, check=check)
+        self._recorder = EventRecorder(client, self._options.name)
+        self._announcer = BindingReporter(self._recorder)
+        self._informers: list[Informer[Object]] = [
+            Informer(client, resource, into=dict) for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
+        ]
+        self._turns = asyncio.Semaphore(self._options.workers)
+        registry = metrics or CollectorRegistry()
+        describe_process(registry)
+        self._taken = Counter(
+            "karpool_descheduler_replicas", "Replicas that were taken back.", registry=registry
+        )
+        results = Counter(
+            "karpool_descheduler_bindings", "Bindings that were looked at.", ("result",), registry=registry
+        )
+        self._results = {each: results.labels(each) for each in ("kept", "descheduled", "error")}
+
+    def not_ready(self) -> str | None:
+        waiting = [str(each.resource) for each in self._informers if not each.synced.is_set()]
+        return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            background: list[asyncio.Task[Any]] = [group.create_task(each.run()) for each in self._informers]
+            background.append(group.create_task(self._recorder.run()))
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                for informer in self._informers:
+                    await informer.synced.wait()
+                while not stop.is_set():
+                    await self.look()
+                    pause = asyncio.ensure_future(self._clock.sleep(self._options.interval_seconds))
+                    await asyncio.wait((stopping, pause), return_when=asyncio.FIRST_COMPLETED)
+                    pause.cancel()
+                await self._recorder.flush()
+            finally:
+                stopping.cancel()
+                for task in background:
+                    task.cancel()
+
+    async def look(self) -> None:
+        """One look at all bindings; what goes wrong with one is said and costs no other."""
+        found = [read(raw).binding for informer in self._informers for raw in informer.objects()]
+        concerned = [each for each in found if each is not None and self._concerns(each)]
+        await asyncio.gather(*(self._one(each) for each in concerned))
+
+    def _concerns(self, binding: Binding) -> bool:
+        if binding.is_deleting or binding.is_suspended or not binding.targets or not is_divided(binding):
+            return False
+        if self._options.schedulers and binding.scheduler_name not in self._options.schedulers:
+            return False
+        return applied_strategy(binding) in _BY_AVAILABILITY
+
+    async def _one(self, binding: Binding) -> None:
+        async with self._turns:
+            try:
+                result = await self._deschedule(binding)
+            except KubeError as error:
+                result = "error"
+                log.warning("binding not descheduled", binding=str(binding.key), reason=str(error))
+        self._results[result].inc()
+
+    async def _deschedule(self, binding: Binding) -> str:
+        for _ in range(TRIES):
+            taken = await self._find(binding)
+            if taken is None:
+                return "kept"
+            if self._show is not None:
+                self._show(taken)
+                return "descheduled"
+            written = await self._writer.result(binding, self._patch(taken))
+            if written.fate is WriteOutcome.WRITTEN:
+                self._announcer.say(binding, "Normal", DESCHEDULED, taken.message)
+                self._taken.inc(sum(each.taken_back for each in taken.changes))
+                log.info("binding descheduled", binding=str(binding.key), what=taken.message)
+                return "descheduled"
+            if written.fate is not WriteOutcome.CONFLICT:
+                self._announcer.say(binding, "Warning", DESCHEDULING_FAILED, written.message)
+                return "error"
+            current = await self._writer.read(binding.key)
+            if current is None or not self._concerns(current):
+                return "kept"
+            binding = current
+        return "error"
+
+    async def _find(self, binding: Binding) -> DescheduledReplicas | None:
+        told = {each.cluster: each for each in reversed(binding.aggregated)}
+        ready = {
+            each.name: landing_of(binding.template, told.get(each.name)).ready for each in binding.targets
+        }
+        waiting = waiting_clusters(binding.targets, ready)
+        if not waiting:
+            return None
+        template = binding.template
+        about = WorkloadReference(template.api_version, template.kind, template.namespace, template.name)
+        threshold = self._options.threshold_seconds
+        replies = await asyncio.gather(
+            *(self._asks.unschedulable(name, about, threshold) for name in waiting)
+        )
+        stuck = {
+            name: reply.value for name, reply in zip(waiting, replies, strict=True) if reply.value is not None
+        }
+        targets, changes = lower_targets(binding.targets, ready, stuck)
+        if not changes:
+            return None
+        emptied = {each.cluster for each in changes if not each.after}
+        # An entry without replicas would keep an empty workload there.
+        return DescheduledReplicas(
+            binding, tuple(t for t in targets if t.name not in emptied), tuple(changes)
+        )
+
+    def _patch(self, taken: DescheduledReplicas) -> Object:
+        binding = taken.binding
+        lowered = {each.cluster: each.taken_back for each in taken.changes}
+        note = cool_down.noted(
+            binding.annotations, lowered, self._clock.now(), self._options.cool_down_seconds
+        )
+        meta = {"resourceVersion": binding.resource_version, "annotations": {cool_down.ANNOTATION: note}}
+        return {"metadata": meta, "spec": {"clusters": [each.to_json() for each in taken.targets] or None}}
+
+
+def applied_strategy(binding: Binding) -> ReplicaStrategy | None:
+    """How the present result was divided; None when that is not known."""
+    if binding.applied_placement is None:
+        return None
+    try:
+        return read_placement(msgspec.json.decode(binding.applied_placement, type=dict)).strategy
+    except (msgspec.MsgspecError, RecursionError, Invalid):
+        return None

@@ -1,0 +1,89 @@
+"""How many more replicas each cluster takes for a binding, from everybody who can tell.
+
+Estimators are asked, the clusters' summaries are counted, what is promised is taken off
+both, and one rule makes one number of them, with its parts. An answer is as old as the
+ledger was when it was asked (`PromiseLedger.grown`). The binding's own promises are taken off as
+well: what it asks for is room *beside* the replicas it has, and those in flight are
+among them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from karpool.kube.clock import Clock
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.components import places_sets
+from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart
+from karpool.scheduler.estimates import cluster_summary
+from karpool.scheduler.estimates.estimate_cache import EstimateCache, EstimatorApi, PromiseHandling, question
+from karpool.scheduler.estimates.merging import GENERAL, merge
+from karpool.scheduler.promises.ledger import Freed, PromiseLedger
+
+__all__ = ["AvailabilityReader", "EstimatorApi"]
+
+
+class AvailabilityReader:
+    """`asker` None: there are no estimators. `ledger` None: nothing is promised, nothing protected."""
+
+    def __init__(
+        self,
+        settings: SchedulingSettings,
+        clock: Clock,
+        *,
+        ledger: PromiseLedger | None = None,
+        asker: EstimatorApi | None = None,
+        hold_down_seconds: float = 60.0,
+        on_freed: Callable[[Freed], None] = lambda _: None,
+    ) -> None:
+        self._settings, self._ledger = settings, ledger
+        self._estimates = None
+        if asker is not None:
+            self._estimates = EstimateCache(
+                asker, ledger, clock, hold_down_seconds=hold_down_seconds, on_freed=on_freed
+            )
+
+    async def gather(
+        self, binding: Binding, clusters: Sequence[MemberCluster], *, fresh: bool = False
+    ) -> dict[str, ClusterAvailability]:
+        """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
+        for_sets = places_sets(binding, self._settings)
+        if self._estimates is None:
+            return {each.name: self._merged(binding, each, for_sets) for each in clusters}
+        asks = question(binding, for_sets)
+        parts = await asyncio.gather(*(self._estimates.part(each, asks, fresh=fresh) for each in clusters))
+        return {
+            each.name: self._merged(binding, each, for_sets, part)
+            for each, part in zip(clusters, parts, strict=True)
+        }
+
+    async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
+        """Ask where something is promised what of it has arrived, and take that off the ledger."""
+        return set() if self._estimates is None else await self._estimates.verify(clusters)
+
+    def held(self) -> frozenset[str]:
+        """Clusters whose estimators were lost within the hold-down: nothing should be moved off them yet."""
+        return frozenset() if self._estimates is None else self._estimates.held()
+
+    def protection(self, cluster: str) -> PromiseHandling | None:
+        """What its estimator does with promises; None while that is not known."""
+        return None if self._estimates is None else self._estimates.kind(cluster)
+
+    def _merged(
+        self, binding: Binding, cluster: MemberCluster, for_sets: bool, *told: EstimatePart
+    ) -> ClusterAvailability:
+        parts = (self._by_summary(binding, cluster, for_sets), *told)
+        return merge(parts, self._settings.merge, max(binding.replicas, 1))
+
+    def _by_summary(self, binding: Binding, cluster: MemberCluster, for_sets: bool) -> EstimatePart:
+        models = self._settings.resource_models
+        promised = self._ledger.charged(cluster.name) if self._ledger is not None else None
+        assumed = promised or ()
+        if for_sets:
+            value = cluster_summary.sets(cluster.summary, binding.components, assumed, models=models)
+        else:
+            value = cluster_summary.replicas(cluster.summary, binding.requirements, assumed, models=models)
+        if promised is None:
+            return EstimatePart(GENERAL, value)
+        return EstimatePart(GENERAL, value, f"after {promised.pods} promised")

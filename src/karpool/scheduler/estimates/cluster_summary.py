@@ -1,0 +1,185 @@
+"""Availability from a cluster's own summary: Karmada's general estimator.
+
+It sees sums, and with resource models nodes by grade, but no constraints. What is
+promised to other workloads is taken off first. CPU counts in milli units, all
+else in whole ones.
+"""
+
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
+
+from karpool.model import resources
+from karpool.model.karmada.member_cluster import ResourceSummary
+from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
+from karpool.model.resources import PODS, Resources
+from karpool.scheduler.estimates.graded_nodes import GradedNodes, Requests
+from karpool.scheduler.estimates.merging import MANY
+from karpool.wire.requests import AssumedWorkload
+
+_Parts = list[tuple[Requests, int]]
+
+
+def replicas(
+    summary: ResourceSummary | None,
+    requirements: ReplicaRequirements | None,
+    assumed: "Assumed" = (),
+    *,
+    models: bool = True,
+) -> int:
+    """How many replicas of one template fit; 0 when the cluster reports nothing."""
+    if summary is None:
+        return 0
+    promised = _promised(assumed)
+    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
+    if slots <= 0:
+        return 0
+    if requirements is None:
+        return min(slots, MANY)
+    needs = requirements.shape.requests
+    if models and summary.has_models:
+        slots = min(slots, _on_nodes(summary, needs, promised))
+        # Grades rarely mention devices; what they do not mention is counted in sums.
+        nodes = _nodes(summary)
+        needs = tuple(each for each in needs if not nodes.knows(each[0]))
+    return min(slots, _by_sums(summary, promised.taken, needs), MANY)
+
+
+def sets(
+    summary: ResourceSummary | None,
+    components: Sequence[Component],
+    assumed: "Assumed" = (),
+    *,
+    models: bool = True,
+) -> int:
+    """How many complete sets of components fit."""
+    if summary is None:
+        return 0
+    promised = _promised(assumed)
+    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
+    if slots <= 0:
+        return 0
+    parts = _parts(components)
+    pods = sum(count for _, count in parts)
+    if not pods:
+        return min(slots, MANY)
+    together = _together(parts)
+    bound = min(slots // pods, _by_sums(summary, promised.taken, together.items()), MANY)
+    if not bound or not models or not summary.has_models:
+        return bound
+    return _filled(summary, promised).place_sets(parts, bound)
+
+
+class PromisedTotals:
+    """What is not there any more: in sums, and as the groups that take up nodes. Kept by who promises."""
+
+    __slots__ = ("_alike", "_groups", "taken")
+
+    def __init__(self) -> None:
+        self.taken: Resources = {}
+        self._alike: dict[Requests, int] = {}  # workloads of one template fill nodes alike
+        self._groups: list[_Parts] = []
+
+    def add(self, requests: Requests, replicas: int) -> None:
+        """So many replicas of one template more; fewer with a negative number."""
+        taken = self.taken
+        for name, units in requests:
+            taken[name] = taken.get(name, 0) + units * replicas
+        taken[PODS] = taken.get(PODS, 0) + replicas
+        left = self._alike.get(requests, 0) + replicas
+        if left:
+            self._alike[requests] = left
+        else:
+            self._alike.pop(requests, None)
+
+    def add_group(self, parts: _Parts) -> None:
+        """Components that stand or fall together."""
+        resources.add(self.taken, _together(parts))
+        resources.add(self.taken, {PODS: sum(count for _, count in parts)})
+        self._groups.append(parts)
+
+    @property
+    def pods(self) -> int:
+        return self.taken.get(PODS, 0)
+
+    def groups(self) -> list[_Parts]:
+        return [*([each] for each in self._alike.items()), *self._groups]
+
+
+Assumed = Sequence[AssumedWorkload] | PromisedTotals
+_NOTHING = PromisedTotals()
+
+
+def _promised(assumed: Assumed) -> PromisedTotals:
+    if isinstance(assumed, PromisedTotals):
+        return assumed
+    if not assumed:
+        return _NOTHING
+    found = PromisedTotals()
+    for workload in assumed:
+        parts = _parts(workload.components)
+        if len(parts) == 1:
+            found.add(*parts[0])
+        elif parts:
+            found.add_group(parts)
+    return found
+
+
+def _by_sums(summary: ResourceSummary, taken: Resources, needs: Iterable[tuple[str, int]]) -> int:
+    least = MANY
+    for name, units in needs:
+        free = summary.free(name) - taken.get(name, 0)
+        least = min(least, max(free, 0) // units)
+    return least
+
+
+def _on_nodes(summary: ResourceSummary, needs: Requests, promised: PromisedTotals) -> int:
+    if not promised.pods:
+        return _untouched(summary, needs)
+    return _filled(summary, promised).count(needs)
+
+
+def _filled(summary: ResourceSummary, promised: PromisedTotals) -> GradedNodes:
+    nodes = _nodes(summary).copy()
+    for group in promised.groups():
+        nodes.place(group)
+    return nodes
+
+
+# A summary stays the same for many decisions; it is compared by identity, and what was found out about
+# it goes when it does.
+_KNOWN: WeakKeyDictionary[ResourceSummary, tuple[GradedNodes, dict[Requests, int]]] = WeakKeyDictionary()
+_COUNTS_MAX = 1024
+
+
+def _known(summary: ResourceSummary) -> tuple[GradedNodes, dict[Requests, int]]:
+    found = _KNOWN.get(summary)
+    if found is None:
+        found = _KNOWN[summary] = GradedNodes(summary.grades or ()), {}
+    return found
+
+
+def _nodes(summary: ResourceSummary) -> GradedNodes:
+    return _known(summary)[0]
+
+
+def _untouched(summary: ResourceSummary, needs: Requests) -> int:
+    nodes, counts = _known(summary)
+    count = counts.get(needs)
+    if count is None:
+        if len(counts) >= _COUNTS_MAX:
+            counts.clear()
+        count = counts[needs] = nodes.count(needs)
+    return count
+
+
+def _parts(components: Iterable[Component]) -> _Parts:
+    return [(each.shape.requests, each.replicas) for each in components if each.replicas > 0]
+
+
+def _together(parts: _Parts) -> Resources:
+    """What all of them ask for, pods apart."""
+    total: Resources = {}
+    for requests, count in parts:
+        for name, units in requests:
+            total[name] = total.get(name, 0) + units * count
+    return total

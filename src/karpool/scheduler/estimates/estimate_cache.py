@@ -1,0 +1,243 @@
+"""What estimators answer, with everything that is promised taken off exactly once.
+
+Three kinds of servers. One of ours says what of each promise has arrived, so it is told
+all of them and takes off what it does not see. A Go server with overcommit protection
+takes off what it is told: what is not known to be ready. A server without it ignores
+promises; that shows, because even a promise of a million replicas leaves its answer
+as it was, and then the promises are taken off here, as many as they could displace.
+
+An estimator that was lost a moment ago is trusted a little longer: its last answer to
+the same question stands for the hold-down, as long as nothing more was promised there.
+
+An answer of a moment ago is kept for the next who asks the same, if everything that was
+promised there since is of that very kind: each of those replicas takes exactly one of the places.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from karpool.kube.clock import Clock
+from karpool.kube.expiring import ExpiringMap
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.karmada.replica_requirements import NO_SHAPE, Component
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.scheduler.cycle.decision import EstimatePart
+from karpool.scheduler.estimates.displacement import displaced
+from karpool.scheduler.estimates.merging import ACCURATE, MANY
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.promises.ledger import Freed, PromiseGrowth, PromiseLedger
+from karpool.scheduler.promises.promise import Amounts, Promise
+from karpool.wire.client_protocol import EncodedQuestion, ask_component_sets, ask_replicas, encode_assumed
+from karpool.wire.requests import AssumedWorkload
+
+log = structlog.get_logger(__name__)
+
+_REMEMBERED = 20_000  # last answers
+_KNOWN_SECONDS = 600.0  # a server may be replaced by another kind
+_KEPT_SECONDS = 1.0  # how old an answer may be that is not asked for again
+_VERY_MANY = 1_000_000  # times any request this stays within 64 bits
+
+
+class EstimatorApi(Protocol):
+    """Who asks the estimators: `EstimatorClients`, or a stand-in."""
+
+    async def ask(
+        self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
+    ) -> EstimatorReply: ...
+
+
+class PromiseHandling(StrEnum):
+    """What a server does with the promises it is told."""
+
+    VERIFIES = "verifies"  # takes off what it does not see on nodes, and says so
+    DEDUCTS = "deducts"  # takes off what it is told
+    IGNORES = "ignores"
+
+
+class EstimatorQuestion(NamedTuple):
+    asked: EncodedQuestion
+    shapes: tuple[PodShape, ...]
+    flood: bytes  # a promise that no cluster has room for
+    about: str = ""  # for the server's log
+
+
+def question(binding: Binding, for_sets: bool) -> EstimatorQuestion:
+    template = binding.template
+    about = f"kind={template.kind}, name={template.namespace}/{template.name}"
+    if for_sets:
+        parts = tuple(Component(each.name, _VERY_MANY, each.requirements) for each in binding.components)
+        asked = ask_component_sets(binding.components, template.namespace)
+    else:
+        parts = (Component("", _VERY_MANY, binding.requirements),)
+        asked = ask_replicas(binding.requirements)
+    flood = encode_assumed(AssumedWorkload("", parts))
+    return EstimatorQuestion(asked, tuple(each.shape for each in parts), flood, about)
+
+
+_ANY_POD = EstimatorQuestion(ask_replicas(None), (NO_SHAPE,), encode_assumed(AssumedWorkload("", ())))
+
+
+def _is_of(growth: PromiseGrowth, shape: PodShape) -> bool:
+    """Whether replicas of just this shape were promised."""
+    if growth.wanted is None or len(growth.wanted.requirements) != 1:
+        return False
+    wanted = growth.wanted.requirements[0]
+    return (NO_SHAPE if wanted is None else wanted.shape) == shape
+
+
+class _Last(NamedTuple):
+    value: int
+    at: float
+    grown: int
+
+
+_Told = list[tuple[Promise, Amounts]]
+
+
+class EstimateCache:
+    def __init__(
+        self,
+        asker: EstimatorApi,
+        ledger: PromiseLedger | None,
+        clock: Clock,
+        *,
+        hold_down_seconds: float,
+        on_freed: Callable[[Freed], None],
+    ) -> None:
+        self._asker, self._ledger, self._clock = asker, ledger, clock
+        self._hold_down_seconds = hold_down_seconds
+        self._on_freed = on_freed
+        self._last = ExpiringMap[tuple[str, bytes], _Last](clock, hold_down_seconds, _REMEMBERED)
+        # The same answers for a moment only, less what was promised since.
+        self._recent = ExpiringMap[tuple[str, bytes], _Last](clock, _KEPT_SECONDS, _REMEMBERED)
+        self._kinds: dict[str, tuple[PromiseHandling, float]] = {}
+        self._lost: dict[str, float] = {}  # since when
+
+    async def part(
+        self, cluster: MemberCluster, asks: EstimatorQuestion, *, fresh: bool = False
+    ) -> EstimatePart:
+        """The estimator's part of an availability. Never raises. `fresh`: it is asked in any case."""
+        grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
+        kept = None if fresh else self._kept(cluster.name, asks)
+        if kept is not None:
+            return EstimatePart(
+                ACCURATE, kept, "as it said a moment ago, less what was promised since", is_kept=True
+            )
+        reply = await self._reply(cluster, asks)
+        key, now = (cluster.name, asks.asked.body), self._clock.monotonic()
+        if reply.lost_since is None:
+            self._lost.pop(cluster.name, None)
+            if reply.value is not None:
+                for held in (self._last, self._recent):
+                    held.put(key, _Last(reply.value, now, grown))
+            return EstimatePart(ACCURATE, reply.value, reply.note)
+        self._lost[cluster.name] = reply.lost_since
+        last = self._last.get(key)
+        if last is None or last.grown != grown:
+            return EstimatePart(ACCURATE, None, reply.note)
+        return EstimatePart(
+            ACCURATE, last.value, f"{reply.note}; its answer of {now - last.at:.0f} s ago stands"
+        )
+
+    async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
+        """Ask where something is promised what of it has arrived, and take that off the ledger."""
+        if self._ledger is None:
+            return set()
+        names = [
+            each for each in self._ledger.clusters() if self.kind(each) in (None, PromiseHandling.VERIFIES)
+        ]
+        found = [each for each in map(clusters, names) if each is not None]
+        freed = await asyncio.gather(*(self._tell(each, _ANY_POD) for each in found))
+        return set().union(*(each for _, _, each in freed))
+
+    def held(self) -> frozenset[str]:
+        now = self._clock.monotonic()
+        return frozenset(name for name, since in self._lost.items() if now - since < self._hold_down_seconds)
+
+    def kind(self, cluster: str) -> PromiseHandling | None:
+        """None while it is not known, or not known any more."""
+        kind, at = self._kinds.get(cluster, (None, 0.0))
+        return kind if self._clock.monotonic() - at < _KNOWN_SECONDS else None
+
+    # Inside
+
+    def _kept(self, cluster: str, asks: EstimatorQuestion) -> int | None:
+        """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
+        key = (cluster, asks.asked.body)
+        last = self._recent.get(key)
+        if last is None or self._ledger is None or cluster in self._lost or asks.asked.for_sets:
+            return None
+        since = self._ledger.grown_since(cluster, last.grown)
+        if since is None or not all(_is_of(growth, asks.shapes[0]) for growth in since):
+            return None
+        value = last.value
+        if value < MANY:
+            value = max(0, value - sum(sum(growth.amounts) for growth in since))
+        if since:  # so that nothing is looked at twice
+            self._recent.amend(key, _Last(value, last.at, last.grown + len(since)))
+        return value
+
+    async def _reply(self, cluster: MemberCluster, asks: EstimatorQuestion) -> EstimatorReply:
+        """With promises taken off, by the server or else here."""
+        reply, told, _ = await self._tell(cluster, asks)
+        if not told or not reply.value:
+            return reply
+        count = sum(sum(amounts) for _, amounts in told)
+        if reply.arrived:
+            count = sum(promise.replicas for promise, _ in told)
+        elif await self._ignores(cluster, asks, reply.value):
+            left = max(0, reply.value - displaced(told, asks.shapes))
+            return reply._replace(value=left, note=f"{reply.value} less {count} promised, which it ignores")
+        return reply._replace(note=f"after {count} promised" if count else "")
+
+    async def _tell(
+        self, cluster: MemberCluster, asks: EstimatorQuestion
+    ) -> tuple[EstimatorReply, _Told, Freed]:
+        """Ask, tell what is promised, and note what has arrived."""
+        told = self._promises(cluster.name)
+        encoded = [promise.encoded(amounts) for promise, amounts in told]
+        reply = await self._asker.ask(cluster, asks.asked, encoded, asks.about)
+        if not told or self._ledger is None or len(reply.arrived) != len(told):
+            if told and reply.value is not None and self.kind(cluster.name) is PromiseHandling.VERIFIES:
+                del self._kinds[cluster.name]  # it does not any more
+            return reply._replace(arrived=()), told, set()
+        self._learn(cluster.name, PromiseHandling.VERIFIES)
+        freed: Freed = set()
+        now = self._clock.monotonic()
+        for (promise, _), arrived in zip(told, reply.arrived, strict=True):
+            if arrived.bound:
+                freed |= self._ledger.report(cluster.name, promise.binding, arrived, now)
+        if freed:
+            self._on_freed(freed)
+        return reply, told, freed
+
+    def _promises(self, cluster: str) -> _Told:
+        """All of them for a server that verifies, else those in flight."""
+        if self._ledger is None:
+            return []
+        verifies = self.kind(cluster) is PromiseHandling.VERIFIES
+        amounts = (
+            (each, each.promised if verifies else each.in_flight) for each in self._ledger.promises(cluster)
+        )
+        return [(promise, each) for promise, each in amounts if any(each)]
+
+    async def _ignores(self, cluster: MemberCluster, asks: EstimatorQuestion, answer: int) -> bool:
+        """Whether a flood of promises leaves the answer as it is. When in doubt, it does."""
+        kind = self.kind(cluster.name)
+        if kind is None or kind is PromiseHandling.VERIFIES:
+            flooded = await self._asker.ask(cluster, asks.asked, [asks.flood], asks.about)
+            deducts = flooded.value is not None and flooded.value < answer
+            kind = PromiseHandling.DEDUCTS if deducts else PromiseHandling.IGNORES
+            if flooded.value is not None:
+                self._learn(cluster.name, kind)
+        return kind is PromiseHandling.IGNORES
+
+    def _learn(self, cluster: str, kind: PromiseHandling) -> None:
+        if kind is PromiseHandling.IGNORES and self.kind(cluster) is None:
+            log.warning("estimator ignores promises; they are taken off its answers", cluster=cluster)
+        self._kinds[cluster] = (kind, self._clock.monotonic())

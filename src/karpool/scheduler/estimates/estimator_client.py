@@ -1,0 +1,311 @@
+"""Ask the estimators of member clusters, each on its own account.
+
+One that is dead, slow or wrong costs its own cluster the answer and nobody else: every
+call has its own deadline, waiting for a turn included, and after a failure the
+cluster is left alone for a while, so that one black hole does not slow down every
+decision. Whatever a server says is checked: only a number that can be true is one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import grpc
+import structlog
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.kube.decision_id import HEADER, current
+from karpool.kube.errors import KubeError, NotFound
+from karpool.model.errors import Invalid, ModelError
+from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.kubernetes.api_resources import SERVICES
+from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.wire import client_protocol
+from karpool.wire.addresses import PORT, SERVICE_PREFIX, resolve, service_name
+from karpool.wire.channels import ChannelPool, ClientTls
+from karpool.wire.client_protocol import EncodedQuestion
+from karpool.wire.requests import WorkloadReference
+from karpool.wire.service import ESTIMATOR
+
+log = structlog.get_logger(__name__)
+
+_UNKNOWN = -1  # Karmada's word for "cannot tell"
+_BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+_NOTE_MAX = 200
+_TURNS_OF_ONE = 16  # calls to one cluster at once
+# Codes that say that nobody is there; all others are somebody's answer.
+_NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+Resolver = Callable[[str], Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorSettings:
+    timeout_seconds: float = 3.0
+    namespace: str = "karmada-system"
+    prefix: str = SERVICE_PREFIX
+    port: int = PORT
+    asks_pull_clusters: bool = True
+    tls: ClientTls = field(default_factory=ClientTls)
+    concurrent: int = 256  # calls at once, of all clusters
+
+
+class ChannelOpener(Protocol):
+    """What `ChannelPool` does; estimators in this process are reached without a network."""
+
+    def renew(self) -> int: ...
+
+    async def open(self, address: str) -> grpc.aio.Channel: ...
+
+
+class EstimatorUnreachable(Exception):
+    """Nobody is there."""
+
+
+class EstimatorRefused(Exception):
+    """Somebody is there, and has no answer to this."""
+
+
+def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
+    """Where Karmada's schedulers look: a Service in the Karmada API server, else DNS of the host cluster."""
+
+    async def addresses(cluster: str) -> Sequence[str]:
+        name = service_name(cluster, settings.prefix)
+        try:
+            found = await client.get(SERVICES, name, namespace=settings.namespace)
+        except NotFound:
+            found = {}
+        return resolve(found.get("spec"), settings.namespace, name, settings.port)
+
+    return addresses
+
+
+class EstimatorClient:
+    """One connection for each cluster, opened when it is first asked. Raises Invalid for unusable files."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        settings: EstimatorSettings,
+        clock: Clock,
+        channels: "ChannelOpener | None" = None,
+    ) -> None:
+        self.settings = settings
+        self._resolver, self._clock = resolver, clock
+        self._channels = channels or ChannelPool(settings.tls)
+        self._turns = asyncio.Semaphore(settings.concurrent)
+        self._members: dict[str, _Estimator] = {}
+        self._closing = _Closing(settings.timeout_seconds)
+
+    async def ask(
+        self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
+    ) -> EstimatorReply:
+        """`about` names the object for the server's log. Never raises but for cancellation."""
+        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+            return EstimatorReply(None, "not asked: Pull mode")
+        method = "MaxAvailableComponentSets" if asked.for_sets else "MaxAvailableReplicas"
+        return await self._reply(cluster.name, method, asked.to(cluster.name, promises), asked.read, about)
+
+    async def unschedulable(
+        self, cluster: str, resource: WorkloadReference, threshold_seconds: float
+    ) -> EstimatorReply:
+        """How many replicas have been without a node for longer than that. Never raises."""
+        data = client_protocol.write_unschedulable(cluster, resource, int(threshold_seconds * 1e9))
+        about = f"kind={resource.kind}, name={resource.namespace}/{resource.name}"
+        return await self._reply(cluster, "GetUnschedulableReplicas", data, _unschedulable, about)
+
+    def keep(self, clusters: Collection[str]) -> None:
+        """Close the connections to all others: their clusters are gone."""
+        for name in [each for each in self._members if each not in clusters]:
+            self._members.pop(name).retire()
+
+    async def close(self) -> None:
+        self.keep(())
+        await self._closing.done()
+
+    def lost(self) -> dict[str, float]:
+        """The clusters whose estimators cannot be reached, since when (monotonic)."""
+        return {name: each.lost_since for name, each in self._members.items() if each.lost_since is not None}
+
+    async def _reply(
+        self,
+        cluster: str,
+        method: str,
+        data: bytes,
+        read: Callable[[bytes], client_protocol.EstimateAnswer],
+        about: str,
+    ) -> EstimatorReply:
+        member = self._members.get(cluster)
+        if member is None:
+            member = self._members[cluster] = _Estimator(
+                cluster, self._resolver, self._channels, self._closing, self._clock
+            )
+        try:
+            # A cluster's own turns come first: waiting for it must not take turns from others.
+            async with asyncio.timeout(self.settings.timeout_seconds), member.turns, self._turns:
+                answer = read(await member.call(method, data, about))
+        except TimeoutError:
+            member.failed(f"no answer within {self.settings.timeout_seconds:g} s")
+            return EstimatorReply(None, member.trouble, lost_since=member.lost_since)
+        except EstimatorUnreachable:
+            return EstimatorReply(None, member.trouble, lost_since=member.lost_since)
+        except (EstimatorRefused, ModelError) as error:
+            return EstimatorReply(None, str(error)[:_NOTE_MAX])
+        if answer.value == _UNKNOWN:
+            return EstimatorReply(None, "says that it cannot tell", answer.arrived)
+        if answer.value < 0:
+            log.warning("estimator gave an impossible answer", cluster=cluster, answer=answer.value)
+            return EstimatorReply(None, f"gave an impossible answer: {answer.value}", answer.arrived)
+        return EstimatorReply(answer.value, "", answer.arrived)
+
+
+def _unschedulable(data: bytes) -> client_protocol.EstimateAnswer:
+    return client_protocol.EstimateAnswer(client_protocol.read_unschedulable(data))
+
+
+class _Estimator:
+    """The connection to one cluster's estimator."""
+
+    def __init__(
+        self,
+        cluster: str,
+        resolver: Resolver,
+        channels: "ChannelOpener",
+        closing: "_Closing",
+        clock: Clock,
+    ) -> None:
+        self._cluster, self._resolver, self._channels, self._clock = cluster, resolver, channels, clock
+        self._closing = closing
+        self.turns = asyncio.Semaphore(_TURNS_OF_ONE)
+        self._opening = asyncio.Lock()
+        self._channel: grpc.aio.Channel | None = None
+        self._generation = -1
+        self._address = 0  # which of those found is in use
+        self._addresses: Sequence[str] = ()
+        self._failures = 0
+        self._again_at = 0.0
+        self._trying = False
+        self._reason = ""
+        self.lost_since: float | None = None
+
+    @property
+    def trouble(self) -> str:
+        seconds = 0.0 if self.lost_since is None else self._clock.monotonic() - self.lost_since
+        return f"unreachable for {seconds:.0f} s: {self._reason}"
+
+    async def call(self, method: str, data: bytes, about: str) -> bytes:
+        """Raises Unreachable, at once while the last failure is fresh, or Refused."""
+        finds_out = self.lost_since is not None
+        if finds_out:
+            if self._trying or self._clock.monotonic() < self._again_at:
+                raise EstimatorUnreachable
+            self._trying = True  # for all
+        try:
+            answer = await self._call_any(method, data, about)
+        except EstimatorRefused:
+            self._is_back()
+            raise
+        finally:
+            if finds_out:
+                self._trying = False
+        self._is_back()
+        return answer
+
+    def _is_back(self) -> None:
+        if self.lost_since is not None:
+            log.info("estimator is back", cluster=self._cluster)
+        self.lost_since, self._failures, self._reason = None, 0, ""
+
+    def failed(self, reason: str) -> None:
+        now = self._clock.monotonic()
+        if self.lost_since is None:
+            log.warning("estimator cannot be reached", cluster=self._cluster, reason=reason)
+            self.lost_since = now
+        self._reason = reason[:_NOTE_MAX]
+        self._again_at = now + _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        self._addresses, self._address = (), 0  # looked up again: it may have moved
+
+    def retire(self) -> None:
+        """Calls under way may end; the next one opens another connection."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._closing.add(channel)
+
+    async def _call_any(self, method: str, data: bytes, about: str) -> bytes:
+        """Try the addresses in order, from the one that worked last."""
+        tried = 0
+        while True:
+            channel = await self._open()
+            try:
+                return await _call(channel, method, data, about)
+            except EstimatorUnreachable as error:
+                tried += 1
+                if tried >= len(self._addresses):
+                    self.failed(str(error))
+                    raise
+                self._address += 1
+                self.retire()
+
+    async def _open(self) -> grpc.aio.Channel:
+        async with self._opening:
+            generation = self._channels.renew()
+            if self._channel is not None and self._addresses and generation == self._generation:
+                return self._channel
+            self.retire()
+            try:
+                if not self._addresses:
+                    self._addresses = await self._resolver(self._cluster)
+                address = self._addresses[self._address % len(self._addresses)]
+                self._channel = await self._channels.open(address)
+            except (OSError, KubeError, Invalid, ValueError) as error:
+                self.failed(str(error))
+                raise EstimatorUnreachable(str(error)) from error
+            self._generation = generation
+            return self._channel
+
+
+class _Closing:
+    """Channels that are on their way out; calls on them get the time that any call has."""
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, channel: grpc.aio.Channel) -> None:
+        task = asyncio.get_running_loop().create_task(channel.close(self._grace_seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def done(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _call(channel: grpc.aio.Channel, method: str, data: bytes, about: str) -> bytes:
+    metadata = tuple(
+        (name, value)
+        for name, value in (("object", about), (HEADER, current()))
+        if value and value.isascii() and value.isprintable()
+    )
+    stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{ESTIMATOR}/{method}")
+    try:
+        return await stub(data, metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        details = _printable(error.details() or "")
+        text = f"{error.code().name}: {details}" if details else error.code().name
+        if error.code() in _NOBODY:
+            raise EstimatorUnreachable(text) from None
+        raise EstimatorRefused(f"refused: {text}") from None
+    except grpc.aio.UsageError as error:  # closed a moment ago
+        raise EstimatorUnreachable(str(error)) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise EstimatorUnreachable("the connection was closed") from None  # the library's way to say so
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text[:_NOTE_MAX])

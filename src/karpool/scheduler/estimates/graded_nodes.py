@@ -1,0 +1,166 @@
+"""Nodes known only by their grade: runs of identical ones, filled first fit.
+
+Karmada's cluster models say how many nodes have at least so much free. Thousands of
+identical nodes are one run here, split only where something is placed, so that the
+cost depends on what is placed and not on the size of the cluster. The results are
+those of `packing.first_fit` on the same nodes one by one; constraints other than
+room cannot be checked and are ignored.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from karpool.model.karmada.member_cluster import NodeGrade
+
+PODS_PER_NODE = 110
+# Sets that leave room for parts of others are placed one by one, so often at most: a cluster that
+# takes more is found to take at least as many, and a decision never waits for its size.
+STEPS_MAX = 1000
+Requests = tuple[tuple[str, int], ...]  # positive amounts by resource, as in `PodShape.requests`
+Free = tuple[int, ...]  # slots first, then one amount per resource
+Needs = tuple[tuple[int, int], ...]  # position in `Free`, and how much one pod takes there
+Run = tuple[Free, int]  # so many nodes with so much free
+
+
+class GradedNodes:
+    """Room in the nodes of all grades. Resources that no grade mentions are not looked at."""
+
+    def __init__(self, grades: Iterable[NodeGrade]) -> None:
+        given = list(grades)
+        names = sorted({name for each in given for name in each.floor})
+        self._positions = {name: 1 + position for position, name in enumerate(names)}
+        self._runs: list[Run] = [
+            ((PODS_PER_NODE, *(each.floor.get(name, 0) for name in names)), each.count)
+            for each in given
+            if each.count > 0
+        ]
+
+    def copy(self) -> "GradedNodes":
+        same = GradedNodes(())
+        same._positions, same._runs = self._positions, self._runs.copy()
+        return same
+
+    def knows(self, resource: str) -> bool:
+        return resource in self._positions
+
+    def count(self, requests: Requests) -> int:
+        """How many replicas fit."""
+        needs, total = self._needs(requests), 0
+        for free, nodes in self._runs:
+            total += _fitting(free, needs) * nodes
+        return total
+
+    def place(self, components: Iterable[tuple[Requests, int]]) -> bool:
+        """One set: each component's replicas on the first nodes that take any. What a set took that
+        did not find room for all of it stays taken, as upstream."""
+        return all(
+            self._place(self._needs(requests), replicas) for requests, replicas in components if replicas > 0
+        )
+
+    def place_sets(self, components: Iterable[tuple[Requests, int]], bound: int) -> int:
+        """How many complete sets find room, at most `bound`; no replicas at all do so `bound` times.
+
+        A lower bound after `STEPS_MAX` steps, each of which places one set, or fills nodes of one run
+        where nothing is left over.
+        """
+        wanted = [(self._needs(requests), replicas) for requests, replicas in components if replicas > 0]
+        if not wanted:
+            return max(bound, 0)
+        sets = 0
+        for _ in range(STEPS_MAX):
+            if sets >= bound:
+                break
+            more = self._whole_nodes(wanted, bound - sets)
+            if not more:
+                if not all(self._place(needs, replicas) for needs, replicas in wanted):
+                    break
+                more = 1
+            sets += more
+        return sets
+
+    def _needs(self, requests: Requests) -> Needs:
+        where = self._positions
+        return ((0, 1), *((where[name], units) for name, units in requests if name in where))
+
+    def _place(self, needs: Needs, replicas: int) -> bool:
+        left, position, runs = replicas, 0, self._runs
+        while left and position < len(runs):
+            free, nodes = runs[position]
+            fit = _fitting(free, needs)
+            if not fit:
+                position += 1
+                continue
+            pieces = _filled(free, nodes, needs, min(left, fit * nodes))
+            left -= min(left, fit * nodes)
+            self._replace(position, pieces)
+            position = max(position - 1, 0)  # a full run may have become one with the run before
+        return not left
+
+    def _replace(self, position: int, pieces: list[Run]) -> None:
+        """Put pieces in a run's place; neighbours that became equal are one run again."""
+        start, end = max(position - 1, 0), position + 2
+        joined: list[Run] = []
+        for free, nodes in (*self._runs[start:position], *pieces, *self._runs[position + 1 : end]):
+            before = joined.pop()[1] if joined and joined[-1][0] == free else 0
+            joined.append((free, before + nodes))
+        self._runs[start:end] = joined
+
+    def _whole_nodes(self, wanted: Sequence[tuple[Needs, int]], bound: int) -> int:
+        """Sets at once where they all go to one node after the other: how many, or 0 when they do not.
+
+        More than one node at once only if a full node has nothing left that any component could use.
+        """
+        firsts = {self._first(needs) for needs, _ in wanted}
+        position = firsts.pop() if len(firsts) == 1 else None
+        if position is None:
+            return 0
+        free, nodes = self._runs[position]
+        together: dict[int, int] = {}
+        for needs, replicas in wanted:
+            for place, units in needs:
+                together[place] = together.get(place, 0) + units * replicas
+        total = tuple(together.items())
+        per_node = _fitting(free, total)
+        if not per_node:
+            return 0
+        left = _less(free, total, per_node)
+        full = min(nodes, bound // per_node)
+        if any(_fitting(left, needs) for needs, _ in wanted):
+            full = min(full, 1)
+        if full:
+            self._replace(position, _present((left, full), (free, nodes - full)))
+        return full * per_node
+
+    def _first(self, needs: Needs) -> int | None:
+        return next((place for place, run in enumerate(self._runs) if _fitting(run[0], needs)), None)
+
+
+def _fitting(free: Free, needs: Needs) -> int:
+    """How many pods fit into one node."""
+    least = free[0]
+    for place, units in needs:
+        fit = free[place] // units
+        if fit < least:  # noqa: PLR1730 - calling min() here costs a third of the whole
+            least = fit
+    return least if least > 0 else 0  # noqa: FURB136 - and max() as much
+
+
+def _filled(free: Free, nodes: int, needs: Needs, pods: int) -> list[Run]:
+    """A run after so many pods went to its first nodes."""
+    full, rest = divmod(pods, _fitting(free, needs))
+    partly = 1 if rest else 0
+    return _present(
+        (_less(free, needs, _fitting(free, needs)), full),
+        (_less(free, needs, rest), partly),
+        (free, nodes - full - partly),
+    )
+
+
+def _present(*runs: Run) -> list[Run]:
+    return [run for run in runs if run[1]]
+
+
+def _less(free: Free, needs: Needs, pods: int) -> Free:
+    left = list(free)
+    for place, units in needs:
+        left[place] -= units * pods
+    return tuple(left)

@@ -1,0 +1,211 @@
+"""The promises of all bindings, by cluster: what summaries do not show of them, and when to look again.
+
+Sums are kept, not worked out: a decision asks every cluster for them, and there may be
+thousands of promises in each. Whoever changes a promise says so (`changed`).
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from karpool.model.karmada.binding import BindingKey
+from karpool.model.karmada.replica_requirements import NO_SHAPE, Component, ReplicaRequirements
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.scheduler.estimates.cluster_summary import PromisedTotals
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime
+from karpool.wire.requests import AssumedWorkload
+
+_Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Sum:
+    wanted: ReplicaRequirements | None
+    replicas: int = 0
+
+
+class _Shapes:
+    """Numbers for shapes: a decision charges many clusters with one shape, and hashing shapes takes long."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[PodShape, int] = {}
+        self._last: tuple[ReplicaRequirements | None, int] = (None, self._number(NO_SHAPE))
+
+    def number(self, wanted: ReplicaRequirements | None) -> int:
+        last, number = self._last
+        if wanted is not last:
+            number = self._number(NO_SHAPE if wanted is None else wanted.shape)
+            self._last = (wanted, number)
+        return number
+
+    def _number(self, shape: PodShape) -> int:
+        return self._numbers.setdefault(shape, len(self._numbers))
+
+
+class _Sums:
+    """What one cluster's summary is to be charged with, by what the replicas ask for."""
+
+    def __init__(self, shapes: _Shapes) -> None:
+        self._shapes = shapes
+        self._sums: dict[int, _Sum] = {}
+        self._charges: dict[BindingKey, _Charge] = {}
+        self.promised = PromisedTotals()
+
+    def charge(self, promise: Promise, amounts: tuple[int, ...]) -> None:
+        charge = (promise.wanted.requirements, amounts)
+        before = self._charges.get(promise.binding)
+        if charge != before:
+            if before is not None:
+                self._add(*before, sign=-1)
+            self._add(*charge)
+            self._charges[promise.binding] = charge
+
+    def discharge(self, binding: BindingKey) -> None:
+        charge = self._charges.pop(binding, None)
+        if charge is not None:
+            self._add(*charge, sign=-1)
+
+    def assumed(self) -> tuple[AssumedWorkload, ...]:
+        return tuple(
+            AssumedWorkload("", (Component("", each.replicas, each.wanted),)) for each in self._sums.values()
+        )
+
+    def _add(
+        self, wanted: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
+    ) -> None:
+        for each, replicas in zip(wanted, amounts, strict=True):
+            if replicas:
+                number = self._shapes.number(each)
+                held = self._sums.get(number)
+                if held is None:
+                    held = self._sums[number] = _Sum(each)
+                held.replicas += sign * replicas
+                if not held.replicas:
+                    del self._sums[number]
+                requests = () if each is None else each.shape.requests
+                self.promised.add(requests, sign * replicas)
+
+
+class PromiseIndex:
+    def __init__(self, lifetime: PromiseLifetime) -> None:
+        self._lifetime = lifetime
+        self._held: dict[str, dict[BindingKey, Promise]] = {}
+        self._sums: dict[str, _Sums] = {}
+        self._shapes = _Shapes()
+        # Promises with pods that the summary may not have counted yet.
+        self._settling: dict[str, dict[BindingKey, Promise]] = {}
+        self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
+        self._due: list[tuple[float, int, Promise]] = []
+        self._order = count()
+
+    def enter(self, promise: Promise, now: float) -> None:
+        self._held.setdefault(promise.cluster, {})[promise.binding] = promise
+        self.changed(promise, now)
+
+    def drop(self, promise: Promise) -> None:
+        held = self._held.get(promise.cluster, {})
+        if held.get(promise.binding) is not promise:
+            return
+        del held[promise.binding]
+        self._settling.get(promise.cluster, {}).pop(promise.binding, None)
+        self._sums[promise.cluster].discharge(promise.binding)
+        if not held:
+            del self._held[promise.cluster], self._sums[promise.cluster]
+            self._settling.pop(promise.cluster, None)
+
+    def clear(self) -> None:
+        for held in (self._held, self._sums, self._settling, self._due):
+            held.clear()
+
+    def changed(self, promise: Promise, now: float) -> None:
+        """To be called after every change of a promise that is held."""
+        if self.get(promise.cluster, promise.binding) is not promise:
+            return
+        uncounted = promise.uncounted(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
+        sums = self._sums.get(promise.cluster)
+        if sums is None:
+            sums = self._sums[promise.cluster] = _Sums(self._shapes)
+        sums.charge(promise, uncounted)
+        if promise.is_settling:
+            self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
+        self._look_again(promise, now)
+
+    def get(self, cluster: str, binding: BindingKey) -> Promise | None:
+        held = self._held.get(cluster)
+        return held.get(binding) if held is not None else None
+
+    def names(self) -> list[str]:
+        return sorted(self._held)
+
+    def of(self, cluster: str) -> list[Promise]:
+        """Oldest first, so that whoever takes them off does it in a fixed order."""
+        held = self._held.get(cluster)
+        if not held:
+            return []
+        return sorted(held.values(), key=lambda each: (each.made_at, each.binding))
+
+    def all(self) -> Iterator[Promise]:
+        for name in self.names():
+            yield from self.of(name)
+
+    # Summaries
+
+    def summarised(self, cluster: str, summary: object, now: float) -> list[Promise] | None:
+        """The cluster wrote a summary: the promises that it may have caught up with; None: the same again."""
+        if cluster not in self._summaries:  # at first sight nobody knows how old it is
+            self._summaries[cluster] = (summary, 0)
+            return None
+        last, number = self._summaries[cluster]
+        if summary == last:
+            return None
+        self._summaries[cluster] = (summary, number + 1)
+        settling = list(self._settling.get(cluster, {}).values())
+        for promise in settling:
+            self.changed(promise, now)
+        return settling
+
+    def forget_cluster(self, cluster: str) -> None:
+        self._summaries.pop(cluster, None)
+
+    def summaries(self, cluster: str) -> int:
+        return self._summaries.get(cluster, (None, 0))[1]
+
+    def is_over(self, promise: Promise, now: float) -> bool:
+        return promise.is_over(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
+
+    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
+        """What to take off the cluster's summary, replicas with the same needs added up."""
+        sums = self._sums.get(cluster)
+        return () if sums is None else sums.assumed()
+
+    def charged(self, cluster: str) -> PromisedTotals | None:
+        """The same in sums, which change along with what is promised: for use at once."""
+        sums = self._sums.get(cluster)
+        return None if sums is None else sums.promised
+
+    # Time
+
+    def due(self, now: float) -> list[Promise]:
+        """Those whose time may have come; each is to be looked at, and told of by `changed`."""
+        found: list[Promise] = []
+        while self._due and self._due[0][0] <= now:
+            at, _, promise = heapq.heappop(self._due)
+            if promise.due_at == at:
+                promise.due_at = math.inf
+                if self.get(promise.cluster, promise.binding) is promise:
+                    found.append(promise)
+        return found
+
+    def next_due(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def _look_again(self, promise: Promise, now: float) -> None:
+        settles_at = promise.settles_at(now, self._lifetime.settle_seconds)
+        # On whole seconds: many end together, and a moment more does no harm.
+        at = min(promise.ends_at(self._lifetime), settles_at)
+        at = math.ceil(at) if math.isfinite(at) else at
+        if at < promise.due_at:
+            promise.due_at = at
+            heapq.heappush(self._due, (at, next(self._order), promise))

@@ -1,0 +1,425 @@
+"""The ledger of promises: what decisions count on and nobody else can see yet.
+
+Every binding that places a workload is in it, whoever schedules it. A promise is made
+before its decision is written (`promise`), kept or taken back when the answer is there
+(`confirm`, `undo`), shrinks as pods land (`see`, `report`) and ends by itself
+(`expire`). Everything is level-based: seeing a version twice, or missing one, changes
+nothing in the end. Pure: no I/O, and time is passed in, `now` monotonic and `wall` for
+what was written down. Methods that free room return the clusters where it is.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from itertools import islice
+from operator import sub
+from typing import NamedTuple
+
+from karpool.model.karmada.binding import AggregatedStatus, Binding, BindingKey, TargetCluster
+from karpool.scheduler.cycle.shares import desired_of, wanted_of
+from karpool.scheduler.estimates.cluster_summary import PromisedTotals
+from karpool.scheduler.promises import promise_annotation
+from karpool.scheduler.promises.index import PromiseIndex
+from karpool.scheduler.promises.landed_replicas import landing_of
+from karpool.scheduler.promises.promise import (
+    Amounts,
+    Promise,
+    PromiseIncrement,
+    PromiseLifetime,
+    WorkloadRequirements,
+)
+from karpool.scheduler.promises.promise_annotation import RecordedPromise
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
+
+
+class PromiseEnd(StrEnum):
+    """Why replicas are not promised any more."""
+
+    BOUND = "bound"  # an estimator saw the pods on nodes
+    READY = "ready"  # the member reports that many ready
+    HEALTHY = "healthy"  # a workload without counts became healthy
+    SCALED_DOWN = "scaled_down"
+    REMOVED = "removed"  # the cluster is no target any more
+    DELETED = "deleted"  # the binding is gone, or places no workload
+    CLUSTER_GONE = "cluster_gone"
+    UNDONE = "undone"  # the decision was refused by the API server
+    EXPIRED = "expired"
+
+
+class PromiseRelease(NamedTuple):
+    binding: BindingKey
+    cluster: str
+    replicas: int
+    reason: PromiseEnd
+    age_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Book:
+    """What is known of one binding. Shared by nobody, so a copy is a way back."""
+
+    wanted: WorkloadRequirements
+    desired: dict[str, Amounts] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
+    shrank_until: dict[str, float] = field(default_factory=dict)  # clusters that got smaller
+    uid: str = ""
+    generation: int = 0  # older versions are not looked at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingPromise:
+    """One decision on its way to the API server."""
+
+    binding: BindingKey
+    before: _Book | None
+
+
+Freed = set[str]
+GROWTHS_KEPT = 64  # of each cluster: the last things promised there
+
+
+class PromiseGrowth(NamedTuple):
+    """More that was promised in a cluster. `wanted` None: what was promised there before has changed."""
+
+    wanted: WorkloadRequirements | None = None
+    amounts: Amounts = ()
+
+
+class PromiseLedger:
+    """`on_release` is told of every replica that is not promised any more."""
+
+    def __init__(
+        self,
+        lifetime: PromiseLifetime | None = None,
+        on_release: Callable[[PromiseRelease], None] = lambda _: None,
+    ) -> None:
+        self.lifetime = lifetime or PromiseLifetime()
+        self._on_release = on_release
+        self._books: dict[BindingKey, _Book] = {}
+        self._index = PromiseIndex(self.lifetime)
+        self._open: dict[BindingKey, PendingPromise] = {}
+        self._grown: Counter[str] = Counter()  # how often something was promised, by cluster
+        self._growths: dict[str, deque[PromiseGrowth]] = {}
+
+    # Decisions
+
+    def promise(self, binding: Binding, targets: Sequence[TargetCluster], now: float) -> PendingPromise:
+        """Count on what a decision says, before it is written."""
+        before = self._books.get(binding.key)
+        token = PendingPromise(binding.key, None if before is None else _copy(before))
+        if before is None:
+            before = self._book(binding, binding.targets)
+        self._books[binding.key] = before
+        self._aim(binding, targets, now)
+        self._open[binding.key] = token
+        return token
+
+    def confirm(self, token: PendingPromise, generation: int) -> None:
+        """The API server took it, as this generation; 0 when that is not known, and `see` will tell."""
+        if self._open.get(token.binding) is token:
+            del self._open[token.binding]
+            book = self._books.get(token.binding)
+            if book is not None:
+                book.generation = max(book.generation, generation)
+
+    def undo(self, token: PendingPromise, now: float) -> Freed:
+        """The API server did not take it: as if it had never been decided."""
+        if self._open.get(token.binding) is not token:
+            return set()
+        del self._open[token.binding]
+        book = self._books.get(token.binding)
+        made = dict(book.promises) if book is not None else {}
+        old = token.before.promises if token.before is not None else {}
+        for cluster, promise in made.items():
+            more = promise.replicas - (old[cluster].replicas if cluster in old else 0)
+            self._ended(promise, more, PromiseEnd.UNDONE, now)
+            self._index.drop(promise)
+        self._books.pop(token.binding, None)
+        if token.before is not None:
+            self._books[token.binding] = token.before
+            for promise in token.before.promises.values():
+                self._index.enter(promise, now)
+                self._grew(promise.cluster, PromiseGrowth())  # it may have been smaller meanwhile
+        return set(made)
+
+    def record(self, key: BindingKey, now: float, wall: float) -> str | None:
+        """What is to be written down of a binding's promises, under `promise_record.PROMISES`."""
+        book = self._books.get(key)
+        if book is None:
+            return None
+        recorded = {
+            cluster: RecordedPromise(
+                tuple((each.amounts, now - each.made_at) for each in promise.increments), promise.shrank
+            )
+            for cluster, promise in book.promises.items()
+        }
+        for cluster, until in book.shrank_until.items():
+            if until > now and cluster not in recorded:
+                recorded[cluster] = RecordedPromise((), True)
+        return promise_annotation.write(recorded, book.desired, wall)
+
+    # What is seen
+
+    def rebuild(self, bindings: Iterable[Binding], now: float, wall: float) -> None:
+        """Start over from what the API server knows; to be done before the first decision."""
+        self._books.clear()
+        self._index.clear()
+        self._open.clear()
+        for binding in bindings:
+            self.see(binding, now, wall)
+
+    def see(self, binding: Binding, now: float, wall: float) -> Freed:
+        """The present version of a binding, of whatever scheduler."""
+        key = binding.key
+        if not binding.is_workload or binding.is_deleting:
+            return self.forget(key, now)
+        book = self._books.get(key)
+        if book is not None and book.uid != binding.uid:  # the same name, another binding
+            freed = self.forget(key, now)
+            return freed | self.see(binding, now, wall)
+        if key in self._open or (book is not None and binding.generation < book.generation):
+            return set()
+        if book is None:
+            self._books[key] = self._book(binding, ())
+            self._adopt(binding, now, wall)
+            freed = set()
+        else:
+            book.generation = binding.generation
+            freed = self._aim(binding, binding.targets, now)
+        return freed | self._landed(binding, now)
+
+    def see_cluster(self, name: str, summary: object, now: float) -> Freed:
+        """The present version of a cluster: its summary may have caught up with promises."""
+        settling = self._index.summarised(name, summary, now)
+        for promise in settling or ():
+            if self._index.is_over(promise, now):
+                self._remove(promise)
+        return {name} if settling else set()
+
+    def report(self, cluster: str, binding: BindingKey, arrived: ArrivedReplicas, now: float) -> Freed:
+        """What an estimator sees of a promise."""
+        promise = self._index.get(cluster, binding)
+        if promise is None:
+            return set()
+        summaries = self._index.summaries(cluster)
+        return self._noting(promise, partial(promise.arrived, arrived, now, summaries), PromiseEnd.BOUND, now)
+
+    def forget(self, key: BindingKey, now: float, reason: PromiseEnd = PromiseEnd.DELETED) -> Freed:
+        """The binding is gone, or places nothing any more."""
+        self._open.pop(key, None)
+        book = self._books.pop(key, None)
+        if book is None:
+            return set()
+        for promise in book.promises.values():
+            self._ended(promise, promise.replicas, reason, now)
+            self._index.drop(promise)
+        return set(book.promises)
+
+    def cluster_gone(self, name: str, now: float) -> None:
+        self._index.forget_cluster(name)
+        for promise in self._index.of(name):
+            self._ended(promise, promise.replicas, PromiseEnd.CLUSTER_GONE, now)
+            self._remove(promise)
+
+    def expire(self, now: float) -> Freed:
+        """Give up what has waited too long, and close what is over."""
+        freed: Freed = set()
+        for promise in self._index.due(now):
+            given_up = promise.expire(now, self.lifetime)
+            self._ended(promise, given_up, PromiseEnd.EXPIRED, now)
+            freed.add(promise.cluster)
+            if not promise.increments or self._index.is_over(promise, now):
+                self._remove(promise)
+            else:
+                self._index.changed(promise, now)
+        return freed
+
+    def next_expiry(self, now: float) -> float | None:
+        """Seconds until `expire` may have something to do; None when nothing is promised."""
+        at = self._index.next_due()
+        return None if at is None else max(0.0, at - now)
+
+    # What is promised
+
+    def promises(self, cluster: str | None = None) -> Iterator[Promise]:
+        """Oldest first within a cluster, so that whoever takes them off does it in a fixed order."""
+        return self._index.all() if cluster is None else iter(self._index.of(cluster))
+
+    def of(self, key: BindingKey) -> Mapping[str, Promise]:
+        book = self._books.get(key)
+        return book.promises if book is not None else {}
+
+    def clusters(self) -> list[str]:
+        """Those with promises."""
+        return self._index.names()
+
+    def grown(self, cluster: str) -> int:
+        """Moves whenever something more is promised there: an answer from before is out of date."""
+        return self._grown[cluster]
+
+    def grown_since(self, cluster: str, grown: int) -> Sequence[PromiseGrowth] | None:
+        """What was promised there since `grown` said so; None when that is not known any more."""
+        more = self._grown[cluster] - grown
+        if not more:
+            return ()
+        kept = self._growths.get(cluster, ())
+        return None if more > len(kept) else tuple(islice(kept, len(kept) - more, None))
+
+    def _grew(self, cluster: str, growth: PromiseGrowth) -> None:
+        self._grown[cluster] += 1
+        kept = self._growths.get(cluster)
+        if kept is None:
+            kept = self._growths[cluster] = deque(maxlen=GROWTHS_KEPT)
+        kept.append(growth)
+
+    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
+        """What to take off the cluster's summary, replicas with the same needs added up."""
+        return self._index.uncounted(cluster)
+
+    def charged(self, cluster: str) -> PromisedTotals | None:
+        """The same in sums, for use at once; None when there is nothing."""
+        return self._index.charged(cluster)
+
+    # Inside: books
+
+    def _book(self, binding: Binding, targets: Sequence[TargetCluster]) -> _Book:
+        return _Book(
+            wanted_of(binding),
+            desired=desired_of(binding, targets),
+            uid=binding.uid,
+            generation=binding.generation,
+        )
+
+    def _aim(self, binding: Binding, targets: Sequence[TargetCluster], now: float) -> Freed:
+        book = self._books[binding.key]
+        wanted = wanted_of(binding)
+        if wanted.names != book.wanted.names:
+            # Other components: what was promised was promised to something else.
+            freed = self.forget(binding.key, now, PromiseEnd.REMOVED)
+            self._books[binding.key] = self._book(binding, ())
+            return freed | self._aim(binding, targets, now)
+        if wanted != book.wanted:
+            self._want(book, binding, wanted, now)
+        desired = desired_of(binding, targets)
+        if desired == book.desired:
+            return set()
+        freed = set()
+        for cluster in sorted({*desired, *book.desired}):
+            if self._aim_at(binding, cluster, desired.get(cluster) or _zero(wanted), now):
+                freed.add(cluster)
+        book.desired = desired
+        return freed
+
+    def _want(self, book: _Book, binding: Binding, wanted: WorkloadRequirements, now: float) -> None:
+        book.wanted = wanted
+        for cluster, promise in book.promises.items():
+            promise.want(binding.template, wanted)
+            self._grew(cluster, PromiseGrowth())
+            self._index.changed(promise, now)
+
+    def _aim_at(self, binding: Binding, cluster: str, after: Amounts, now: float) -> bool:
+        """Whether room was freed."""
+        book = self._books[binding.key]
+        before = book.desired.get(cluster) or _zero(book.wanted)
+        if before == after:
+            return False
+        promise = book.promises.get(cluster)
+        if promise is None:
+            promise = Promise(binding.key, cluster, binding.template, book.wanted, before)
+            promise.shrank = book.shrank_until.get(cluster, now) > now
+            more = tuple(map(sub, after, before))
+            if min(more) >= 0:  # a first promise, as most are: nothing can be freed by it
+                promise.desired = after
+                promise.increments.append(PromiseIncrement(more, now))
+                book.promises[cluster] = promise
+                self._grew(cluster, PromiseGrowth(promise.wanted, more))
+                self._index.enter(promise, now)
+                return False
+        was = promise.replicas
+        promise.aim(after, now)
+        if any(new < old for new, old in zip(after, before, strict=True)):
+            book.shrank_until[cluster] = now + self.lifetime.seconds
+        if any(new > old for new, old in zip(after, before, strict=True)):
+            grown = tuple(max(0, new - old) for new, old in zip(after, before, strict=True))
+            self._grew(cluster, PromiseGrowth(promise.wanted, grown))
+        less = was - promise.replicas
+        self._ended(promise, less, PromiseEnd.SCALED_DOWN if any(after) else PromiseEnd.REMOVED, now)
+        if promise.increments:
+            book.promises[cluster] = promise
+            self._index.enter(promise, now)
+        else:
+            self._remove(promise)
+        return less > 0
+
+    def _adopt(self, binding: Binding, now: float, wall: float) -> None:
+        """First sight: what was decided before we came, and has not landed."""
+        book = self._books[binding.key]
+        desired = desired_of(binding, binding.targets)
+        book.desired = desired
+        found = promise_annotation.read(binding, desired, wall, self.lifetime.seconds)
+        for cluster, recorded in found.items():
+            if recorded.shrank:
+                book.shrank_until[cluster] = now + self.lifetime.seconds
+            if not recorded.increments:
+                continue
+            promise = Promise(
+                binding.key, cluster, binding.template, book.wanted, desired[cluster], shrank=recorded.shrank
+            )
+            promise.increments = [
+                PromiseIncrement(amounts, now - age) for amounts, age in recorded.increments
+            ]
+            book.promises[cluster] = promise
+            self._grew(cluster, PromiseGrowth(promise.wanted, promise.promised))
+            self._index.enter(promise, now)
+
+    # Inside: evidence
+
+    def _landed(self, binding: Binding, now: float) -> Freed:
+        book = self._books.get(binding.key)
+        if book is None or not book.promises:
+            return set()
+        told: dict[str, AggregatedStatus] = {}
+        for item in binding.aggregated:
+            told.setdefault(item.cluster, item)
+        freed: Freed = set()
+        for promise in list(book.promises.values()):
+            landing = landing_of(binding.template, told.get(promise.cluster))
+            count = self._index.summaries(promise.cluster)
+            reason = PromiseEnd.HEALTHY if landing.ready is None else PromiseEnd.READY
+            freed |= self._noting(promise, partial(promise.landed, landing, now, count), reason, now)
+        return freed
+
+    def _noting(self, promise: Promise, note: Callable[[], bool], reason: PromiseEnd, now: float) -> Freed:
+        before = promise.replicas
+        if not note():
+            return set()
+        less = before - promise.replicas
+        self._ended(promise, less, reason, now)
+        over = self._index.is_over(promise, now)
+        if over:
+            self._remove(promise)
+        else:
+            self._index.changed(promise, now)
+        return {promise.cluster} if less > 0 or over else set()
+
+    def _remove(self, promise: Promise) -> None:
+        self._index.drop(promise)
+        book = self._books.get(promise.binding)
+        if book is not None and book.promises.get(promise.cluster) is promise:
+            del book.promises[promise.cluster]
+
+    def _ended(self, promise: Promise, replicas: int, reason: PromiseEnd, now: float) -> None:
+        if replicas > 0:
+            age = max(0.0, now - promise.made_at) if promise.increments else 0.0
+            self._on_release(PromiseRelease(promise.binding, promise.cluster, replicas, reason, age))
+
+
+def _zero(wanted: WorkloadRequirements) -> Amounts:
+    return (0,) * len(wanted.names)
+
+
+def _copy(book: _Book) -> _Book:
+    promises = {cluster: promise.copy() for cluster, promise in book.promises.items()}
+    return replace(book, desired=dict(book.desired), promises=promises, shrank_until=dict(book.shrank_until))

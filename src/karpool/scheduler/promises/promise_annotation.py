@@ -1,0 +1,125 @@
+"""Promises as they are written down: an annotation, in the same patch as the decision they come from.
+
+So there is no instant at which a decision is in the API server and its promise is not,
+and whoever starts next reads both. The record carries a digest of the targets it
+belongs to; where others changed them since, and for bindings of other schedulers,
+everything that was scheduled lately counts as promised until it is seen to have landed.
+A record that cannot be read is no record. Ages, not times, go in and out: clocks differ.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from karpool.kube.clock import parse_rfc3339
+from karpool.model.karmada.binding import Binding
+from karpool.scheduler.promises.promise import Amounts
+
+PROMISES = "karpool.dev/promises"
+_BYTES_MAX = 128 * 1024  # all annotations of an object together may have 256 KiB
+_INCREMENTS_MAX = 16  # of one cluster; more are added up
+
+
+class RecordedPromise(NamedTuple):
+    """What was promised in one cluster, each with its age in seconds, oldest first.
+
+    `shrank`: the workload got smaller there a moment ago, so that counts of its pods prove nothing yet.
+    """
+
+    increments: tuple[tuple[Amounts, float], ...]
+    shrank: bool = False
+
+
+class _Record(msgspec.Struct, frozen=True):
+    version: int
+    targets: str
+    clusters: dict[str, list[tuple[list[int], int]]] = {}
+    shrank: list[str] = []
+
+
+def write(recorded: Mapping[str, RecordedPromise], desired: Mapping[str, Amounts], wall: float) -> str | None:
+    """The annotation; None when it would be too large, and the next reader has to be careful instead."""
+    record = _Record(
+        1,
+        digest(desired),
+        {name: _merged(each, wall) for name, each in sorted(recorded.items()) if each.increments},
+        sorted(name for name, each in recorded.items() if each.shrank),
+    )
+    text = msgspec.json.encode(record)
+    return text.decode() if len(text) <= _BYTES_MAX else None
+
+
+def read(
+    binding: Binding, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
+) -> dict[str, RecordedPromise]:
+    """What may still be in flight, by cluster. Never more than what is desired."""
+    record = _decode(binding.annotations.get(PROMISES))
+    if record is None:
+        return _lately_scheduled(binding, desired, wall, lifetime_seconds)
+    found = _recorded(record, desired, wall, lifetime_seconds)
+    if record.targets != digest(desired):
+        others = {name: each for name, each in desired.items() if name not in record.clusters}
+        found |= _lately_scheduled(binding, others, wall, lifetime_seconds)
+    return found
+
+
+def digest(desired: Mapping[str, Amounts]) -> str:
+    text = msgspec.json.encode(sorted(desired.items()))
+    return f"{zlib.crc32(text):08x}"
+
+
+def _merged(recorded: RecordedPromise, wall: float) -> list[tuple[list[int], int]]:
+    entries = [(list(amounts), int(wall - age)) for amounts, age in recorded.increments]
+    if len(entries) <= _INCREMENTS_MAX:
+        return entries
+    # Added up under the time of the youngest: rather held too long than lost.
+    early = entries[: len(entries) - _INCREMENTS_MAX + 1]
+    summed = [sum(column) for column in zip(*(amounts for amounts, _ in early), strict=True)]
+    return [(summed, early[-1][1]), *entries[len(early) :]]
+
+
+def _decode(text: str | None) -> _Record | None:
+    if not text or len(text) > _BYTES_MAX:
+        return None
+    try:
+        record = msgspec.json.decode(text, type=_Record)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return record if record.version == 1 else None
+
+
+def _recorded(
+    record: _Record, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
+) -> dict[str, RecordedPromise]:
+    found = {cluster: RecordedPromise((), True) for cluster in record.shrank}
+    for cluster, entries in record.clusters.items():
+        limit = desired.get(cluster)
+        if limit is None or any(len(amounts) != len(limit) for amounts, _ in entries):
+            continue
+        left = list(limit)
+        kept: list[tuple[Amounts, float]] = []
+        for amounts, made in reversed(entries):
+            age = max(0.0, wall - made)
+            clipped = tuple(max(0, min(have, most)) for have, most in zip(amounts, left, strict=True))
+            left = [most - have for most, have in zip(left, clipped, strict=True)]
+            if any(clipped) and age < lifetime_seconds:
+                kept.append((clipped, age))
+        if kept:
+            found[cluster] = RecordedPromise(tuple(reversed(kept)), cluster in record.shrank)
+    return found
+
+
+def _lately_scheduled(
+    binding: Binding, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
+) -> dict[str, RecordedPromise]:
+    age = 0.0  # a result without a time was written a moment ago
+    if binding.last_scheduled_time:
+        try:
+            age = max(0.0, wall - parse_rfc3339(binding.last_scheduled_time))
+        except ValueError:
+            age = 0.0
+    if age >= lifetime_seconds:
+        return {}
+    return {name: RecordedPromise(((amounts, age),)) for name, amounts in desired.items() if any(amounts)}

@@ -1,0 +1,191 @@
+"""From questions to bytes that servers of every generation read, and from their answers to values.
+
+Servers up to 1.17 read the typed fields, later ones their serialised peers, so both are
+sent. A request is put together from pieces that are encoded once: what one replica
+asks for is the same for all clusters, a promise the same for all questions. Answers
+are read without trust: what is no message raises `Malformed`, and only the number and
+what arrived are taken from the rest.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
+from karpool.model.kubernetes.meta import SelectorRequirement
+from karpool.model.requirements import NodeSelector
+from karpool.model.taints import Toleration
+from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, WorkloadReference
+from karpool.wire.server_protocol import parse
+
+_LENGTH_DELIMITED = 2
+_ASSUMED_OF_REPLICAS = 3
+_ASSUMED_OF_SETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateAnswer:
+    """`arrived` is empty when the server does not say: a Go server, or one without overcommit protection."""
+
+    value: int
+    arrived: tuple[ArrivedReplicas, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedQuestion:
+    """A question without its cluster and without promises, encoded; the same for every cluster."""
+
+    for_sets: bool
+    body: bytes
+
+    def to(self, cluster: str, promises: Iterable[bytes] = ()) -> bytes:
+        """The whole request. `promises` come from `encode_assumed`."""
+        number = _ASSUMED_OF_SETS if self.for_sets else _ASSUMED_OF_REPLICAS
+        return b"".join(
+            (_field(1, cluster.encode()), self.body, *(_field(number, each) for each in promises))
+        )
+
+    def read(self, data: bytes) -> EstimateAnswer:
+        """Raises Malformed."""
+        if self.for_sets:
+            sets = parse(pb.MaxAvailableComponentSetsResponse, data)
+            return EstimateAnswer(sets.max_sets, _arrived(sets.arrived))
+        replicas = parse(pb.MaxAvailableReplicasResponse, data)
+        return EstimateAnswer(replicas.max_replicas, _arrived(replicas.arrived))
+
+
+def ask_replicas(wanted: ReplicaRequirements | None) -> EncodedQuestion:
+    message = None if wanted is None else _replica_requirements(wanted)
+    request = pb.MaxAvailableReplicasRequest(replica_requirements=message)
+    return EncodedQuestion(False, request.SerializeToString(deterministic=True))
+
+
+def ask_component_sets(components: Iterable[Component], namespace: str = "") -> EncodedQuestion:
+    message = pb.MaxAvailableComponentSetsRequest(
+        components=[_component(each) for each in components], namespace=namespace
+    )
+    return EncodedQuestion(True, message.SerializeToString(deterministic=True))
+
+
+def encode_assumed(assumed: AssumedWorkload) -> bytes:
+    reference = None
+    if assumed.workload is not None:
+        given = assumed.workload
+        reference = pb.WorkloadReference(
+            api_version=given.api_version, kind=given.kind, name=given.name, desired=given.desired
+        )
+    message = pb.AssumedWorkload(
+        namespace=assumed.namespace,
+        components=[_component(each) for each in assumed.components],
+        workload=reference,
+    )
+    return message.SerializeToString(deterministic=True)
+
+
+def write_unschedulable(cluster: str, resource: WorkloadReference, threshold_ns: int) -> bytes:
+    reference = pb.ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=resource.namespace,
+        name=resource.name,
+    )
+    message = pb.UnschedulableReplicasRequest(
+        cluster=cluster, resource=reference, unschedulable_threshold=threshold_ns
+    )
+    return message.SerializeToString()
+
+
+def read_unschedulable(data: bytes) -> int:
+    """Raises Malformed."""
+    return parse(pb.UnschedulableReplicasResponse, data).unschedulable_replicas
+
+
+def _arrived(messages: Iterable[pb.Arrived]) -> tuple[ArrivedReplicas, ...]:
+    return tuple(ArrivedReplicas(tuple(each.bound), each.waiting) for each in messages)
+
+
+def _component(component: Component) -> pb.Component:
+    wanted = component.requirements
+    message = None
+    if wanted is not None:
+        message = pb.ComponentReplicaRequirements(
+            node_claim=_claim(wanted.node_claim),
+            resource_request=_quantities(wanted),
+            priority_class_name=wanted.priority_class_name,
+            resource_request_bytes=_serialised(wanted),
+        )
+    return pb.Component(name=component.name, replicas=component.replicas, replica_requirements=message)
+
+
+def _replica_requirements(wanted: ReplicaRequirements) -> pb.ReplicaRequirements:
+    return pb.ReplicaRequirements(
+        node_claim=_claim(wanted.node_claim),
+        resource_request=_quantities(wanted),
+        namespace=wanted.namespace,
+        priority_class_name=wanted.priority_class_name,
+        resource_request_bytes=_serialised(wanted),
+    )
+
+
+def _quantities(wanted: ReplicaRequirements) -> dict[str, pb.Quantity]:
+    return {name: pb.Quantity(string=text) for name, text in wanted.resource_request.items()}
+
+
+def _serialised(wanted: ReplicaRequirements) -> dict[str, bytes]:
+    return {name: each.SerializeToString() for name, each in _quantities(wanted).items()}
+
+
+def _claim(claim: ReplicaNodeClaim | None) -> pb.NodeClaim | None:
+    if claim is None:
+        return None
+    affinity = None if claim.node_affinity is None else _node_selector(claim.node_affinity)
+    tolerations = [_toleration(each) for each in claim.tolerations]
+    return pb.NodeClaim(
+        node_affinity=affinity,
+        node_selector=claim.node_selector,
+        tolerations=tolerations,
+        node_affinity_bytes=b"" if affinity is None else affinity.SerializeToString(),
+        tolerations_bytes=[each.SerializeToString() for each in tolerations],
+    )
+
+
+def _node_selector(selector: NodeSelector) -> pb.NodeSelector:
+    return pb.NodeSelector(
+        node_selector_terms=[
+            pb.NodeSelectorTerm(
+                match_expressions=[_condition(each) for each in term.match_expressions or ()],
+                match_fields=[_condition(each) for each in term.match_fields or ()],
+            )
+            for term in selector.node_selector_terms or ()
+        ]
+    )
+
+
+def _condition(condition: SelectorRequirement) -> pb.NodeSelectorRequirement:
+    return pb.NodeSelectorRequirement(
+        key=condition.key, operator=condition.operator, values=condition.values or ()
+    )
+
+
+def _toleration(toleration: Toleration) -> pb.Toleration:
+    return pb.Toleration(
+        key=toleration.key,
+        operator=toleration.operator,
+        value=toleration.value,
+        effect=toleration.effect,
+        toleration_seconds=toleration.toleration_seconds,
+    )
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A length-delimited field; joined fields are the message that has them all."""
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

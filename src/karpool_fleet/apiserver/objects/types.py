@@ -1,0 +1,86 @@
+"""What a resource type is to the server: its names, scope, schema and columns.
+
+Built-in types and CustomResourceDefinitions end up as the same `ResourceType`,
+so that CRUD, discovery, printing and OpenAPI treat them alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]  # one decoded API object
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One entry of a 422 Status: `details.causes[]`."""
+
+    field: str  # "spec.template.spec.containers[0].name"
+    value: object
+    reason: str  # FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueTypeInvalid...
+    detail: str  # our words
+
+
+class Schema(Protocol):
+    """A structural schema, compiled once and applied to many objects."""
+
+    def prune(self, obj: Object) -> list[str]:
+        """Drop unknown fields in place; return their paths (for fieldValidation=Warn/Strict)."""
+
+    def default(self, obj: Object) -> None:
+        """Fill defaults in place."""
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
+        """`old` is the stored object an update replaces; rules about changes compare with it."""
+
+    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
+        """Merge keys of the list at a field path (x-kubernetes-list-map-keys or patchMergeKey), None
+        when the list is atomic or a set; list items contribute no path element."""
+
+    def openapi(self) -> Mapping[str, Any]:
+        """The schema as OpenAPI v3 (x-kubernetes-* extensions included)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    """One server-side printed column of a CRD (additionalPrinterColumns)."""
+
+    name: str
+    type: str  # string, integer, number, boolean, date
+    json_path: str
+    priority: int = 0
+    format: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    spec_replicas: str
+    status_replicas: str
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    group: str  # "" for core
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: frozenset[str] = frozenset()  # "status", "scale", "binding", "eviction"...
+    schema: Schema | None = None
+    columns: tuple[PrinterColumn, ...] = ()  # CRDs only; built-in tables live in tables.py
+    scale: ScalePaths | None = None
+    custom: bool = False  # from a CustomResourceDefinition
+    generation: bool = True  # metadata.generation counts spec changes
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -1,0 +1,146 @@
+"""Which group to grow for the pods that fit nowhere, and by how much. Pure.
+
+As cluster-autoscaler: for every group, how many of its nodes would take how many of the
+pods; then an expander picks one group. The rest is left to the next scan. Pods are
+placed by the shared kernel on the nodes there are, the nodes that are coming, and then
+on nodes that a group could still get.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import CPU, MEMORY
+from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack_result import PendingPod
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room, snapshot_of
+from karpool_fleet.cluster_autoscaler.groups import NodeGroup
+
+# The kernel fills nodes in order of name. No node's name begins like these, so new nodes come
+# last, after those that are on their way.
+UPCOMING = "~coming/"
+NEW = "~~new/"
+FULL = "max node group size reached"
+
+
+@dataclass(frozen=True)
+class GrowCandidate:
+    """A group, with a row for each node that it may still get. `refusal`: why it may get none."""
+
+    group: NodeGroup
+    rows: Sequence[NodeRow]
+    refusal: str = ""
+    is_capped: bool = False  # the pods may need more nodes than these
+
+
+@dataclass(frozen=True)
+class ExpanderOption:
+    group: NodeGroup
+    rows: tuple[NodeRow, ...]  # the new nodes that are needed
+    pods: tuple[str, ...]  # that they would take
+    waste: float  # 0 to 2: the unused part of their cpu, and of their memory
+
+
+@dataclass(frozen=True)
+class GrowDecision:
+    chosen: ExpanderOption | None
+    unhelped: Mapping[str, str]  # pods that no group can take, and why
+
+
+def decide(
+    snapshot: Room,
+    pods: Sequence[PendingPod],
+    candidates: Sequence[GrowCandidate],
+    catalogue: Catalogue,
+    choose: Callable[[Sequence[ExpanderOption]], ExpanderOption],
+) -> GrowDecision:
+    """`snapshot` holds the nodes there are and the nodes that are coming."""
+    waiting = pack_new_nodes(snapshot, pods, (), catalogue).left
+    homeless = {each.pod for each in waiting}
+    if not homeless:
+        return GrowDecision(None, {})
+    found = [option for each in candidates if (option := _option(snapshot, pods, each, catalogue))]
+    helped = {pod for option in found for pod in option.pods}
+    why = _Reasons(candidates)
+    unhelped = {
+        pod.name: why.of(pod.shape) for pod in pods if pod.name in homeless and pod.name not in helped
+    }
+    return GrowDecision(choose(found) if found else None, unhelped)
+
+
+def _option(
+    snapshot: Room, pods: Sequence[PendingPod], candidate: GrowCandidate, catalogue: Catalogue
+) -> ExpanderOption | None:
+    if candidate.refusal or not candidate.rows:
+        return None
+    rows = {row.name: row for row in candidate.rows}
+    placed = pack_new_nodes(snapshot.plus(candidate.rows), pods, (), catalogue).placed
+    used = {node: rows[node] for node in placed.values() if node in rows}
+    if not used:
+        return None
+    taken = [pod for pod in pods if placed.get(pod.name) in rows]
+    return ExpanderOption(
+        candidate.group,
+        tuple(used.values()),
+        tuple(pod.name for pod in taken),
+        _waste(list(used.values()), [pod.shape for pod in taken]),
+    )
+
+
+def _waste(rows: Sequence[NodeRow], shapes: Sequence[PodShape]) -> float:
+    total = 0.0
+    for resource in (CPU, MEMORY):
+        offered = sum(row.allocatable.get(resource, 0) for row in rows)
+        asked = sum(units for shape in shapes for name, units in shape.requests if name == resource)
+        total += (offered - asked) / offered if offered else 0.0
+    return total
+
+
+class _Reasons:
+    """Why no group helps, worded once per shape."""
+
+    def __init__(self, candidates: Sequence[GrowCandidate]) -> None:
+        self._candidates = candidates
+        self._known: dict[PodShape, str] = {}
+
+    def of(self, shape: PodShape) -> str:
+        if shape not in self._known:
+            self._known[shape] = self._worded(shape)
+        return self._known[shape]
+
+    def _worded(self, shape: PodShape) -> str:
+        counts: dict[str, int] = {}
+        for candidate in self._candidates:
+            reason = candidate.refusal or self._refusal(shape, candidate)
+            counts[reason] = counts.get(reason, 0) + 1
+        return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or "there is no node group"
+
+    @staticmethod
+    def _refusal(shape: PodShape, candidate: GrowCandidate) -> str:
+        refusals = explain_nodes(snapshot_of(candidate.rows[:1]), shape)
+        if refusals:
+            return refusals[0].reason
+        return FULL if candidate.is_capped else "other pods are in the way on any new node"
+
+
+# Expanders
+
+
+def least_waste(options: Sequence[ExpanderOption], random: Random) -> ExpanderOption:
+    least = min(option.waste for option in options)
+    return random.choice([option for option in options if option.waste == least])
+
+
+def by_priority(
+    options: Sequence[ExpanderOption], ranks: Mapping[str, int], random: Random
+) -> ExpanderOption:
+    """Of the groups with the highest rank; groups without one only when none has any."""
+    ranked = [option for option in options if option.group.name in ranks]
+    if not ranked:
+        return random.choice(list(options))
+    best = max(ranks[option.group.name] for option in ranked)
+    return random.choice([option for option in ranked if ranks[option.group.name] == best])

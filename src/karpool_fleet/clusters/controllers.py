@@ -1,0 +1,309 @@
+"""Karpool's controllers as components of embedded clusters, each one entry of a table.
+
+They are the classes that run in production, given a client, its clock and nothing else.
+Scheduler and descheduler run beside Karmada, the others in every member cluster. Options
+are the flags of the commands. A component that is killed and started again is a new
+process to everybody.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.step import ExecutionSettings
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride, parse_policy, parse_threshold
+from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
+from karpool.estimator.serving import options as estimator_flags
+from karpool.gpu.allocation.allocator import AllocatorSettings
+from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.scale_up.input import ScaleUpSettings as ScalerSettings
+from karpool.gpu.strategies import strategies
+from karpool.kube.api.client import Client
+from karpool.kube.flags import Flag
+from karpool.model import durations
+from karpool.model.errors import Invalid
+from karpool.provisioning.market import Market
+from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults, validate
+from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.descheduler.descheduler import Descheduler
+from karpool.scheduler.descheduler_process import descheduler_options
+from karpool.scheduler.process import scheduler_options
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.clusters.wiring import Flags, InProcessWiring, Team, Wiring, Work
+
+_Add = Callable[[Team, Flags], None]
+
+
+@dataclass(frozen=True)
+class _Controller:
+    check: Callable[[Flags], None]  # raises Invalid with the flag as its path
+    add: _Add
+
+
+def check_controllers(chosen: Mapping[str, Flags]) -> None:
+    """Raises Invalid with the path of the flag."""
+    for name, flags in chosen.items():
+        if name not in CONTROLLERS:
+            raise Invalid(name, name, f"is not a controller; there are {', '.join(CONTROLLERS)}")
+        try:
+            CONTROLLERS[name].check(flags)
+        except Invalid as error:
+            raise error.at(name) from None
+
+
+def add_controllers(fleet: EmbeddedFleet, chosen: Mapping[str, Flags], wiring: Wiring | None = None) -> Team:
+    """Start them, in this process unless wired otherwise; `EmbeddedFleet(...,
+    furnish=...)` is one place to call it.
+    Raises Invalid."""
+    check_controllers(chosen)
+    team = Team(fleet, wiring or InProcessWiring())
+    for name, controller in CONTROLLERS.items():
+        if name in chosen:
+            controller.add(team, chosen[name])
+    return team
+
+
+# Beside Karmada. None of them is stopped but by ending its task.
+
+
+def _scheduler(team: Team, flags: Flags) -> None:
+    karmada = _karmada(team.fleet)
+    options = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(flags))
+
+    async def work(client: Client) -> None:
+        scheduler = Scheduler(client, options, asker=team.wiring.asker(client.clock))
+        team.schedulers[karmada.name] = scheduler
+        await scheduler.run(asyncio.Event())
+
+    team.add(karmada, "scheduler", work)
+
+
+def _descheduler(team: Team, flags: Flags) -> None:
+    options = descheduler_options(defaults(DESCHEDULER_FLAGS) | dict(flags))
+
+    async def work(client: Client) -> None:
+        await Descheduler(client, team.wiring.asker(client.clock), options).run(asyncio.Event())
+
+    team.add(_karmada(team.fleet), "descheduler", work)
+
+
+def _karmada(fleet: EmbeddedFleet) -> EmbeddedCluster:
+    if fleet.karmada is None:
+        raise Invalid("", "karmada", "the fleet has no Karmada; give it one with `karmada: {}`")
+    return fleet.karmada
+
+
+def _checks_flags(known: tuple[Flag, ...]) -> Callable[[Flags], None]:
+    names = {flag.name for flag in known}
+
+    def check(given: Flags) -> None:
+        _refuse_unknown(given, names)
+        if errors := validate(known, given):
+            raise Invalid("", dict(given), "; ".join(errors))
+
+    return check
+
+
+# In every member
+
+
+def _estimator(team: Team, flags: Flags) -> None:
+    team.wiring.add_estimators(team, flags)
+
+
+def _check_estimator(given: Flags) -> None:
+    _refuse_unknown(given, {flag.name for flag in estimator_flags.FLAGS})
+    chosen = estimator_flags.defaults() | {"cluster-name": "any", **given}
+    if errors := estimator_flags.validate(chosen):
+        raise Invalid("", dict(given), "; ".join(errors))
+
+
+def _consolidator(team: Team, flags: Flags) -> None:
+    options = consolidator_options(flags)
+
+    def of(cluster: LiveCluster) -> Work:
+        async def work(client: Client) -> None:
+            consolidator = Consolidator(client, options, market=Market(cluster.catalogue))
+            team.consolidators[cluster.name] = consolidator
+            await consolidator.run(asyncio.Event())
+
+        return work
+
+    _in_each(team, "consolidator", of)
+
+
+def _gpu_scaler(team: Team, flags: Flags) -> None:
+    def of(cluster: LiveCluster) -> Work:
+        async def work(client: Client) -> None:
+            # A strategy learns, so each cluster and each restart has its own.
+            await GpuScaler(client, scaler_options(flags), market=Market(cluster.catalogue)).run()
+
+        return work
+
+    _in_each(team, "gpu-scaler", of)
+
+
+def _in_each(team: Team, name: str, work_of: Callable[[LiveCluster], Work]) -> None:
+    for cluster in team.fleet.clusters.values():
+        team.add(cluster.embedded, name, work_of(cluster))
+
+
+def _refuse_unknown(given: Flags, names: set[str]) -> None:
+    for name in given:
+        if name not in names:
+            raise Invalid(name, given[name], f"is not a flag; there are {', '.join(sorted(names))}")
+
+
+def _read(given: Flags, names: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """The flags that are given, read. Raises Invalid."""
+    _refuse_unknown(given, set(names))
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            found[name] = names[name](value)
+        except Invalid as error:
+            raise Invalid(name, error.value, error.reason) from None
+    return found
+
+
+def _positive(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Invalid("", value, "must be a whole number from 1")
+    return value
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid("", value, "must be true or false")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    try:
+        amount = durations.seconds(str(value))
+    except Invalid:
+        amount = -1.0
+    if amount < 0:
+        raise Invalid("", value, "must be a duration like 30s or 5m")
+    return amount
+
+
+def _amount(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise Invalid("", value, "must be a number that is not negative")
+    return float(value)
+
+
+def _each(parse: Callable[[str], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda value: tuple(parse(str(one)) for one in (value if isinstance(value, list) else [value]))
+
+
+_CONSOLIDATOR: Mapping[str, Callable[[Any], Any]] = {
+    "policy": lambda value: parse_policy(str(value), ""),
+    "threshold": lambda value: parse_threshold(str(value), ""),
+    "interval": _seconds,
+    "quiet-period": _seconds,
+    "launch-timeout": _seconds,
+    "settle": _seconds,
+    "max-moves": _positive,
+    "keep-moves": _seconds,
+    "maintenance-window": _each(parse_window),
+    "rate": _each(parse_rate),
+    "spot-to-spot": _switch,
+    "no-replace": _switch,
+    "no-delete": _switch,
+    "min-savings": _amount,
+    "min-age": _seconds,
+}
+
+
+def consolidator_options(given: Flags) -> ConsolidatorOptions:
+    """Raises Invalid naming the flag."""
+    read = _read(given, _CONSOLIDATOR)
+    name = read.get("policy")
+    plan = PlanSettings(
+        override=PolicyOverride(PolicyName(name) if name else None, read.get("threshold")),
+        spot_to_spot=read.get("spot-to-spot", False),
+        delete=not read.get("no-delete", False),
+        replace=not read.get("no-replace", False),
+        min_savings_per_hour=read.get("min-savings", 0.0),
+        min_age_seconds=read.get("min-age", 0.0),
+        windows=read.get("maintenance-window", ()),
+        rates=read.get("rate", ()),
+    )
+    usual = ExecutionSettings()
+    execution = replace(
+        usual,
+        quiet_seconds=read.get("quiet-period", usual.quiet_seconds),
+        launch_seconds=read.get("launch-timeout"),
+        settle_seconds=read.get("settle", usual.settle_seconds),
+    )
+    base = ConsolidatorOptions(plan=plan, execution=execution)
+    return replace(
+        base,
+        plan_seconds=max(read.get("interval", base.plan_seconds), 1.0),
+        most_in_flight=read.get("max-moves", base.most_in_flight),
+        keep_seconds=read.get("keep-moves", base.keep_seconds),
+    )
+
+
+_SCALER: Mapping[str, Callable[[Any], Any]] = {
+    "strategy": lambda value: _named(str(value)),
+    "default-pool": str,
+    "scheduler-name": str,
+    "max-in-flight": _positive,
+    "debounce": _seconds,
+    "pending-limit": _seconds,
+    "device-limit": _seconds,
+    "hold": _seconds,
+}
+
+
+def _named(name: str) -> str:
+    strategies.named(name)
+    return name
+
+
+def scaler_options(given: Flags) -> GpuScalerOptions:
+    """Raises Invalid naming the flag."""
+    read = _read(given, _SCALER)
+    base, usual = GpuScalerOptions(), ScalerSettings()
+    changed = {
+        field: read[flag]
+        for flag, field in (
+            ("max-in-flight", "max_in_flight"),
+            ("debounce", "debounce"),
+            ("pending-limit", "pending_limit"),
+            ("device-limit", "device_limit"),
+            ("hold", "hold"),
+        )
+        if flag in read
+    }
+    return replace(
+        base,
+        settings=replace(usual, **changed),
+        allocator=AllocatorSettings(strategy=strategies.named(read.get("strategy", strategies.NAMES[0]))),
+        scheduler_name=read.get("scheduler-name", base.scheduler_name),
+        default_pool=read.get("default-pool", base.default_pool),
+    )
+
+
+def _check_consolidator(given: Flags) -> None:
+    consolidator_options(given)
+
+
+def _check_scaler(given: Flags) -> None:
+    scaler_options(given)
+
+
+CONTROLLERS: Mapping[str, _Controller] = {
+    "estimator": _Controller(_check_estimator, _estimator),
+    "scheduler": _Controller(_checks_flags(tuple(SCHEDULER_FLAGS)), _scheduler),
+    "descheduler": _Controller(_checks_flags(tuple(DESCHEDULER_FLAGS)), _descheduler),
+    "consolidator": _Controller(_check_consolidator, _consolidator),
+    "gpu-scaler": _Controller(_check_scaler, _gpu_scaler),
+}

@@ -1,0 +1,119 @@
+"""The estimators of a fleet, asked without a network.
+
+The scheduler's own client and the estimator's own service, bytes between them as on the
+wire; only the connection is a function call, so it works on manual time. An estimator
+that is not running is as unreachable as one on a dead machine.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn, cast
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from karpool.estimator.process import announcing, build_member, plugin_names
+from karpool.estimator.serving import options
+from karpool.estimator.serving.failure_reporting import FailureGauges
+from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.service import EstimatorService
+from karpool.kube.clock import Clock
+from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
+from karpool_fleet.clusters.runtime import Context
+
+Metadata = tuple[tuple[str, str], ...]
+_Method = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class Estimators:
+    """Those that are running, by cluster, and where a scheduler asks them."""
+
+    def __init__(self) -> None:
+        self.services: dict[str, EstimatorService] = {}
+
+    def clients(self, clock: Clock, settings: EstimatorSettings | None = None) -> EstimatorClient:
+        return EstimatorClient(_itself, settings or EstimatorSettings(), clock, _Channels(self))
+
+
+class EstimatorComponent:
+    """The estimator of one cluster. Raises Invalid for options that cannot work."""
+
+    def __init__(self, context: Context, estimators: Estimators, given: dict[str, Any]) -> None:
+        chosen = options.defaults() | {"cluster-name": context.cluster} | given
+        self._context = context
+        self._estimators = estimators
+        registry = CollectorRegistry()
+        metrics = EstimatorMetrics(registry, plugin_names(chosen))
+        self._gauges = FailureGauges(registry)
+        self.member = build_member(context.cluster, context.client, chosen, metrics, context.clock)
+        self._service = EstimatorService({context.cluster: self.member}, metrics, clock=context.clock)
+
+    async def run(self) -> None:
+        self._estimators.services[self._context.cluster] = self._service
+        try:
+            async with announcing(self.member, self._context.client, self._gauges):
+                await self.member.run()
+        finally:
+            if self._estimators.services.get(self._context.cluster) is self._service:
+                del self._estimators.services[self._context.cluster]
+
+
+async def _itself(cluster: str) -> Sequence[str]:
+    return [cluster]
+
+
+class _Channels:
+    def __init__(self, estimators: Estimators) -> None:
+        self._estimators = estimators
+
+    def renew(self) -> int:
+        return 0
+
+    async def open(self, address: str) -> grpc.aio.Channel:
+        return cast("grpc.aio.Channel", _Channel(self._estimators, address))
+
+
+class _Channel:
+    """As much of a channel as the scheduler's client uses."""
+
+    def __init__(self, estimators: Estimators, cluster: str) -> None:
+        self._estimators = estimators
+        self._cluster = cluster
+
+    def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
+        method = path.rpartition("/")[2]
+
+        async def call(data: bytes, metadata: Metadata = ()) -> bytes:
+            service = self._estimators.services.get(self._cluster)
+            if service is None:
+                raise _error(grpc.StatusCode.UNAVAILABLE, f"no estimator of {self._cluster} is running")
+            methods: dict[str, _Method] = {
+                "MaxAvailableReplicas": service.max_available_replicas,
+                "MaxAvailableComponentSets": service.max_available_component_sets,
+                "GetUnschedulableReplicas": service.get_unschedulable_replicas,
+            }
+            return await methods[method](data, _Call(metadata))
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        pass
+
+
+class _Call:
+    """The server's side of one call."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> Metadata:
+        return self._metadata
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
+        raise _error(code, details)
+
+    def peer(self) -> str:
+        return "in this process"
+
+
+def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)

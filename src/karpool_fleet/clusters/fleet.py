@@ -1,0 +1,131 @@
+"""All clusters of a fleet file, running, with Karmada over them and faults at their times."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from karpool.kube.clock import Clock
+from karpool.model import durations
+from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.fleet_file import FaultSpec, FleetFile
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.faults.fault_kinds import CLOUD_FAULTS, inject
+from karpool_fleet.karmada import karmada_components
+from karpool_fleet.karmada.members.members import JoinedMember, join
+
+log = structlog.get_logger(__name__)
+
+
+class EmbeddedFleet:
+    """`async with Fleet(file, clock) as fleet`; then `fleet.clusters["east"]`."""
+
+    def __init__(
+        self,
+        file: FleetFile,
+        clock: Clock,
+        *,
+        folder: Path = Path(),
+        furnish: Callable[["EmbeddedFleet"], None] = lambda fleet: None,
+        faults_from: float = 0.0,
+        catalogue: Path | None = None,
+    ) -> None:
+        """`furnish` adds further components before anything is loaded and before faults are checked.
+
+        Times of faults count from `faults_from` seconds after everything is there. `catalogue` is a file
+        with what clouds sell, instead of the shipped one.
+
+        Raises FleetError when a cluster asks for what there is not.
+        """
+        self.file = file
+        self.clock = clock
+        self.clusters = {
+            spec.name: LiveCluster(spec, clock=clock, seed=file.seed, catalogue=catalogue)
+            for spec in file.clusters
+        }
+        self.karmada: EmbeddedCluster | None = None
+        self._folder = folder
+        self._furnish = furnish
+        self._faults_from = faults_from
+        self._stack = AsyncExitStack()
+        self._timers: list[asyncio.Task[None]] = []
+
+    @property
+    def api_servers(self) -> dict[str, EmbeddedCluster]:
+        """Every cluster with an API of its own, by name; Karmada's first."""
+        found = {self.karmada.name: self.karmada} if self.karmada else {}
+        return found | {name: cluster.embedded for name, cluster in self.clusters.items()}
+
+    async def __aenter__(self) -> "EmbeddedFleet":
+        try:
+            for cluster in self.clusters.values():
+                await self._stack.enter_async_context(cluster.running())
+            if self.file.karmada is not None:
+                await self._start_karmada()
+            self._furnish(self)
+            self._check_components()
+            for cluster in self.clusters.values():
+                await cluster.load(self._folder)
+            group = await self._stack.enter_async_context(asyncio.TaskGroup())
+            self._stack.callback(self._stop_timers)
+            self._timers = [group.create_task(self._play(fault)) for fault in self.file.faults]
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exit_: Any) -> None:
+        await self._stack.__aexit__(*exit_)
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    async def _start_karmada(self) -> None:
+        spec = self.file.karmada
+        assert spec is not None
+        members = {
+            name: JoinedMember(
+                name,
+                self.clusters[name].embedded.client,
+                provider=self.clusters[name].catalogue.provider,
+                region=self.clusters[name].spec.region,
+                zones=tuple(self.clusters[name].catalogue.zones),
+            )
+            for name in spec.members or self.clusters
+        }
+        self.karmada = EmbeddedCluster(
+            spec.name, clock=self.clock, seed=self.file.seed, crds=bundled_crds(KARMADA)
+        )
+        await self._stack.enter_async_context(self.karmada)
+        for name, build in karmada_components(members).items():
+            self.karmada.add(name, build)
+        for member in members.values():
+            await join(self.karmada.client("admin"), member)
+
+    def _check_components(self) -> None:
+        for index, fault in enumerate(self.file.faults):
+            known = self.api_servers[fault.cluster].components.components
+            if fault.component and fault.component not in known:
+                raise FleetError(
+                    f"faults[{index}]: cluster {fault.cluster} has no component {fault.component!r}; "
+                    f"there are {', '.join(known)}"
+                )
+            if fault.kinds[0] in CLOUD_FAULTS and fault.cluster not in self.clusters:
+                raise FleetError(f"faults[{index}]: {fault.cluster} has no cloud for {fault.kinds[0]}")
+
+    # Faults
+
+    async def _play(self, fault: FaultSpec) -> None:
+        await self.clock.sleep(self._faults_from + durations.seconds(fault.at))
+        log.info("fault begins", cluster=fault.cluster, fault=fault.kinds[0])
+        end = await inject(fault, self.api_servers[fault.cluster], self.clusters.get(fault.cluster))
+        if fault.lasts is not None:
+            await self.clock.sleep(durations.seconds(fault.lasts))
+            end()
+            log.info("fault ends", cluster=fault.cluster, fault=fault.kinds[0])

@@ -1,0 +1,202 @@
+"""A cluster that lives: an API server with everything that makes objects move.
+
+Scheduler, kubelets, workload controllers, quotas, a cloud and an autoscaler over one
+embedded API server, as a cluster of a fleet file describes it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from karpool.kube.clock import Clock
+from karpool.kube.errors import KubeError
+from karpool.kube.snapshots.reader import read_objects
+from karpool.model import resources
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.catalogue.files import load_shipped, read_catalogue, shipped_regions, shipped_zones
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import HOSTNAME
+from karpool.model.taints import Taint
+from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings, offer_labels
+from karpool_fleet.cloud.delays import Delay
+from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
+from karpool_fleet.cluster_autoscaler.groups import NodeGroup
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
+from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.runtime import Build
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.karpenter import karpenter_components
+from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
+from karpool_fleet.kube_controllers.quota import enforce_quotas
+from karpool_fleet.kube_controllers.volumes import volumes
+from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
+from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
+from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
+from karpool_fleet.workloads import workload_components
+
+ZONES = 3  # of a region, when a cluster does not say which
+_CLOUD_DELAYS = frozenset(("launch", "terminate"))
+Object = dict[str, Any]
+
+
+class LiveCluster:
+    """One cluster, and the cloud it buys from."""
+
+    def __init__(
+        self, spec: ClusterSpec, *, clock: Clock, seed: int = 0, catalogue: Path | None = None
+    ) -> None:
+        """`catalogue` is a file instead of the shipped one.
+
+        Raises FleetError when the spec asks for what the catalogue does not have.
+        """
+        self.spec = spec
+        self.catalogue_file = catalogue
+        self.embedded = EmbeddedCluster(spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER))
+        self.catalogue = catalogue_of(spec, catalogue)
+        delays = spec.timing.delays()
+        self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))
+        cloud = replace(CloudSettings(), **_without(delays, delays.keys() - _CLOUD_DELAYS))
+        self.cloud = Cloud(self.catalogue, clock, self.embedded.random("cloud"), cloud)
+        if spec.autoscaler == "cluster-autoscaler":
+            self._autoscaler = self._cluster_autoscaler()
+        self.nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
+        enforce_quotas(self.embedded.server)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["LiveCluster"]:
+        async with self.embedded as cluster:
+            for name, build in workload_components().items():
+                cluster.add(name, build)
+            scheduler = KubeSchedulerSettings(preemption=self.spec.preemption)
+            cluster.add("kube-scheduler", kube_scheduler(scheduler))
+            cluster.add("kubelet", kubelet(self.cloud, self._kubelet))
+            cluster.add("node-lifecycle", node_lifecycle(self.cloud))
+            cluster.add("volumes", volumes())
+            if self.spec.autoscaler == "karpenter":
+                settings = KarpenterSettings(consolidates=self.spec.consolidation)
+                for name, build in karpenter_components(self.cloud, settings).items():
+                    cluster.add(name, build)
+            elif self.spec.autoscaler == "cluster-autoscaler":
+                cluster.add("cluster-autoscaler", self._autoscaler)
+            yield self
+
+    async def load(self, folder: Path) -> int:
+        """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
+        objects = [*self.nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
+        try:
+            return await load_objects(self.embedded.client("loader"), objects)
+        except KubeError as error:
+            raise FleetError(f"cluster {self.name}: {error}") from None
+
+    def _from_files(self, folder: Path) -> list[Object]:
+        found: list[Object] = []
+        for name in self.spec.files:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise FleetError(
+                    f"cluster {self.name}: files: {name!r} is outside the folder of the fleet file"
+                )
+            found.extend(read_objects(path))
+        return found
+
+    def _cluster_autoscaler(self) -> Build:
+        groups = [
+            NodeGroup(
+                name=group.name,
+                instance_type=group.type,
+                zones=tuple(group.zones),
+                min_size=group.min,
+                max_size=group.max,
+                capacity_type=group.capacity_type,
+                labels=group.labels,
+                taints=tuple(decode(taint, Taint) for taint in group.taints),
+            )
+            for group in self.spec.node_groups
+        ]
+        try:
+            return cluster_autoscaler(self.cloud, groups)
+        except Invalid as error:
+            raise FleetError(f"cluster {self.name}: nodeGroups: {error}") from None
+
+    def _static(self, nodes: StaticNodes) -> list[Object]:
+        """Nodes that nobody bought: they are ready at once, and no fault of the cloud touches them."""
+        type_ = self.catalogue.types.get(nodes.type)
+        if type_ is None:
+            raise FleetError(
+                f"cluster {self.name}: nodes: the catalogue of {self.spec.region} has no type {nodes.type!r}"
+            )
+        zones = [nodes.zone] if nodes.zone else list(self.catalogue.zones)
+        return [
+            _node(
+                f"{self.name}-{nodes.type.replace('.', '-')}-{number}",
+                type_,
+                zones[number % len(zones)],
+                nodes,
+            )
+            for number in range(nodes.count)
+        ]
+
+
+def catalogue_of(spec: ClusterSpec, file: Path | None = None) -> Catalogue:
+    """The catalogue of the cluster's region in its zones, shipped or of a file; raises FleetError."""
+    if file is not None:
+        return _of_file(spec, file)
+    if spec.region not in shipped_regions():
+        known = ", ".join(shipped_regions())
+        raise FleetError(f"cluster {spec.name}: region: {spec.region!r}: no catalogue; there are {known}")
+    return load_shipped(spec.region, zones=_zones(spec, shipped_zones(spec.region)))
+
+
+def _of_file(spec: ClusterSpec, file: Path) -> Catalogue:
+    try:
+        data = file.read_bytes()
+        whole = read_catalogue(data, spec.region)
+        if whole.region != spec.region:
+            raise FleetError(
+                f"cluster {spec.name}: region: {spec.region!r}: {file} is of {whole.region}; set region"
+            )
+        return read_catalogue(data, spec.region, zones=_zones(spec, tuple(whole.zones)))
+    except OSError as error:
+        raise FleetError(f"{file}: {error.strerror}; give the path of a catalogue") from None
+    except Invalid as error:
+        raise FleetError(f"cluster {spec.name}: {file}: {error}") from None
+
+
+def _zones(spec: ClusterSpec, there: tuple[str, ...]) -> dict[str, str | None]:
+    zones = spec.zones or there[:ZONES]
+    if unknown := [zone for zone in zones if zone not in there]:
+        known = ", ".join(there)
+        raise FleetError(
+            f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {known}"
+        )
+    return dict.fromkeys(zones)
+
+
+def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") -> dict[str, Any]:
+    return {name: delay for name, delay in delays.items() if name not in names}
+
+
+def _node(name: str, type_: InstanceType, zone: str, nodes: StaticNodes) -> Object:
+    offer = CloudOffer(nodes.type, zone, nodes.capacity_type)
+    labels = {**offer_labels(type_, offer), HOSTNAME: name, **nodes.labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"providerID": f"static:///{zone}/{name}", "taints": list(nodes.taints)},
+        "status": {
+            "capacity": resources.quantities(type_.capacity),
+            "allocatable": resources.quantities(type_.allocatable),
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }

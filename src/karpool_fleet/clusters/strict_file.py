@@ -1,0 +1,92 @@
+"""YAML files that people write, read strictly: fleets and scenarios.
+
+A file is checked as a whole. Whatever is wrong is one line with the file, the line in it,
+the field, the value and what would be right; unknown fields are refused, since a typo
+must not become a default.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from karpool.model import safe_yaml
+from karpool.model.errors import Invalid, ModelError
+
+API_VERSION = "karpool.dev/v1alpha1"
+SIZE_LIMIT = 4 * 2**20
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `safe_yaml` reads with
+T = TypeVar("T")
+
+
+_SHOWN_MAX = 500  # characters of a file that a message repeats
+
+
+class FleetError(ModelError):
+    """Something in a file cannot be used."""
+
+
+def read_bytes(path: Path, what: str) -> bytes:
+    """Not much more than the largest that is parsed, whatever the file is. Raises FleetError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise FleetError(f"{path}: {error.strerror}; give the path of {what}") from None
+
+
+def parse(data: bytes, where: str, what: str, into: type[T], check: Callable[[T], None]) -> T:
+    """Raises FleetError, whatever the bytes are. `check` says what types cannot, and raises Invalid."""
+    document = one_document(data, where, what)
+    try:
+        found = msgspec.convert(document, into)
+        check(found)
+    except msgspec.ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        raise located(data, where, at.strip("`."), message) from None
+    except Invalid as error:
+        raise located(data, where, error.path, f"{error.value!r}: {error.reason}") from None
+    return found
+
+
+def one_document(data: bytes, where: str, what: str) -> Any:
+    """Raises FleetError."""
+    try:
+        documents = list(safe_yaml.load_documents(data, size_limit=SIZE_LIMIT))
+    except safe_yaml.UnusableYaml as error:
+        raise FleetError(f"{where}: {error}") from None
+    if len(documents) != 1:
+        raise FleetError(f"{where}: has {len(documents)} documents; {what} is one")
+    return documents[0]
+
+
+def located(data: bytes, where: str, path: str, message: str) -> FleetError:
+    line = _line_of(data, path)
+    field = f"{path[:_SHOWN_MAX]}: " if path else ""
+    return FleetError(f"{where}:{line}: {field}{message[:_SHOWN_MAX]}")
+
+
+def _line_of(data: bytes, path: str) -> int:
+    """The line that a field path points at, or that of the last part of it that is there."""
+    nodes = yaml.compose_all(data, Loader=_LOADER)  # read and bounded once before; others are empty
+    node: Any = next((each for each in nodes if not isinstance(each, yaml.ScalarNode)), None)
+    line = int(node.start_mark.line) if node is not None else 0
+    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
+        if isinstance(node, yaml.SequenceNode) and step.startswith("["):
+            index = int(step[1:-1])
+            if index >= len(node.value):
+                break
+            node = node.value[index]
+        elif isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == step), None)
+            if found is None:
+                break
+            line, node = int(found[0].start_mark.line), found[1]
+            continue
+        else:
+            break
+        line = int(node.start_mark.line)
+    return line + 1

@@ -1,0 +1,96 @@
+"""Who works in a fleet, and how they reach API servers and each other.
+
+Controllers are the same everywhere; a `Wiring` is what differs: within one process on any
+kind of time, or over HTTPS and gRPC as in production (`tour/over_https.py`). Every
+controller is a component of the cluster it works in: one that fails is started again.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from karpool.consolidation.execution.controller import Consolidator
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.estimates.estimator_client import EstimatorClient
+from karpool_fleet.clusters.embedded import EmbeddedCluster
+from karpool_fleet.clusters.estimators import EstimatorComponent, Estimators
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.runtime import Build, Context, FleetComponent
+
+Flags = Mapping[str, Any]
+Work = Callable[[Client], Awaitable[None]]
+
+
+class Wiring(Protocol):
+    def component(self, context: Context, name: str, work: Work) -> FleetComponent:
+        """A controller, given the client it shall use."""
+
+    def asker(self, clock: Clock) -> EstimatorClient:
+        """How a scheduler asks estimators."""
+
+    def add_estimators(self, team: "Team", flags: Flags) -> None:
+        """Start those of every member."""
+
+
+@dataclass
+class Team:
+    """The controllers that were added to a fleet, and those that run of them whose insides others show."""
+
+    fleet: EmbeddedFleet
+    wiring: Wiring
+    added: list[tuple[EmbeddedCluster, str]] = field(default_factory=list)
+    consolidators: dict[str, Consolidator] = field(default_factory=dict)
+    schedulers: dict[str, Scheduler] = field(default_factory=dict)
+
+    def add(self, cluster: EmbeddedCluster, name: str, work: Work) -> None:
+        self.build(cluster, name, lambda context: self.wiring.component(context, name, work))
+
+    def build(self, cluster: EmbeddedCluster, name: str, build: Build) -> None:
+        cluster.add(name, build)
+        self.added.append((cluster, name))
+
+    def failures(self) -> Counter[str]:
+        """How often each controller failed and was started again."""
+        return Counter(
+            {f"{name} in {cluster.name}": cluster.components.restarts[name] for cluster, name in self.added}
+        )
+
+    async def stop(self) -> None:
+        for cluster, name in reversed(self.added):
+            if cluster.components.is_running(name):
+                await cluster.components.crash(name)
+
+
+class InProcessWiring:
+    """Clients without a network, estimators by function calls: works on manual time."""
+
+    def __init__(self) -> None:
+        self.estimators = Estimators()
+
+    def component(self, context: Context, name: str, work: Work) -> FleetComponent:
+        return Working(context.client, work)
+
+    def asker(self, clock: Clock) -> EstimatorClient:
+        return self.estimators.clients(clock)
+
+    def add_estimators(self, team: Team, flags: Flags) -> None:
+        for cluster in team.fleet.clusters.values():
+            given = {"region": cluster.spec.region, **flags}
+            if cluster.catalogue_file is not None:
+                given.setdefault("catalogue", str(cluster.catalogue_file))
+            team.build(cluster.embedded, "estimator", self._build(given))
+
+    def _build(self, given: dict[str, Any]) -> Build:
+        return lambda context: EstimatorComponent(context, self.estimators, given)
+
+
+@dataclass(frozen=True)
+class Working:
+    client: Client
+    work: Work
+
+    async def run(self) -> None:
+        await self.work(self.client)

@@ -1,0 +1,238 @@
+"""Member clusters as the control plane knows them: how to reach one, how one joins.
+
+A `JoinedMember` is what an operator would put into a kubeconfig and a Cluster object. Every
+part of the control plane has a client of its own for each member and no other way in,
+so a fault aimed at that client cuts the member off.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.kube.errors import AlreadyExists, NotFound
+from karpool.kube.transport.backoff import Chance
+from karpool.kube.watch.informer import ChangeSink, Informer
+from karpool.kube.work_queue import Reconcile, WorkQueue
+from karpool.model.kubernetes.api_resources import CLUSTERS, ApiResource, ListOptions, ObjectKey
+from karpool_fleet.karmada.propagation.names import MANAGED, Object
+
+T = TypeVar("T")
+
+CALLER = "karmada"  # as whom the control plane comes to a member
+OURS = ListOptions(label_selector=f"{MANAGED}=true")
+
+# Grades of a Cluster that is created without any: cores, and GiB of memory, from which a grade starts.
+_GRADES = ((0, 0), (1, 4), (2, 16), (4, 32), (8, 64), (16, 128), (32, 256), (64, 512), (128, 1024))
+_MOST = str(2**63 - 1)
+
+
+@dataclass(frozen=True)
+class JoinedMember:
+    name: str
+    connect: Callable[[str], Client]  # a client for the named caller, such as `EmbeddedCluster.client`
+    sync_mode: str = "Push"
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Object, ...] = ()
+    resource_models: tuple[Object, ...] | None = None  # None: the default grades
+
+
+def default_models() -> list[Object]:
+    models = []
+    for grade, (cpu, memory) in enumerate(_GRADES):
+        more = _GRADES[grade + 1] if grade + 1 < len(_GRADES) else None
+        models.append(
+            {
+                "grade": grade,
+                "ranges": [
+                    {"name": "cpu", "min": str(cpu), "max": str(more[0]) if more else _MOST},
+                    {"name": "memory", "min": _gib(memory), "max": _gib(more[1]) if more else _MOST},
+                ],
+            }
+        )
+    return models
+
+
+def _gib(amount: int) -> str:
+    return f"{amount}Gi" if amount else "0"
+
+
+def cluster_object(member: JoinedMember) -> Object:
+    """The Cluster to create for a member, with what upstream's admission adds."""
+    given = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
+    models = default_models() if member.resource_models is None else list(member.resource_models)
+    spec: Object = {
+        "syncMode": member.sync_mode,
+        "apiEndpoint": f"https://{member.name}.embedded",
+        **{key: value for key, value in given.items() if value},
+        "resourceModels": models,
+    }
+    if member.taints:
+        spec["taints"] = [dict(taint) for taint in member.taints]
+    metadata: Object = {"name": member.name}
+    if member.labels:
+        metadata["labels"] = dict(member.labels)
+    return {"metadata": metadata, "spec": spec}
+
+
+async def join(client: Client, member: JoinedMember) -> Object:
+    """Make `member` part of the fleet; joining twice changes nothing. `client` is the control plane's."""
+    try:
+        return await client.create(CLUSTERS, cluster_object(member))
+    except AlreadyExists:
+        return await client.get(CLUSTERS, member.name)
+
+
+async def unjoin(client: Client, name: str) -> None:
+    """Ask for a member to leave; its Cluster goes when everything it was given is gone."""
+    try:
+        await client.delete(CLUSTERS, name)
+    except NotFound:
+        return
+
+
+class MemberKinds:
+    """Which resource of a server an apiVersion and kind are; asked once each, then remembered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[tuple[str, str], ApiResource] = {}
+        self._with_status: dict[ApiResource, bool] = {}
+
+    async def find(self, api_version: str, kind: str) -> ApiResource | None:
+        """None when the server does not serve it now; raises when the server cannot be asked."""
+        known = self._known.get((api_version, kind))
+        if known is None:
+            await self._learn(api_version)
+            known = self._known.get((api_version, kind))
+        return known
+
+    def has_status(self, resource: ApiResource) -> bool:
+        """Whether a resource that was found has a status of its own to write."""
+        return self._with_status.get(resource, False)
+
+    async def _learn(self, api_version: str) -> None:
+        group, _, version = api_version.rpartition("/")
+        try:
+            document = await self._client.get_path(f"/apis/{api_version}" if group else f"/api/{version}")
+        except NotFound:
+            return
+        entries: list[Any] = document.get("resources") or []
+        names = {entry["name"] for entry in entries}
+        for entry in entries:
+            name = entry["name"]
+            if "/" in name or "list" not in entry.get("verbs", ()):
+                continue
+            resource = ApiResource(group, version, name, entry["kind"], bool(entry["namespaced"]))
+            self._known.setdefault((api_version, entry["kind"]), resource)
+            self._with_status[resource] = f"{name}/status" in names
+
+
+class Connection:
+    """One component's way into one member: a client, and what the member serves."""
+
+    def __init__(self, member: JoinedMember) -> None:
+        self.member = member
+        self.client = member.connect(CALLER)
+        self.kinds = MemberKinds(self.client)
+
+
+class Connections:
+    """One component's connections, made when first needed."""
+
+    def __init__(self, members: Mapping[str, JoinedMember]) -> None:
+        self._members = members
+        self._made: dict[str, Connection] = {}
+
+    def get(self, name: str) -> Connection | None:
+        """None for a cluster that nobody told us how to reach."""
+        member = self._members.get(name)
+        if member is None:
+            return None
+        if name not in self._made:
+            self._made[name] = Connection(member)
+        return self._made[name]
+
+
+def start_in(group: asyncio.TaskGroup, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
+    """A task of `group`; None when the component it belongs to is being stopped."""
+    try:
+        return group.create_task(work, name=name)
+    except RuntimeError:
+        work.close()
+        return None
+
+
+class MemberInformers(Generic[T]):
+    """What members hold of ours, of chosen kinds, each watched from when it is first asked for.
+
+    The tasks belong to `group`, and so end with the component.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        into: type[T],
+        on_new: Callable[[str, ApiResource], ChangeSink[T]],
+    ) -> None:
+        self._connections = connections
+        self._into = into
+        self._on_new = on_new
+        self._running: dict[tuple[str, ApiResource], tuple[Informer[T], asyncio.Task[Any]]] = {}
+        self.group: asyncio.TaskGroup | None = None
+
+    def of(self, cluster: str, resource: ApiResource) -> Informer[T] | None:
+        held = self._running.get((cluster, resource))
+        if held is not None:
+            return held[0]
+        connection = self._connections.get(cluster)
+        if connection is None or self.group is None:
+            return None
+        informer = Informer(connection.client, resource, into=self._into, selection=OURS)
+        informer.add_sink(self._on_new(cluster, resource))
+        task = start_in(self.group, informer.run(), f"{cluster} {resource}")
+        if task is None:
+            return None
+        self._running[(cluster, resource)] = (informer, task)
+        return informer
+
+    def stop(self, cluster: str) -> None:
+        """Forget a member that has left."""
+        for key in [key for key in self._running if key[0] == cluster]:
+            self._running.pop(key)[1].cancel()
+
+
+class MemberQueues:
+    """A queue for each member, so that one that hangs does not hold the others up."""
+
+    def __init__(
+        self, clock: Clock, chance: Chance, reconcile: Reconcile[ObjectKey], *, workers: int = 4
+    ) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._reconcile = reconcile
+        self._workers = workers
+        self._queues: dict[str, WorkQueue[ObjectKey]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def of(self, cluster: str) -> WorkQueue[ObjectKey]:
+        queue = self._queues.get(cluster)
+        if queue is None:
+            queue = self._queues[cluster] = WorkQueue(self._clock, chance=self._chance)
+            self._start(cluster, queue)
+        return queue
+
+    def run_in(self, group: asyncio.TaskGroup) -> None:
+        """Work on what there is and on what comes, as part of `group`."""
+        self._group = group
+        for cluster, queue in self._queues.items():
+            self._start(cluster, queue)
+
+    def _start(self, cluster: str, queue: WorkQueue[ObjectKey]) -> None:
+        if self._group is not None:
+            start_in(self._group, queue.run(self._reconcile, workers=self._workers), cluster)

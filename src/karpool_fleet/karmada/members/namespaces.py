@@ -1,0 +1,112 @@
+"""The namespace sync controller: members have the namespaces that templates live in.
+
+Every namespace of the control plane that is not reserved becomes a work in every
+execution space; the work belongs to the namespace and goes with it.
+"""
+
+from typing import NamedTuple
+
+from karpool.kube.errors import AlreadyExists
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.propagation.bindings import owner_of
+from karpool_fleet.karmada.propagation.names import (
+    CONFLICT_RESOLUTION,
+    WORK_FINALIZER,
+    WORK_ID,
+    WORK_NAME,
+    Object,
+    execution_space,
+    is_reserved,
+)
+from karpool_fleet.karmada.propagation.retrying import looking_again
+from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, work_patch
+
+
+class _Pair(NamedTuple):
+    namespace: str
+    cluster: str
+
+
+def namespace_work(namespace: Object, cluster: str) -> Object:
+    namespace = {**namespace, "apiVersion": "v1", "kind": "Namespace"}
+    # A namespace that a member already has is shared, not fought over.
+    notes = {CONFLICT_RESOLUTION: "overwrite"}
+    manifest = marked_manifest(cluster, namespace, plain_manifest(namespace), notes, {})
+    meta = manifest["metadata"]
+    return {
+        "metadata": {
+            "name": meta["annotations"][WORK_NAME],
+            "namespace": execution_space(cluster),
+            "labels": {WORK_ID: meta["labels"][WORK_ID]},
+            "annotations": {},
+            "finalizers": [WORK_FINALIZER],
+            "ownerReferences": [owner_of(namespace)],
+        },
+        "spec": {"workload": {"manifests": [manifest]}},
+    }
+
+
+class NamespaceSyncController:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._client = context.client
+        self._queue: WorkQueue[_Pair] = WorkQueue(context.clock, chance=context.random.random)
+        self._namespaces: Feed[Object] = context.informers.of(NAMESPACES)
+        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        self._works: Feed[Object] = context.informers.of(WORKS)
+        self._namespaces.on_change(self._on_namespace)
+        self._clusters.on_change(self._on_cluster)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        await self._queue.run(looking_again(self._reconcile))
+
+    def _on_namespace(self, change: ObjectChange[Object]) -> None:
+        if change.type == "DELETED":
+            return
+        names = [cluster["metadata"]["name"] for cluster in self._clusters.objects()]
+        if not is_reserved(change.key.name):
+            for name in names:
+                self._queue.add(_Pair(change.key.name, name))
+        # The space of one cluster is nothing to the others: with many it would be asked for by all of them.
+        for name in names:
+            if change.key.name == execution_space(name):
+                self._whole_cluster(name)
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        if change.type == "ADDED":
+            self._whole_cluster(change.key.name)
+
+    def _whole_cluster(self, name: str) -> None:
+        for namespace in self._namespaces.objects():
+            self._queue.add(_Pair(namespace["metadata"]["name"], name))
+
+    async def _reconcile(self, pair: _Pair) -> Requeue | None:
+        namespace, cluster = self._namespaces.get(ObjectKey("", pair.namespace)), ObjectKey("", pair.cluster)
+        space = self._namespaces.get(ObjectKey("", execution_space(pair.cluster)))
+        if namespace is None or is_reserved(pair.namespace) or pair.namespace == "default":
+            return None
+        known = self._clusters.get(cluster)
+        if known is None or space is None:
+            return None  # the space, when it is made, brings us back
+        if any("deletionTimestamp" in each["metadata"] for each in (namespace, known, space)):
+            return None
+        wanted = namespace_work(namespace, pair.cluster)
+        key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
+        work = self._works.get(key)
+        if work is None:
+            try:
+                await self._client.create(WORKS, wanted)
+                return None
+            except AlreadyExists:
+                work = await self._client.get(WORKS, key.name, namespace=key.namespace)
+        if "deletionTimestamp" in work["metadata"]:
+            return Requeue(1.0)
+        if patch := work_patch(work, wanted):
+            version = {"resourceVersion": work["metadata"]["resourceVersion"]}
+            patch["metadata"] = {**patch.get("metadata", {}), **version}
+            await self._client.patch(WORKS, key.name, patch, namespace=key.namespace)
+        return None

@@ -1,0 +1,163 @@
+"""How much a member has, gives away and is asked for, kept up to date pod by pod and node by node.
+
+`allocated` are the requests of pods bound to a node, `allocating` those of pods that
+wait; `pods` is one of the resources. Each node counts in the grade of what is free
+on it. A change costs the same however large the member is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.node import Node, allocatable
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.resources import PODS, Resources
+from karpool_fleet.karmada.propagation.names import Object
+
+_ONE_POD: Resources = {PODS: 1}
+
+
+class Models:
+    """Grades of node sizes, as a Cluster's `spec.resourceModels` gives them."""
+
+    def __init__(self, models: Sequence[Object]) -> None:
+        ordered = sorted(models, key=lambda each: int(each["grade"]))
+        self.grades = [int(each["grade"]) for each in ordered]
+        self._floors: dict[str, list[int]] = {}
+        for model in ordered:
+            for each in model["ranges"]:
+                floors = self._floors.setdefault(each["name"], [])
+                floors.append(resources.amount(each["name"], each["min"]))
+
+    def grade_of(self, free: Mapping[str, int]) -> int:
+        """The index of the highest grade of which every resource is free, 0 for less than any."""
+        lowest = len(self.grades) - 1
+        for name, floors in self._floors.items():
+            amount = free.get(name, 0)
+            lowest = min(lowest, max(sum(amount >= floor for floor in floors) - 1, 0))
+        return max(lowest, 0)
+
+
+class SummaryBuilder:
+    """A sink for the pods and nodes of one member."""
+
+    def __init__(self) -> None:
+        self._allocatable: Resources = {}
+        self._allocated: Resources = {}
+        self._allocating: Resources = {}
+        self._nodes: dict[str, tuple[Resources, bool]] = {}  # what each can hold, and whether it is ready
+        self._ready = 0
+        self._used: dict[str, Resources] = {}
+        self._pods: dict[ObjectKey, tuple[str, Resources]] = {}
+        self._models: Models | None = None
+        self._counts: list[int] = []
+        self._grade: dict[str, int] = {}
+        self._stale: dict[str, None] = {}  # nodes whose grade is to be found again
+
+    # Taking in
+
+    def on_pod(self, change: ObjectChange[Pod]) -> None:
+        self._forget_pod(change.key)
+        pod = change.object
+        if pod is None or change.type == "DELETED" or pod.is_terminal:
+            return
+        try:
+            needs = resources.total((effective_requests(pod), _ONE_POD))
+        except Invalid:
+            needs = dict(_ONE_POD)
+        node = pod.spec.node_name
+        self._pods[change.key] = (node, needs)
+        if node:
+            resources.add(self._allocated, needs)
+            resources.add(self._used.setdefault(node, {}), needs)
+            self._stale[node] = None
+        else:
+            resources.add(self._allocating, needs)
+
+    def _forget_pod(self, key: ObjectKey) -> None:
+        known = self._pods.pop(key, None)
+        if known is None:
+            return
+        node, needs = known
+        taken = {name: -units for name, units in needs.items()}
+        if node:
+            resources.add(self._allocated, taken)
+            resources.add(self._used[node], taken)
+            self._stale[node] = None
+        else:
+            resources.add(self._allocating, taken)
+
+    def on_node(self, change: ObjectChange[Node]) -> None:
+        name = change.key.name
+        known = self._nodes.pop(name, None)
+        if known is not None:
+            resources.add(self._allocatable, {each: -units for each, units in known[0].items()})
+            self._ready -= known[1]
+        self._stale[name] = None
+        node = change.object
+        if node is None or change.type == "DELETED":
+            return
+        try:
+            holds = allocatable(node)
+        except Invalid:
+            holds = {}
+        self._nodes[name] = (holds, node.is_ready)
+        self._ready += node.is_ready
+        resources.add(self._allocatable, holds)
+
+    # Giving out
+
+    def nodes(self) -> Object:
+        return {"totalNum": len(self._nodes), "readyNum": self._ready}
+
+    def resources(self, models: Sequence[Object]) -> Object:
+        """As `status.resourceSummary`."""
+        told: dict[str, Any] = {
+            "allocatable": _shown(self._allocatable),
+            "allocating": _shown(self._allocating),
+            "allocated": _shown(self._allocated),
+        }
+        if models:
+            told["allocatableModelings"] = self._modelings(models)
+        return {key: value for key, value in told.items() if value}
+
+    def set_models(self, models: Models) -> None:
+        self._models = models
+        self._counts = [0] * len(models.grades)
+        self._grade.clear()
+        self._stale = dict.fromkeys(self._nodes)
+
+    def _modelings(self, given: Sequence[Object]) -> list[Object]:
+        if self._models is None:
+            self.set_models(Models(given))
+        models = self._models
+        assert models is not None
+        for name in self._stale:
+            if (before := self._grade.pop(name, None)) is not None:
+                self._counts[before] -= 1
+            free = self._free(name)
+            # A node without a free pod slot is no use at any size.
+            if free.get(PODS, 0) > 0:
+                self._grade[name] = grade = models.grade_of(free)
+                self._counts[grade] += 1
+        self._stale.clear()
+        pairs = zip(models.grades, self._counts, strict=True)
+        return [{"grade": grade, "count": count} for grade, count in pairs]
+
+    def _free(self, name: str) -> Resources:
+        """What is left of a node; nothing of one that is gone."""
+        used = self._used.get(name)
+        if used is not None and not any(used.values()):
+            del self._used[name]
+        if name not in self._nodes:
+            return {}
+        free = dict(self._nodes[name][0])
+        resources.add(free, {each: -units for each, units in (used or {}).items()})
+        return free
+
+
+def _shown(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: resources.show_amount(name, amounts[name]) for name in sorted(amounts) if amounts[name]}

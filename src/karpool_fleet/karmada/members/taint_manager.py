@@ -1,0 +1,162 @@
+"""The taint manager: NoExecute taints drive bindings out of a cluster.
+
+Which tolerations count is read from the placement that was applied, so a binding that
+no scheduler has signed is not touched. A toleration with seconds holds for that long
+after the taint was added.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from karpool.kube.clock import parse_rfc3339
+from karpool.kube.errors import NotFound
+from karpool.kube.event_recorder import ref as event_ref
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERRESOURCEBINDINGS,
+    CLUSTERS,
+    RESOURCEBINDINGS,
+    ObjectKey,
+)
+from karpool.model.kubernetes.meta import decode
+from karpool.model.taints import NO_EXECUTE, Taint, Toleration
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.propagation.bindings import BindingRef, evict
+from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, Object
+from karpool_fleet.karmada.propagation.retrying import looking_again
+
+PRODUCER, REASON = "TaintManager", "TaintUntolerated"
+
+
+class Unsigned(ValueError):
+    """A binding without an applied placement."""
+
+
+def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
+    """Seconds until a cluster must be left, 0 for now, None for never; raises Unsigned."""
+    taints = [each for each in cluster["spec"].get("taints") or () if each.get("effect") == NO_EXECUTE]
+    if not taints:
+        return None
+    text = (binding["metadata"].get("annotations") or {}).get(APPLIED_PLACEMENT)
+    try:
+        placement = msgspec.json.decode(text) if text else None
+        given = (placement or {}).get("clusterTolerations") or []
+        tolerations = decode(given, list[Toleration])
+    except (msgspec.MsgspecError, AttributeError, Invalid):
+        placement = None
+    if placement is None:
+        name = binding["metadata"]["name"]
+        raise Unsigned(f"binding {name}: annotation {APPLIED_PLACEMENT} is missing or cannot be read")
+    waits = [_held_for(each, tolerations, now) for each in taints]
+    limited = [wait for wait in waits if wait is not None]
+    return min(limited) if limited else None
+
+
+def _held_for(taint: Object, tolerations: list[Toleration], now: float) -> float | None:
+    """How long one taint is still tolerated; None without limit."""
+    known = Taint(key=taint["key"], value=taint.get("value", ""), effect=taint["effect"])
+    using = [each for each in tolerations if each.tolerates(known)]
+    if not using:
+        return 0.0
+    seconds = [each.toleration_seconds for each in using if each.toleration_seconds is not None]
+    if not seconds:
+        return None
+    added = parse_rfc3339(taint["timeAdded"]) if taint.get("timeAdded") else now
+    return max(0.0, added + max(0, min(seconds)) - now)
+
+
+def purge_mode(spec: Object) -> str:
+    cluster = (spec.get("failover") or {}).get("cluster")
+    return str((cluster or {}).get("purgeMode") or "Gracefully")
+
+
+class _Case(NamedTuple):
+    """One binding in one cluster."""
+
+    ref: BindingRef
+    cluster: str
+
+
+class TaintManager:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._client = context.client
+        self._queue: WorkQueue[_Case] = WorkQueue(context.clock, chance=context.random.random)
+        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        self._bindings: dict[bool, Feed[Object]] = {
+            True: context.informers.of(RESOURCEBINDINGS),
+            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
+        }
+        self._in_cluster: dict[str, dict[BindingRef, None]] = {}
+        for feed in self._bindings.values():
+            feed.on_change(self._on_binding)
+        self._clusters.on_change(self._on_cluster)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        await self._queue.run(looking_again(self._reconcile), workers=3)
+
+    def _on_binding(self, change: ObjectChange[Object]) -> None:
+        ref = BindingRef(*change.key)
+        for name in _targets(change.old):
+            self._in_cluster.get(name, {}).pop(ref, None)
+        if change.object is None:
+            return
+        for name in _targets(change.object):
+            if change.type == "DELETED":
+                self._in_cluster.get(name, {}).pop(ref, None)
+                continue
+            self._in_cluster.setdefault(name, {})[ref] = None
+            if _is_driving(self._clusters.get(ObjectKey("", name))):
+                self._queue.add(_Case(ref, name))
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        if change.type != "DELETED" and _is_driving(change.object):
+            for ref in self._in_cluster.get(change.key.name, ()):
+                self._queue.add(_Case(ref, change.key.name))
+
+    async def _reconcile(self, case: _Case) -> Requeue | None:
+        ref, name = case
+        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        cluster = self._clusters.get(ObjectKey("", name))
+        if binding is None or cluster is None or "deletionTimestamp" in binding["metadata"]:
+            return None
+        if name not in _targets(binding):
+            return None
+        wait = evict_in(cluster, binding, self._context.clock.now())
+        if wait is None:
+            return None
+        if wait > 0:
+            return Requeue(wait)
+        task = {"purgeMode": purge_mode(binding["spec"]), "producer": PRODUCER, "reason": REASON}
+        spec = evict(binding["spec"], name, task)
+        if spec is None:
+            return None
+        known = {"resourceVersion": binding["metadata"]["resourceVersion"]}
+        try:
+            await self._client.patch(
+                ref.resource, ref.name, {"metadata": known, "spec": spec}, namespace=ref.where
+            )
+        except NotFound:
+            return None
+        self._context.events.record(
+            event_ref(ref.resource, binding),
+            "Normal",
+            "EvictWorkloadFromClusterSucceed",
+            f"Evict from cluster {name} succeed.",
+        )
+        return None
+
+
+def _targets(binding: Object | None) -> list[str]:
+    if binding is None:
+        return []
+    return [each["name"] for each in binding["spec"].get("clusters") or ()]
+
+
+def _is_driving(cluster: Object | None) -> bool:
+    taints = ((cluster or {}).get("spec") or {}).get("taints") or ()
+    return any(each.get("effect") == NO_EXECUTE for each in taints)

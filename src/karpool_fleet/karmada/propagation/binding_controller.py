@@ -1,0 +1,233 @@
+"""The binding controller: a binding's result becomes a work in each of its clusters.
+
+Works of clusters that are neither targets nor being emptied are deleted. A binding goes
+only after its works have been told to go; what works do in members is left to the
+execution controller.
+"""
+
+from karpool.kube.errors import AlreadyExists, Conflict, NotFound
+from karpool.kube.event_recorder import ref as event_ref
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERRESOURCEBINDINGS,
+    CLUSTERS,
+    RESOURCEBINDINGS,
+    WORKS,
+    ListOptions,
+    ObjectKey,
+)
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.members.members import MemberKinds
+from karpool_fleet.karmada.propagation.bindings import BindingRef, keeps_works_in, ref_in, ref_of, targets_of
+from karpool_fleet.karmada.propagation.names import (
+    CLUSTEROVERRIDEPOLICIES,
+    OVERRIDEPOLICIES,
+    Object,
+    cluster_of,
+    execution_space,
+)
+from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
+from karpool_fleet.karmada.propagation.retrying import looking_again
+from karpool_fleet.karmada.propagation.works import manifests, new_work, work_patch
+from karpool_fleet.karmada.status.interpreting import Interpreter
+
+KIND_RETRY = Requeue(10.0)
+GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
+
+
+class WorksByBinding:
+    """Works as a watch tells them, by the binding they were made for."""
+
+    def __init__(self, feed: Feed[Object]) -> None:
+        self._feed = feed
+        self._by_ref: dict[BindingRef, dict[ObjectKey, None]] = {}
+
+    def note(self, change: ObjectChange[Object]) -> BindingRef | None:
+        """Take in a change; the binding it concerns. To be called for every change."""
+        if change.object is None:
+            return None
+        ref = ref_in(change.object["metadata"].get("annotations") or {})
+        if ref is None:
+            return None
+        if change.type == "DELETED":
+            held = self._by_ref.get(ref, {})
+            held.pop(change.key, None)
+            if not held:
+                self._by_ref.pop(ref, None)
+        else:
+            self._by_ref.setdefault(ref, {})[change.key] = None
+        return ref
+
+    def of(self, ref: BindingRef) -> list[Object]:
+        works = (self._feed.get(key) for key in self._by_ref.get(ref, ()))
+        return [work for work in works if work is not None]
+
+
+class BindingController:
+    def __init__(self, context: Context, interpreter: Interpreter | None = None) -> None:
+        self._context = context
+        self._client = context.client
+        self._interpreter = interpreter or Interpreter()
+        self._kinds = MemberKinds(context.client)
+        self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
+        self._bindings: dict[bool, Feed[Object]] = {
+            True: context.informers.of(RESOURCEBINDINGS),
+            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
+        }
+        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        self._wide: Feed[Object] = context.informers.of(CLUSTEROVERRIDEPOLICIES)
+        self._own: Feed[Object] = context.informers.of(OVERRIDEPOLICIES)
+        self._feed: Feed[Object] = context.informers.of(WORKS)
+        self._works = WorksByBinding(self._feed)
+        self._feed.on_change(self._on_work)
+        for feed in self._bindings.values():
+            feed.on_change(self._on_binding)
+        for feed in (self._wide, self._own):
+            feed.on_change(self._on_override)
+        self._clusters.on_change(self._on_cluster)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        await self._queue.run(looking_again(self._reconcile), workers=5)
+
+    # What wakes it
+
+    def _on_binding(self, change: ObjectChange[Object]) -> None:
+        obj, old = change.object, change.old
+        if obj is None or change.type == "DELETED":
+            return
+        # Its status is none of our business.
+        if old is None or _is_other(old, obj):
+            self._queue.add(ref_of(obj))
+
+    def _on_work(self, change: ObjectChange[Object]) -> None:
+        ref = self._works.note(change)
+        if ref is None or change.object is None:
+            return
+        if change.old is None or _is_other(change.old, change.object):
+            self._queue.add(ref)
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        """A cluster that a result named before it was there."""
+        if change.type != "ADDED":
+            return
+        for feed in self._bindings.values():
+            for binding in feed.objects():
+                if any(each["name"] == change.key.name for each in targets_of(binding["spec"])):
+                    self._queue.add(ref_of(binding))
+
+    def _on_override(self, change: ObjectChange[Object]) -> None:
+        """Everything in its reach is looked at again: whatever it meant before or means now."""
+        namespace = change.key.namespace
+        feeds = [self._bindings[True]] if namespace else list(self._bindings.values())
+        for feed in feeds:
+            for binding in feed.objects():
+                if namespace in ("", binding["metadata"].get("namespace", "")):
+                    self._queue.add(ref_of(binding))
+
+    # What it does
+
+    async def _reconcile(self, ref: BindingRef) -> Requeue | None:
+        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        if binding is None:
+            return None
+        if "deletionTimestamp" in binding["metadata"]:
+            await self._finish(ref, binding)
+            return None
+        await self._remove_orphans(ref, binding)
+        return await self._ensure(ref, binding)
+
+    async def _finish(self, ref: BindingRef, binding: Object) -> None:
+        finalizers = binding["metadata"].get("finalizers") or ()
+        if ref.finalizer not in finalizers:
+            return
+        # The watch may not have told yet of a work we made; the server knows them all.
+        ident = (binding["metadata"].get("labels") or {}).get(ref.id_label)
+        if ident:
+            listed = await self._client.list(WORKS, ListOptions(label_selector=f"{ref.id_label}={ident}"))
+            for work in listed.items:
+                await self._delete(work)
+        patch = {
+            "metadata": {
+                "resourceVersion": binding["metadata"]["resourceVersion"],
+                "finalizers": [each for each in finalizers if each != ref.finalizer] or None,
+            }
+        }
+        try:
+            await self._client.patch(ref.resource, ref.name, patch, namespace=ref.where)
+        except NotFound:
+            return
+
+    async def _remove_orphans(self, ref: BindingRef, binding: Object) -> None:
+        kept = keeps_works_in(binding["spec"])
+        for work in self._works.of(ref):
+            if cluster_of(work["metadata"]["namespace"]) not in kept:
+                await self._delete(work)
+
+    async def _delete(self, work: Object) -> None:
+        meta = work["metadata"]
+        if "deletionTimestamp" in meta:
+            return
+        try:
+            await self._client.delete(WORKS, meta["name"], namespace=meta["namespace"], uid=meta["uid"])
+        except (NotFound, Conflict):
+            return  # gone, or another one by now, of which the watch will tell
+
+    async def _ensure(self, ref: BindingRef, binding: Object) -> Requeue | None:
+        spec = binding["spec"]
+        if not spec.get("clusters") and not spec.get("requiredBy"):
+            return None
+        source = spec["resource"]
+        resource = await self._kinds.find(source["apiVersion"], source["kind"])
+        if resource is None:
+            return KIND_RETRY
+        try:
+            template = await self._client.get(resource, source["name"], namespace=source.get("namespace"))
+        except NotFound:
+            return None  # its owner is gone, and the binding soon will be
+        if template["metadata"]["uid"] != source.get("uid", template["metadata"]["uid"]):
+            return None
+        waits: list[Requeue] = []
+        for cluster, manifest in manifests(template, spec, self._interpreter).items():
+            if wait := await self._ensure_work(cluster, template, manifest, ref, binding):
+                waits.append(wait)
+        return waits[0] if waits else None
+
+    async def _ensure_work(
+        self, cluster: str, template: Object, manifest: Object, ref: BindingRef, binding: Object
+    ) -> Requeue | None:
+        known = self._clusters.get(ObjectKey("", cluster))
+        if known is None or "deletionTimestamp" in known["metadata"]:
+            return None  # nowhere to put it; the scheduler is told by the cluster's own change
+        wide = [each for each in self._wide.objects() if means(each, manifest)]
+        own = [each for each in self._own.objects() if means(each, manifest)]
+        try:
+            manifest, notes = override(manifest, known, wide, own)
+        except BadOverride as error:
+            self._context.events.record(
+                event_ref(ref.resource, binding), "Warning", "SyncWorkFailed", str(error)
+            )
+            raise
+        wanted = new_work(cluster, template, manifest, ref=ref, binding=binding, notes=notes)
+        key = ObjectKey(execution_space(cluster), wanted["metadata"]["name"])
+        work = self._feed.get(key)
+        if work is None:
+            try:
+                await self._client.create(WORKS, wanted)
+                return None
+            except AlreadyExists:
+                work = await self._client.get(WORKS, key.name, namespace=key.namespace)
+        if "deletionTimestamp" in work["metadata"]:
+            return GOING_RETRY
+        if patch := work_patch(work, wanted):
+            known_version = {"resourceVersion": work["metadata"]["resourceVersion"]}
+            patch["metadata"] = {**patch.get("metadata", {}), **known_version}
+            await self._client.patch(WORKS, key.name, patch, namespace=key.namespace)
+        return None
+
+
+def _is_other(old: Object, new: Object) -> bool:
+    """Whether more than the status differs, as far as generations tell, or the object is to go."""
+    generations = (each["metadata"].get("generation") for each in (old, new))
+    return next(generations) != next(generations) or "deletionTimestamp" in new["metadata"]

@@ -1,0 +1,254 @@
+"""Bindings: what a template and its policy make of one, and what a binding says.
+
+The detector writes these fields and leaves the others alone: `clusters`,
+`gracefulEvictionTasks` and `rescheduleTriggeredAt` belong to schedulers and evictors.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERRESOURCEBINDINGS,
+    RESOURCEBINDINGS,
+    ApiResource,
+    ObjectKey,
+)
+from karpool_fleet.karmada.propagation.names import (
+    BINDING_FINALIZER,
+    BINDING_ID,
+    BINDING_NAME,
+    BINDING_NAMESPACE,
+    CLAIM_ANNOTATIONS,
+    CLAIM_LABELS,
+    CLUSTER_BINDING_FINALIZER,
+    CLUSTER_BINDING_ID,
+    CLUSTER_BINDING_NAME,
+    Object,
+    binding_name,
+    permanent_id,
+)
+from karpool_fleet.karmada.propagation.policies import Claim, placement_of
+from karpool_fleet.karmada.status.interpreting import Interpreter
+
+# What the detector keeps equal to the template and the policy.
+OWN_FIELDS = (
+    "resource",
+    "replicas",
+    "replicaRequirements",
+    "placement",
+    "schedulerName",
+    "schedulePriority",
+    "suspension",
+    "failover",
+    "conflictResolution",
+    "propagateDeps",
+    "preserveResourcesOnDeletion",
+    "workloadAffinityGroups",
+)
+
+
+class BindingRef(NamedTuple):
+    """Which binding; one without a namespace is a ClusterResourceBinding."""
+
+    namespace: str
+    name: str
+
+    @property
+    def resource(self) -> ApiResource:
+        return RESOURCEBINDINGS if self.namespace else CLUSTERRESOURCEBINDINGS
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def finalizer(self) -> str:
+        return BINDING_FINALIZER if self.namespace else CLUSTER_BINDING_FINALIZER
+
+    @property
+    def id_label(self) -> str:
+        return BINDING_ID if self.namespace else CLUSTER_BINDING_ID
+
+    @property
+    def where(self) -> str | None:
+        """The namespace as a client wants it."""
+        return self.namespace or None
+
+    def annotations(self) -> dict[str, str]:
+        if not self.namespace:
+            return {CLUSTER_BINDING_NAME: self.name}
+        return {BINDING_NAMESPACE: self.namespace, BINDING_NAME: self.name}
+
+
+def ref_of(binding: Object) -> BindingRef:
+    meta = binding["metadata"]
+    return BindingRef(meta.get("namespace", ""), meta["name"])
+
+
+def ref_for(template: Object) -> BindingRef:
+    meta = template["metadata"]
+    return BindingRef(meta.get("namespace", ""), binding_name(template["kind"], meta["name"]))
+
+
+def ref_in(annotations: Object) -> BindingRef | None:
+    """The binding a work was made for."""
+    if BINDING_NAME in annotations and BINDING_NAMESPACE in annotations:
+        return BindingRef(annotations[BINDING_NAMESPACE], annotations[BINDING_NAME])
+    if CLUSTER_BINDING_NAME in annotations:
+        return BindingRef("", annotations[CLUSTER_BINDING_NAME])
+    return None
+
+
+def spec_for(
+    template: Object, policy: Object, interpreter: Interpreter, schedule_priority: int | None
+) -> Object:
+    """The part of a binding's spec that follows from template and policy; absent where empty."""
+    meta, rules = template["metadata"], policy["spec"]
+    spec: Object = {
+        "resource": {
+            "apiVersion": template["apiVersion"],
+            "kind": template["kind"],
+            **({"namespace": meta["namespace"]} if meta.get("namespace") else {}),
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+        },
+        "placement": placement_of(policy),
+        "schedulerName": rules.get("schedulerName") or "default-scheduler",
+        "conflictResolution": rules.get("conflictResolution") or "Abort",
+    }
+    if replicas := interpreter.replicas(template):
+        spec["replicas"] = replicas
+    if needs := interpreter.requirements(template):
+        spec["replicaRequirements"] = needs
+    if schedule_priority is not None and meta.get("namespace"):
+        spec["schedulePriority"] = {"priority": schedule_priority}
+    for field in ("suspension", "failover", "propagateDeps", "preserveResourcesOnDeletion"):
+        if rules.get(field):
+            spec[field] = rules[field]
+    groups = _affinity_groups(template, spec["placement"])
+    if groups and meta.get("namespace"):
+        spec["workloadAffinityGroups"] = groups
+    return spec
+
+
+def _affinity_groups(template: Object, placement: Object) -> Object:
+    rules, labels = placement.get("workloadAffinity") or {}, template["metadata"].get("labels") or {}
+    groups: Object = {}
+    for rule, field in (("affinity", "affinityGroup"), ("antiAffinity", "antiAffinityGroup")):
+        key = (rules.get(rule) or {}).get("groupByLabelKey")
+        if key and key in labels:
+            groups[field] = f"{key}={labels[key]}"
+    return groups
+
+
+def new_binding(template: Object, claim: Claim, spec: Object) -> Object:
+    ref, meta = ref_for(template), template["metadata"]
+    metadata: Object = {
+        "name": ref.name,
+        **({"namespace": ref.namespace} if ref.namespace else {}),
+        "labels": {**claim.labels, ref.id_label: permanent_id("binding", meta["uid"])},
+        "annotations": claim.annotations,
+        "finalizers": [ref.finalizer],
+        "ownerReferences": [owner_of(template)],
+    }
+    return {"metadata": metadata, "spec": spec}
+
+
+def owner_of(obj: Object) -> Object:
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def binding_patch(binding: Object, template: Object, claim: Claim, spec: Object) -> Object:
+    """A merge patch that brings a binding up to date; empty when it is."""
+    meta, held, patch = binding["metadata"], binding["spec"], claim_patch(binding, claim)
+    ref = ref_for(template)
+    if ref.finalizer not in (meta.get("finalizers") or ()):
+        patch["finalizers"] = [*(meta.get("finalizers") or ()), ref.finalizer]
+    if not any(each["uid"] == template["metadata"]["uid"] for each in meta.get("ownerReferences") or ()):
+        patch["ownerReferences"] = [owner_of(template)]
+    if "scheduling" in (held.get("suspension") or {}):
+        # Whoever holds scheduling back is not the policy.
+        kept = {"scheduling": held["suspension"]["scheduling"]}
+        spec = {**spec, "suspension": {**(spec.get("suspension") or {}), **kept}}
+    changes = {field: spec.get(field) for field in OWN_FIELDS if held.get(field) != spec.get(field)}
+    result: Object = {}
+    if patch:
+        result["metadata"] = patch
+    if changes:
+        result["spec"] = {field: replaced(held.get(field), value) for field, value in changes.items()}
+    return result
+
+
+def replaced(old: object, new: object) -> object:
+    """A merge patch value after which `old` has become exactly `new`."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    gone = {key: None for key in old if key not in new}
+    changed = {key: replaced(old.get(key), value) for key, value in new.items() if old.get(key) != value}
+    return {**gone, **changed}
+
+
+def claim_patch(obj: Object, claim: Claim | None) -> Object:
+    """A merge patch of the metadata with which an object belongs to `claim` alone, or to nobody."""
+    meta, patch = obj["metadata"], {}
+    wanted = (
+        ("labels", CLAIM_LABELS, claim.labels if claim else {}),
+        ("annotations", CLAIM_ANNOTATIONS, claim.annotations if claim else {}),
+    )
+    for field, keys, values in wanted:
+        held = meta.get(field) or {}
+        changes = {key: values.get(key) for key in keys if held.get(key) != values.get(key)}
+        if changes:
+            patch[field] = changes
+    return patch
+
+
+# Reading
+
+
+def is_workload(spec: Object) -> bool:
+    return bool(spec.get("replicas") or spec.get("replicaRequirements") or spec.get("components"))
+
+
+def targets_of(spec: Object) -> list[Object]:
+    """The scheduling result, then the clusters that other bindings need this one in."""
+    targets = list(spec.get("clusters") or ())
+    names = {each["name"] for each in targets}
+    for snapshot in spec.get("requiredBy") or ():
+        for each in snapshot.get("clusters") or ():
+            if each["name"] not in names:
+                names.add(each["name"])
+                targets.append(each)
+    return targets
+
+
+def keeps_works_in(spec: Object) -> set[str]:
+    """Clusters whose work stays: targets, and those that are being emptied gracefully."""
+    kept = {each["name"] for each in targets_of(spec)}
+    for task in spec.get("gracefulEvictionTasks") or ():
+        if task.get("purgeMode") != "Directly":
+            kept.add(task["fromCluster"])
+    return kept
+
+
+def evict(spec: Object, cluster: str, task: Object) -> Object | None:
+    """A patch of `spec` that takes a cluster out of the result and leaves a task; None if it is not in."""
+    clusters: Sequence[Object] = spec.get("clusters") or ()
+    leaving = next((each for each in clusters if each["name"] == cluster), None)
+    if leaving is None:
+        return None
+    patch: Object = {"clusters": [each for each in clusters if each["name"] != cluster] or None}
+    tasks: Sequence[Object] = spec.get("gracefulEvictionTasks") or ()
+    if all(each["fromCluster"] != cluster for each in tasks):
+        if leaving.get("replicas"):
+            task = {**task, "replicas": leaving["replicas"]}
+        patch["gracefulEvictionTasks"] = [*tasks, {"fromCluster": cluster, **task}]
+    return patch

@@ -1,0 +1,290 @@
+"""The execution controller: what works say becomes true in the members.
+
+A member that is not ready is left alone until it is. An object that goes from a member,
+or is changed there, is put right again; an object whose work goes is deleted with it,
+unless it is not ours or is to be preserved.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from karpool.kube.api.conditions import condition_of, upsert_condition
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Rejected
+from karpool.kube.event_recorder import ref as event_ref
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
+from karpool.model.kubernetes.meta import ObjectMeta, Wire
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.members.members import (
+    Connection,
+    Connections,
+    JoinedMember,
+    MemberInformers,
+    MemberQueues,
+)
+from karpool_fleet.karmada.propagation.names import (
+    MANAGED,
+    WORK_FINALIZER,
+    WORK_ID,
+    WORK_NAME,
+    WORK_NAMESPACE,
+    Object,
+)
+from karpool_fleet.karmada.propagation.names import cluster_of as cluster_of_space
+from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
+from karpool_fleet.karmada.propagation.retrying import looking_again
+
+APPLIED = ("Applied", "AppliedSuccessful", "Manifest has been successfully applied")
+SUSPENDED = ("SuspendDispatching", "Work dispatching is in a suspended state.")
+DISPATCHING = ("Dispatching", "Work is being dispatched to member clusters.")
+
+
+class MemberObject(Wire, frozen=True):
+    """As much of a member's object as tells whether somebody has touched it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def stamp(self) -> str:
+        """Changes with the specification; for kinds without generations with anything."""
+        meta = self.metadata
+        return f"gen:{meta.generation}" if meta.generation else f"rv:{meta.resource_version}"
+
+
+class _Place(NamedTuple):
+    cluster: str
+    resource: ApiResource
+    key: ObjectKey
+
+
+def is_ready(cluster: Object | None) -> bool:
+    ready = condition_of(((cluster or {}).get("status") or {}).get("conditions"), "Ready")
+    return ready is not None and ready["status"] == "True"
+
+
+class ExecutionController:
+    def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
+        self._context = context
+        self._client = context.client
+        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
+        self._connections = Connections(members)
+        self._watches: MemberInformers[MemberObject] = MemberInformers(
+            self._connections, MemberObject, lambda cluster, resource: _Watch(self, cluster, resource)
+        )
+        self._written: dict[_Place, str] = {}  # the stamps of our latest writes
+        self._works: Feed[Object] = context.informers.of(WORKS)
+        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        self._by_cluster: dict[str, dict[ObjectKey, None]] = {}
+        self._works.on_change(self._on_work)
+        self._clusters.on_change(self._on_cluster)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        async with asyncio.TaskGroup() as group:
+            self._watches.group = group
+            self._queues.run_in(group)
+            await asyncio.Event().wait()  # members may come at any time
+
+    # What wakes it
+
+    def _on_work(self, change: ObjectChange[Object]) -> None:
+        held = self._by_cluster.setdefault(cluster_of_space(change.key.namespace), {})
+        if change.type == "DELETED" or change.object is None:
+            held.pop(change.key, None)
+            return
+        held[change.key] = None
+        meta = change.object["metadata"]
+        same = change.old is not None and meta.get("generation") == change.old["metadata"].get("generation")
+        if not same or "deletionTimestamp" in meta:
+            self._add(change.key)
+
+    def _add(self, key: ObjectKey) -> None:
+        if cluster := cluster_of_space(key.namespace):
+            self._queues.of(cluster).add(key)
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        """A member that has become ready, or is about to leave, has work waiting."""
+        name = change.key.name
+        if change.type == "DELETED":
+            self._watches.stop(name)
+        turned = is_ready(change.object) != is_ready(change.old)
+        leaving = change.object is not None and "deletionTimestamp" in change.object["metadata"]
+        if turned or leaving or change.type == "DELETED":
+            for key in self._by_cluster.get(name, ()):
+                self._add(key)
+
+    def on_member(self, place: _Place, change: ObjectChange[MemberObject]) -> None:
+        """Somebody touched an object in a member, unless it was us."""
+        if change.object is None:
+            return
+        notes = change.object.metadata.annotations or {}
+        work = ObjectKey(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
+        if change.type == "DELETED":
+            self._written.pop(place, None)
+            self._add(work)
+        elif self._written.get(place) != change.object.stamp and (
+            change.old is None or change.old.stamp != change.object.stamp
+        ):
+            self._add(work)
+
+    # What it does
+
+    async def _reconcile(self, key: ObjectKey) -> Requeue | None:
+        work = self._works.get(key)
+        name = cluster_of_space(key.namespace)
+        if work is None or not name:
+            return None
+        cluster, connection = self._clusters.get(ObjectKey("", name)), self._connections.get(name)
+        ready = is_ready(cluster) and connection is not None
+        leaving = cluster is None or "deletionTimestamp" in cluster["metadata"]
+        if "deletionTimestamp" in work["metadata"]:
+            if not ready and not leaving:
+                return None  # until it is ready again
+            # A member that leaves while it cannot be reached keeps what it has.
+            if ready and connection is not None:
+                await self._delete(connection, work)
+            await self._release(work)
+            return None
+        if work["spec"].get("suspendDispatching"):
+            await self._say(work, "Dispatching", "False", *SUSPENDED)
+            return None
+        if not ready or connection is None:
+            return None
+        await self._sync(name, connection, work)
+        return None
+
+    async def _sync(self, cluster: str, connection: Connection, work: Object) -> None:
+        contents: Sequence[Object] = (work["spec"].get("workload") or {}).get("manifests") or ()
+        errors: list[KubeError] = []
+        for manifest in contents:
+            try:
+                await self._apply(cluster, connection, manifest)
+            except Conflict:
+                raise  # the member wrote at the same moment
+            except KubeError as error:
+                errors.append(error)
+        if condition_of((work.get("status") or {}).get("conditions"), "Dispatching") is not None:
+            work = await self._say(work, "Dispatching", "True", *DISPATCHING)
+        if not errors:
+            await self._say(work, "Applied", "True", *APPLIED[1:])
+            return
+        done = f"({len(contents) - len(errors)}/{len(contents)})"
+        message = f"Failed to apply all manifests {done}: {errors[0]}"
+        await self._say(work, "Applied", "False", "AppliedFailed", message)
+        self._context.events.record(event_ref(WORKS, work), "Warning", "SyncFailed", message)
+        raise errors[0]
+
+    async def _apply(self, cluster: str, connection: Connection, manifest: Object) -> None:
+        client, meta = connection.client, manifest["metadata"]
+        resource = await connection.kinds.find(manifest["apiVersion"], manifest["kind"])
+        if resource is None:
+            what = f"{manifest['apiVersion']} {manifest['kind']}"
+            raise Rejected(what, 404, message=f"cluster {cluster} does not serve this kind")
+        place = _Place(cluster, resource, ObjectKey(meta.get("namespace", ""), meta["name"]))
+        self._watches.of(cluster, resource)
+        namespace = meta.get("namespace")
+        try:
+            observed = await client.get(resource, meta["name"], namespace=namespace)
+        except NotFound:
+            try:
+                self._wrote(place, await client.create(resource, manifest, namespace=namespace))
+                return
+            except AlreadyExists:
+                observed = await client.get(resource, meta["name"], namespace=namespace)
+        if not may_write(manifest, observed):
+            what = f"{manifest['kind']} {place.key}"
+            message = (
+                f"already exists in cluster {cluster} and is not managed by Karmada; "
+                "set conflictResolution: Overwrite in the policy to take it over"
+            )
+            raise Rejected(what, 409, message=message)
+        if "deletionTimestamp" in observed["metadata"]:
+            raise Rejected(f"{manifest['kind']} {place.key}", 409, message="is still being deleted")
+        wanted = retained(manifest, observed)
+        if has_drifted(wanted, observed):
+            observed = await client.update(resource, wanted, namespace=namespace)
+        self._wrote(place, observed)
+
+    def _wrote(self, place: _Place, answer: Object) -> None:
+        meta = answer["metadata"]
+        stamp = f"gen:{meta['generation']}" if meta.get("generation") else f"rv:{meta['resourceVersion']}"
+        self._written[place] = stamp
+
+    async def _delete(self, connection: Connection, work: Object) -> None:
+        for manifest in (work["spec"].get("workload") or {}).get("manifests") or ():
+            meta = manifest["metadata"]
+            resource = await connection.kinds.find(manifest["apiVersion"], manifest["kind"])
+            if resource is None:
+                continue
+            try:
+                observed = await connection.client.get(
+                    resource, meta["name"], namespace=meta.get("namespace")
+                )
+                held = observed["metadata"].get("labels") or {}
+                if held.get(WORK_ID) != meta["labels"].get(WORK_ID):
+                    continue  # not ours
+                if work["spec"].get("preserveResourcesOnDeletion"):
+                    await self._let_go(connection, resource, observed)
+                elif "deletionTimestamp" not in observed["metadata"]:
+                    await connection.client.delete(
+                        resource,
+                        meta["name"],
+                        namespace=meta.get("namespace"),
+                        uid=observed["metadata"]["uid"],
+                        propagation="Background",
+                    )
+            except NotFound:
+                continue
+
+    async def _let_go(self, connection: Connection, resource: ApiResource, observed: Object) -> None:
+        """Leave an object in the member, without the marks that make it ours."""
+        meta = observed["metadata"]
+        marks: Object = {}
+        for field in ("labels", "annotations"):
+            ours = [key for key in meta.get(field) or {} if "karmada.io/" in key or key == MANAGED]
+            marks[field] = dict.fromkeys(ours)
+        await connection.client.patch(
+            resource, meta["name"], {"metadata": marks}, namespace=meta.get("namespace")
+        )
+
+    async def _release(self, work: Object) -> None:
+        meta = work["metadata"]
+        kept = [each for each in meta.get("finalizers") or () if each != WORK_FINALIZER]
+        if len(kept) == len(meta.get("finalizers") or ()):
+            return
+        patch = {"metadata": {"uid": meta["uid"], "finalizers": kept or None}}
+        try:
+            await self._client.patch(WORKS, meta["name"], patch, namespace=meta["namespace"])
+        except NotFound:
+            return
+
+    async def _say(self, work: Object, type_: str, status: str, reason: str, message: str) -> Object:
+        held = (work.get("status") or {}).get("conditions") or []
+        wanted = {"type": type_, "status": status, "reason": reason, "message": message}
+        conditions = upsert_condition(held, wanted, rfc3339(self._context.clock.now()))
+        if conditions == held:
+            return work
+        meta = work["metadata"]
+        patch = {
+            "metadata": {"resourceVersion": meta["resourceVersion"]},
+            "status": {"conditions": conditions},
+        }
+        return await self._client.patch(
+            WORKS, meta["name"], patch, namespace=meta["namespace"], subresource="status"
+        )
+
+
+class _Watch:
+    """Tells the controller of one kind in one member."""
+
+    def __init__(self, controller: ExecutionController, cluster: str, resource: ApiResource) -> None:
+        self._controller = controller
+        self._cluster = cluster
+        self._resource = resource
+
+    def apply(self, changes: Sequence[ObjectChange[MemberObject]], /) -> None:
+        for change in changes:
+            self._controller.on_member(_Place(self._cluster, self._resource, change.key), change)

@@ -1,0 +1,150 @@
+"""Which policy a template belongs to: matching, priorities, claims and preemption.
+
+A namespaced policy comes before a cluster-wide one. Among equals the explicit
+priority decides, then how exactly the template is named, then the policy's name. A
+template stays with the policy that claimed it, unless another may preempt it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from karpool_fleet.karmada.propagation.affinity import selects
+from karpool_fleet.karmada.propagation.names import (
+    CLUSTER_POLICY_ID,
+    CLUSTER_POLICY_NAME,
+    POLICY_ID,
+    POLICY_NAME,
+    POLICY_NAMESPACE,
+    Object,
+)
+
+MISMATCH, MATCH_ALL, MATCH_LABELS, MATCH_NAME = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who a template says it belongs to."""
+
+    namespace: str  # empty for a cluster-wide policy
+    name: str
+    id: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {POLICY_ID if self.namespace else CLUSTER_POLICY_ID: self.id}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        if not self.namespace:
+            return {CLUSTER_POLICY_NAME: self.name}
+        return {POLICY_NAMESPACE: self.namespace, POLICY_NAME: self.name}
+
+
+def claim_by(policy: Object) -> Claim:
+    meta = policy["metadata"]
+    namespace = meta.get("namespace", "")
+    labels = meta.get("labels") or {}
+    # Upstream draws the id when the policy is admitted; the policy's uid serves as well.
+    ident = labels.get(POLICY_ID if namespace else CLUSTER_POLICY_ID) or meta["uid"]
+    return Claim(namespace, meta["name"], ident)
+
+
+def claim_on(template: Object) -> Claim | None:
+    labels = template["metadata"].get("labels") or {}
+    notes = template["metadata"].get("annotations") or {}
+    if labels.get(POLICY_ID):
+        return Claim(notes.get(POLICY_NAMESPACE, ""), notes.get(POLICY_NAME, ""), labels[POLICY_ID])
+    if labels.get(CLUSTER_POLICY_ID):
+        return Claim("", notes.get(CLUSTER_POLICY_NAME, ""), labels[CLUSTER_POLICY_ID])
+    return None
+
+
+def match(selector: Object, template: Object, policy_namespace: str) -> int:
+    """How exactly one resource selector means a template. A name makes a label selector irrelevant."""
+    meta = template["metadata"]
+    if (selector["apiVersion"], selector["kind"]) != (template["apiVersion"], template["kind"]):
+        return MISMATCH
+    # A namespaced policy speaks for its own namespace only, whatever its selectors say.
+    if policy_namespace and meta.get("namespace", "") != policy_namespace:
+        return MISMATCH
+    if selector.get("namespace") and selector["namespace"] != meta.get("namespace", ""):
+        return MISMATCH
+    if selector.get("name"):
+        return MATCH_NAME if selector["name"] == meta["name"] else MISMATCH
+    if selector.get("labelSelector") is not None:
+        found = selects(selector["labelSelector"], meta.get("labels") or {})
+        return MATCH_LABELS if found else MISMATCH
+    return MATCH_ALL
+
+
+def match_policy(policy: Object, template: Object) -> int:
+    """The best match among a policy's selectors."""
+    namespace = policy["metadata"].get("namespace", "")
+    selectors = policy["spec"].get("resourceSelectors") or ()
+    return max((match(each, template, namespace) for each in selectors), default=MISMATCH)
+
+
+def priority_of(policy: Object) -> int:
+    return int(policy["spec"].get("priority") or 0)
+
+
+def is_live(policy: Object) -> bool:
+    return "deletionTimestamp" not in policy["metadata"]
+
+
+def best(policies: Iterable[Object], template: Object) -> Object | None:
+    """The policy that comes first among those that mean the template."""
+    found = [
+        ((-priority_of(policy), -exact, policy["metadata"]["name"]), policy)
+        for policy in policies
+        if is_live(policy) and (exact := match_policy(policy, template)) > MISMATCH
+    ]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def choose(
+    template: Object, claimed: Object | None, own: Iterable[Object], wide: Iterable[Object]
+) -> Object | None:
+    """The policy a template is to belong to.
+
+    `claimed` is the policy its claim leads to, `own` are those of its namespace, `wide`
+    the cluster-wide ones.
+    """
+    own, wide = list(own), list(wide)
+    if claimed is None or not is_live(claimed) or match_policy(claimed, template) == MISMATCH:
+        return best(own, template) or best(wide, template)
+    taking = (each for each in own if _may_preempt(each, claimed))
+    taking_wide = (each for each in wide if _may_preempt(each, claimed))
+    return best(taking, template) or best(taking_wide, template) or claimed
+
+
+def _may_preempt(policy: Object, claimed: Object) -> bool:
+    if policy["spec"].get("preemption") != "Always":
+        return False
+    namespaced, held = (bool(each["metadata"].get("namespace")) for each in (policy, claimed))
+    if namespaced and not held:
+        return True
+    return namespaced == held and priority_of(policy) > priority_of(claimed)
+
+
+def placement_of(policy: Object) -> Object:
+    """The placement with what upstream's admission fills in."""
+    placement: Object = dict(policy["spec"].get("placement") or {})
+    replicas = placement.get("replicaScheduling")
+    if replicas is not None:
+        replicas = {"replicaSchedulingType": "Divided", **replicas}
+        if replicas["replicaSchedulingType"] == "Divided":
+            replicas.setdefault("replicaDivisionPreference", "Weighted")
+        placement["replicaScheduling"] = replicas
+    if placement.get("spreadConstraints"):
+        placement["spreadConstraints"] = [_spread(each) for each in placement["spreadConstraints"]]
+    return placement
+
+
+def _spread(constraint: Object) -> Object:
+    filled = dict(constraint)
+    if not filled.get("spreadByField") and not filled.get("spreadByLabel"):
+        filled["spreadByField"] = "cluster"
+    if not filled.get("minGroups"):
+        filled["minGroups"] = 1
+    return filled

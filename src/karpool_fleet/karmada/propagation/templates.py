@@ -1,0 +1,113 @@
+"""The templates of the kinds that policies and bindings speak of, each watched from when it is first named.
+
+Kinds that every component reads as structs are watched once more here, whole.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
+from karpool_fleet.clusters.runtime import STRUCTS, Context, Feed
+from karpool_fleet.karmada.members.members import MemberKinds, start_in
+from karpool_fleet.karmada.propagation.names import Object
+
+
+class TemplateKey(NamedTuple):
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.namespace, self.name)
+
+
+def template_key(obj: Object) -> TemplateKey:
+    meta = obj["metadata"]
+    return TemplateKey(obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"])
+
+
+def key_in(resource: Object) -> TemplateKey:
+    """From a binding's `spec.resource`."""
+    return TemplateKey(
+        resource["apiVersion"], resource["kind"], resource.get("namespace", ""), resource["name"]
+    )
+
+
+class _Held(Protocol):
+    def get(self, key: ObjectKey) -> Object | None: ...
+
+    def objects(self) -> Iterator[Object]: ...
+
+
+OnTemplate = Callable[[TemplateKey, ObjectChange[Object]], None]
+
+
+class WatchedTemplates:
+    def __init__(self, context: Context, on_change: OnTemplate) -> None:
+        self._context = context
+        self._on_change = on_change
+        self.kinds = MemberKinds(context.client)
+        self._held: dict[tuple[str, str], _Held] = {}
+        self.group: asyncio.TaskGroup | None = None  # of the component, while it runs
+
+    async def watch(self, api_version: str, kind: str) -> ApiResource | None:
+        """Begin to follow a kind; None when the control plane does not serve it."""
+        resource = await self.kinds.find(api_version, kind)
+        if resource is None or (api_version, kind) in self._held:
+            return resource
+        sink = _Told(api_version, kind, self._on_change)
+        if resource in STRUCTS:
+            assert self.group is not None, "the component does not run"
+            informer: Informer[Any] = Informer(self._context.client, resource, into=dict)
+            self._held[(api_version, kind)] = informer
+            informer.add_sink(sink)
+            start_in(self.group, informer.run(), f"templates {resource}")
+        else:
+            feed: Feed[Object] = self._context.informers.of(resource)
+            self._held[(api_version, kind)] = feed
+            feed.add_sink(sink)
+        return resource
+
+    def is_watched(self, api_version: str, kind: str) -> bool:
+        return (api_version, kind) in self._held
+
+    def get(self, key: TemplateKey) -> Object | None:
+        held = self._held.get((key.api_version, key.kind))
+        return None if held is None else held.get(key.key)
+
+    def of_kind(self, api_version: str, kind: str) -> Iterator[Object]:
+        held = self._held.get((api_version, kind))
+        return iter(()) if held is None else held.objects()
+
+
+class _Told:
+    def __init__(self, api_version: str, kind: str, tell: OnTemplate) -> None:
+        self._kind = (api_version, kind)
+        self._tell = tell
+
+    def apply(self, changes: Sequence[ObjectChange[Object]], /) -> None:
+        for change in changes:
+            self._tell(TemplateKey(*self._kind, *change.key), change)
+
+
+# What changes without the template meaning anything else.
+_VOLATILE = ("resourceVersion", "generation", "managedFields")
+
+
+def same_specification(old: Object, new: Object) -> bool:
+    """Whether two states of a template would be propagated alike."""
+    for field in {**old, **new}:
+        if field == "metadata":
+            if _lasting(old[field]) != _lasting(new[field]):
+                return False
+        elif field != "status" and old.get(field) != new.get(field):
+            return False
+    return True
+
+
+def _lasting(metadata: Object) -> Object:
+    return {key: value for key, value in metadata.items() if key not in _VOLATILE}

@@ -1,0 +1,187 @@
+"""The binding status controller: what works say is gathered in the binding, and in the template.
+
+Only bindings that have been scheduled are told about: without `lastScheduledTime` there
+is nothing to gather. The template's own status is the sum of what its members report.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
+from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of, targets_of
+from karpool_fleet.karmada.propagation.names import Object, cluster_of
+from karpool_fleet.karmada.propagation.retrying import looking_again
+from karpool_fleet.karmada.propagation.templates import (
+    TemplateKey,
+    WatchedTemplates,
+    key_in,
+    same_specification,
+)
+from karpool_fleet.karmada.status.interpreting import UNKNOWN, Interpreter
+
+GATHER_SECONDS = 0.1
+_DONE = ("True", "FullyAppliedSuccess", "All works have been successfully applied")
+_NOT_DONE = (
+    "False",
+    "FullyAppliedFailed",
+    "Failed to apply all works, see status.aggregatedStatus for details",
+)
+
+
+def aggregated(works: Sequence[Object]) -> list[Object]:
+    """What the works of one binding report, by cluster."""
+    items = [_item(work) for work in works if "deletionTimestamp" not in work["metadata"]]
+    return sorted(items, key=lambda item: item["clusterName"])
+
+
+def _item(work: Object) -> Object:
+    status = work.get("status") or {}
+    item: Object = {"clusterName": cluster_of(work["metadata"]["namespace"])}
+    applied = condition_of(status.get("conditions"), "Applied")
+    if applied is not None and applied["status"] == "True":
+        item["applied"] = True
+    elif applied is not None and applied.get("message"):
+        item["appliedMessage"] = applied["message"]
+    told: Object = next(iter(status.get("manifestStatuses") or ()), {})
+    item["health"] = told.get("health", UNKNOWN)
+    if told.get("status"):
+        item["status"] = told["status"]
+    return item
+
+
+def is_fully_applied(spec: Object, items: Sequence[Object]) -> bool:
+    wanted = {each["name"] for each in targets_of(spec)}
+    there = {item["clusterName"] for item in items if item.get("applied")}
+    return bool(wanted) and wanted <= there
+
+
+class BindingStatusController:
+    def __init__(
+        self,
+        context: Context,
+        interpreter: Interpreter | None = None,
+        *,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
+        self._context = context
+        self._client = context.client
+        self._interpreter = interpreter or Interpreter()
+        self._gather = gather_seconds
+        self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
+        self._templates = WatchedTemplates(context, self._on_template)
+        self._by_template: dict[TemplateKey, BindingRef] = {}
+        self._bindings: dict[bool, Feed[Object]] = {
+            True: context.informers.of(RESOURCEBINDINGS),
+            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
+        }
+        feed: Feed[Object] = context.informers.of(WORKS)
+        self._works = WorksByBinding(feed)
+        feed.on_change(self._on_work)
+        for bindings in self._bindings.values():
+            bindings.on_change(self._on_binding)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        async with asyncio.TaskGroup() as group:
+            self._templates.group = group
+            await self._queue.run(looking_again(self._reconcile), workers=5)
+
+    # What wakes it
+
+    def _on_work(self, change: ObjectChange[Object]) -> None:
+        ref = self._works.note(change)
+        if ref is None or change.object is None:
+            return
+        old = change.old
+        told = old is None or change.type == "DELETED" or old.get("status") != change.object.get("status")
+        if told or "deletionTimestamp" in change.object["metadata"]:
+            self._queue.add_after(ref, self._gather)
+
+    def _on_binding(self, change: ObjectChange[Object]) -> None:
+        if change.object is None:
+            return
+        template = key_in(change.object["spec"]["resource"])
+        if change.type == "DELETED":
+            self._by_template.pop(template, None)
+            return
+        ref = ref_of(change.object)
+        self._by_template[template] = ref
+        self._queue.add_after(ref, self._gather)
+
+    def _on_template(self, key: TemplateKey, change: ObjectChange[Object]) -> None:
+        ref = self._by_template.get(key)
+        if ref is None or change.object is None or change.type == "DELETED":
+            return
+        # Its status too: what we compare with may have been older than our own last write.
+        told = change.old is None or change.old.get("status") != change.object.get("status")
+        if told or (change.old is not None and not same_specification(change.old, change.object)):
+            self._queue.add_after(ref, self._gather)
+
+    # What it does
+
+    async def _reconcile(self, ref: BindingRef) -> Requeue | None:
+        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        if binding is None or "deletionTimestamp" in binding["metadata"]:
+            return None
+        status = binding.get("status") or {}
+        if not status.get("lastScheduledTime"):
+            return None
+        items = aggregated(self._works.of(ref))
+        await self._write_binding(ref, binding, items)
+        await self._write_template(key_in(binding["spec"]["resource"]), items)
+        return None
+
+    async def _write_binding(self, ref: BindingRef, binding: Object, items: list[Object]) -> None:
+        status, patch = binding.get("status") or {}, {}
+        if (status.get("aggregatedStatus") or []) != items:
+            patch["aggregatedStatus"] = items
+        values = _DONE if is_fully_applied(binding["spec"], items) else _NOT_DONE
+        wanted = dict(zip(("status", "reason", "message"), values, strict=True))
+        held = status.get("conditions") or []
+        now = rfc3339(self._context.clock.now())
+        conditions = upsert_condition(held, {"type": "FullyApplied", **wanted}, now)
+        if conditions != held:
+            patch["conditions"] = conditions
+        if not patch:
+            return
+        # The list of conditions is replaced as a whole: never write over a scheduler's newer one.
+        known = {"resourceVersion": binding["metadata"]["resourceVersion"]}
+        await self._client.patch(
+            ref.resource,
+            ref.name,
+            {"metadata": known, "status": patch},
+            namespace=ref.where,
+            subresource="status",
+        )
+
+    async def _write_template(self, key: TemplateKey, items: Sequence[Object]) -> None:
+        resource = await self._templates.watch(key.api_version, key.kind)
+        if resource is None or not self._templates.kinds.has_status(resource):
+            return
+        template = self._templates.get(key)
+        if template is None:
+            return  # the watch has just begun, and brings us back
+        template = {**template, "apiVersion": key.api_version, "kind": key.kind}
+        status = self._interpreter.aggregated(template, items)
+        if status is None:
+            return
+        held = template.get("status") or {}
+        # What is not summed up (conditions, say) is left as it is.
+        ours = {*self._interpreter.of(template).counts, *status}
+        patch = changed_fields({name: held[name] for name in held if name in ours}, status)
+        if not patch:
+            return
+        body = {"metadata": {"uid": template["metadata"]["uid"]}, "status": patch}
+        try:
+            await self._client.patch(
+                resource, key.name, body, namespace=key.namespace or None, subresource="status"
+            )
+        except NotFound:
+            return

@@ -1,0 +1,296 @@
+"""What the control plane must know about a kind to propagate it: replicas, needs, health, status.
+
+Built-in kinds are in a table; a custom kind is described by an `Interpretation` of
+its own, and any other kind is read by convention: `spec.replicas`, and a pod template
+in `spec.template` where there is one. Nothing here does I/O.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.pod import effective_requests
+from karpool.model.kubernetes.workload import pod_template
+from karpool_fleet.karmada.propagation.names import TEMPLATE_GENERATION, Object
+
+HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
+
+Health = Callable[[Object], str]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """How one kind is read. Names are of fields in `spec`, or in `status` for `counts`."""
+
+    replicas: str = ""  # the count to divide; empty: the kind has none
+    template: str = ""  # the pod template; empty: the kind has none
+    counts: tuple[str, ...] = ()  # reported per member, and added up for the template
+    health: Health | None = None  # None: healthy as soon as it is there
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _observed(obj: Object) -> bool:
+    status = obj.get("status") or {}
+    return _number(status.get("observedGeneration")) == _number(obj["metadata"].get("generation"))
+
+
+def _deployment_health(obj: Object) -> str:
+    status, wanted = obj.get("status") or {}, _number(obj["spec"].get("replicas", 1))
+    updated, available = _number(status.get("updatedReplicas")), _number(status.get("availableReplicas"))
+    old = _number(status.get("replicas")) > updated
+    done = _observed(obj) and updated >= wanted and not old and available >= updated
+    return HEALTHY if done else UNHEALTHY
+
+
+def _statefulset_health(obj: Object) -> str:
+    status, wanted = obj.get("status") or {}, _number(obj["spec"].get("replicas", 1))
+    updated, available = _number(status.get("updatedReplicas")), _number(status.get("availableReplicas"))
+    # A partitioned update leaves old pods behind on purpose; what is available counts.
+    done = _observed(obj) and updated >= wanted and available >= updated
+    return HEALTHY if done else UNHEALTHY
+
+
+def _replicaset_health(obj: Object) -> str:
+    available = _number((obj.get("status") or {}).get("availableReplicas"))
+    wanted = _number(obj["spec"].get("replicas", 1))
+    return HEALTHY if _observed(obj) and available >= wanted else UNHEALTHY
+
+
+def _daemonset_health(obj: Object) -> str:
+    status = obj.get("status") or {}
+    wanted, updated = (
+        _number(status.get("desiredNumberScheduled")),
+        _number(status.get("updatedNumberScheduled")),
+    )
+    done = _observed(obj) and updated >= wanted and _number(status.get("numberAvailable")) >= updated
+    return HEALTHY if done else UNHEALTHY
+
+
+def _pod_health(obj: Object) -> str:
+    status = obj.get("status") or {}
+    if status.get("phase") == "Succeeded":
+        return HEALTHY
+    ready = any(
+        each.get("type") == "Ready" and each.get("status") == "True"
+        for each in status.get("conditions") or ()
+    )
+    return HEALTHY if status.get("phase") == "Running" and ready else UNHEALTHY
+
+
+def _claim_health(obj: Object) -> str:
+    return HEALTHY if (obj.get("status") or {}).get("phase") == "Bound" else UNHEALTHY
+
+
+def _service_health(obj: Object) -> str:
+    if (obj.get("spec") or {}).get("type") != "LoadBalancer":
+        return HEALTHY
+    ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+    return HEALTHY if ingress else UNHEALTHY
+
+
+_REPLICAS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+
+BUILTIN: Mapping[tuple[str, str], Interpretation] = {
+    ("apps", "Deployment"): Interpretation(
+        "replicas", "template", (*_REPLICAS, "unavailableReplicas"), _deployment_health
+    ),
+    ("apps", "StatefulSet"): Interpretation(
+        "replicas", "template", (*_REPLICAS, "currentReplicas"), _statefulset_health
+    ),
+    ("apps", "ReplicaSet"): Interpretation(
+        "replicas",
+        "template",
+        ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"),
+        _replicaset_health,
+    ),
+    ("apps", "DaemonSet"): Interpretation(
+        "",
+        "",
+        (
+            "currentNumberScheduled",
+            "desiredNumberScheduled",
+            "numberAvailable",
+            "numberMisscheduled",
+            "numberReady",
+            "updatedNumberScheduled",
+            "numberUnavailable",
+        ),
+        _daemonset_health,
+    ),
+    ("batch", "Job"): Interpretation("parallelism", "template", ("active", "succeeded", "failed")),
+    ("batch", "CronJob"): Interpretation(),
+    ("", "Pod"): Interpretation("", "", (), _pod_health),
+    ("", "PersistentVolumeClaim"): Interpretation("", "", (), _claim_health),
+    ("", "Service"): Interpretation("", "", (), _service_health),
+}
+# Kinds nobody described.
+_BY_CONVENTION = Interpretation("replicas", "template")
+
+
+class Interpreter:
+    """Reads objects of any kind; `custom` comes before the built-in table."""
+
+    def __init__(self, custom: Mapping[tuple[str, str], Interpretation] | None = None) -> None:
+        self._table = {**BUILTIN, **(custom or {})}
+
+    def of(self, obj: Object) -> Interpretation:
+        group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+        return self._table.get((group, str(obj.get("kind", ""))), _BY_CONVENTION)
+
+    def replicas(self, obj: Object) -> int | None:
+        """The count that can be divided; None for a kind without one."""
+        if obj.get("kind") == "Pod":
+            return 1
+        field, spec = self.of(obj).replicas, obj.get("spec")
+        if not field or not isinstance(spec, dict) or field not in spec:
+            return None
+        amount = _number(spec[field])
+        if obj.get("kind") == "Job":
+            # Pods beyond the completions still missing would have nothing to do.
+            amount = min(amount, _number(spec.get("completions", amount)))
+        return amount
+
+    def requirements(self, obj: Object) -> Object | None:
+        """What one replica needs, as `spec.replicaRequirements` says it; None for nothing special."""
+        pod_spec = self._pod_spec(obj)
+        if pod_spec is None:
+            return None
+        try:
+            needs = effective_requests(pod_template(obj).pod)
+        except Invalid:
+            needs = {}  # the API server of the member will say what is wrong with it
+        requested = {name: resources.show_amount(name, units) for name, units in needs.items() if units}
+        claim = _node_claim(pod_spec)
+        if not claim and not requested:
+            return None
+        result: Object = {}
+        if claim:
+            result["nodeClaim"] = claim
+        if requested:
+            result["resourceRequest"] = requested
+        result["namespace"] = obj["metadata"].get("namespace", "")
+        if pod_spec.get("priorityClassName"):
+            result["priorityClassName"] = pod_spec["priorityClassName"]
+        return {key: value for key, value in result.items() if value}
+
+    def _pod_spec(self, obj: Object) -> Object | None:
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            return None
+        if obj.get("kind") != "Pod":
+            field = self.of(obj).template
+            template = spec.get(field) if field else None
+            spec = template.get("spec") if isinstance(template, dict) else None
+        return spec if isinstance(spec, dict) and isinstance(spec.get("containers"), list) else None
+
+    def with_replicas(self, obj: Object, replicas: int) -> Object:
+        """The manifest for a member that gets `replicas` of it; unchanged for a kind that has none."""
+        field, spec = self.of(obj).replicas, obj.get("spec")
+        if not field or not isinstance(spec, dict) or field not in spec:
+            return obj
+        return {**obj, "spec": {**spec, field: replicas}}
+
+    def health(self, obj: Object) -> str:
+        judge = self.of(obj).health
+        try:
+            return HEALTHY if judge is None else judge(obj)
+        except (KeyError, TypeError, AttributeError):
+            return UNKNOWN
+
+    def reflected(self, obj: Object) -> Object | None:
+        """What of a member's object is told to the control plane; None when it has no status."""
+        status = obj.get("status")
+        if not isinstance(status, dict) or not status:
+            return None
+        counts = self.of(obj).counts
+        if not counts or obj.get("kind") == "Job":
+            return status
+        kept = {name: status[name] for name in counts if status.get(name)}
+        meta = obj["metadata"]
+        marks = {
+            "generation": _number(meta.get("generation")),
+            "observedGeneration": _number(status.get("observedGeneration")),
+            "resourceTemplateGeneration": _decimal(
+                (meta.get("annotations") or {}).get(TEMPLATE_GENERATION, "")
+            ),
+        }
+        return kept | {name: value for name, value in marks.items() if value}
+
+    def aggregated(self, template: Object, items: Sequence[Object]) -> Object | None:
+        """The template's status from those of its members; None for a kind whose status is not summed."""
+        counts = self.of(template).counts
+        if not counts:
+            return None
+        statuses = [item.get("status") or {} for item in items]
+        result: Object = {}
+        for name in counts:
+            if total := sum(_number(status.get(name)) for status in statuses):
+                result[name] = total
+        if template.get("kind") == "Job":
+            return {**result, **_job_end(statuses)}
+        result["observedGeneration"] = _observed_generation(template, statuses)
+        return result
+
+
+def _decimal(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0
+
+
+def _observed_generation(template: Object, statuses: Sequence[Object]) -> int:
+    """The template's own generation once every member has caught up with it, until then what was told."""
+    generation = _number(template["metadata"].get("generation"))
+    caught_up = all(
+        _number(status.get("resourceTemplateGeneration")) == generation
+        and _number(status.get("observedGeneration")) == _number(status.get("generation"))
+        for status in statuses
+    )
+    if caught_up:
+        return generation
+    return _number((template.get("status") or {}).get("observedGeneration"))
+
+
+def _job_end(statuses: Sequence[Object]) -> Object:
+    """A Job is complete when it is in every member, and has failed when it has in one."""
+    result: Object = {}
+    if starts := sorted(status["startTime"] for status in statuses if status.get("startTime")):
+        result["startTime"] = starts[0]
+    ends = [_ended(status) for status in statuses]
+    if failed := [end for end in ends if end is not None and end["type"] == "Failed"]:
+        result["conditions"] = [_condition("Failed", "JobFailed", "Job failed in a member", failed)]
+    elif statuses and all(ends):
+        finished = [status["completionTime"] for status in statuses if status.get("completionTime")]
+        if finished:
+            result["completionTime"] = max(finished)
+        held = [end for end in ends if end is not None]
+        result["conditions"] = [_condition("Complete", "Completed", "Job completed", held)]
+    return result
+
+
+def _ended(status: Object) -> Object | None:
+    for each in status.get("conditions") or ():
+        if each.get("type") in ("Complete", "Failed") and each.get("status") == "True":
+            found: Object = each
+            return found
+    return None
+
+
+def _condition(kind: str, reason: str, message: str, ends: Sequence[Object]) -> Object:
+    # The moment the last member came to its end, so that looking again says the same.
+    when = max((end.get("lastTransitionTime") or "" for end in ends), default="")
+    times = {"lastProbeTime": when, "lastTransitionTime": when} if when else {}
+    return {"type": kind, "status": "True", "reason": reason, "message": message, **times}
+
+
+def _node_claim(pod_spec: Object) -> Object:
+    claim: Object = {}
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    if hard := affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        claim["hardNodeAffinity"] = hard
+    for field in ("nodeSelector", "tolerations"):
+        if pod_spec.get(field):
+            claim[field] = pod_spec[field]
+    return claim

@@ -1,0 +1,153 @@
+"""The work status controller: what members say about their objects is told in the works.
+
+Changes of one object are gathered for a moment, so that a rollout of a hundred pods is
+told a few times and not a hundred. While a member cannot be seen, what it said last
+stands.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from karpool.kube.api.conditions import condition_of
+from karpool.kube.errors import NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.karmada.members.members import Connections, JoinedMember, MemberInformers, MemberQueues
+from karpool_fleet.karmada.propagation.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
+from karpool_fleet.karmada.propagation.retrying import looking_again
+from karpool_fleet.karmada.status.interpreting import Interpreter
+
+GATHER_SECONDS = 0.1
+UNSEEN_RETRY = Requeue(1.0)
+
+
+def manifest_status(
+    ordinal: int, resource: ApiResource, observed: Object, interpreter: Interpreter
+) -> Object:
+    meta = observed["metadata"]
+    identifier: Object = {
+        "ordinal": ordinal,
+        "version": resource.version,
+        "kind": resource.kind,
+        "resource": resource.plural,
+        "name": meta["name"],
+    }
+    if resource.group:
+        identifier["group"] = resource.group
+    if meta.get("namespace"):
+        identifier["namespace"] = meta["namespace"]
+    told: Object = {"identifier": identifier, "health": interpreter.health(observed)}
+    if (status := interpreter.reflected(observed)) is not None:
+        told["status"] = status
+    return told
+
+
+class WorkStatusController:
+    def __init__(
+        self,
+        context: Context,
+        members: Mapping[str, JoinedMember],
+        interpreter: Interpreter | None = None,
+        *,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
+        self._context = context
+        self._client = context.client
+        self._interpreter = interpreter or Interpreter()
+        self._gather = gather_seconds
+        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
+        self._connections = Connections(members)
+        self._watches: MemberInformers[Object] = MemberInformers(
+            self._connections, dict, lambda cluster, resource: _Watch(self.on_member)
+        )
+        self._works: Feed[Object] = context.informers.of(WORKS)
+        self._works.on_change(self._on_work)
+        clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        clusters.on_change(self._on_cluster)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        async with asyncio.TaskGroup() as group:
+            self._watches.group = group
+            self._queues.run_in(group)
+            await asyncio.Event().wait()  # members may come at any time
+
+    def _on_work(self, change: ObjectChange[Object]) -> None:
+        if change.type == "DELETED" or change.object is None:
+            return
+        if not _is_applied(change.object):
+            return
+        # Our own writes come back too: what we compared with may have been older than the last one.
+        old = (change.old or {}).get("status") or {}
+        told = old.get("manifestStatuses") != change.object["status"].get("manifestStatuses")
+        cluster = cluster_of(change.key.namespace)
+        if cluster and (told or not _is_applied(change.old or {})):
+            self._queues.of(cluster).add(change.key)
+
+    def _on_cluster(self, change: ObjectChange[Object]) -> None:
+        if change.type == "DELETED":
+            self._watches.stop(change.key.name)
+
+    def on_member(self, change: ObjectChange[Object]) -> None:
+        if change.object is not None:
+            notes = change.object["metadata"].get("annotations") or {}
+            work = ObjectKey(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
+            if cluster := cluster_of(work.namespace):
+                self._queues.of(cluster).add_after(work, self._gather)
+
+    async def _reconcile(self, key: ObjectKey) -> Requeue | None:
+        work = self._works.get(key)
+        if work is None or "deletionTimestamp" in work["metadata"] or not _is_applied(work):
+            return None
+        cluster = cluster_of(key.namespace)
+        connection = self._connections.get(cluster)
+        if connection is None:
+            return None
+        statuses: list[Object] = []
+        for ordinal, manifest in enumerate((work["spec"].get("workload") or {}).get("manifests") or ()):
+            resource = await connection.kinds.find(manifest["apiVersion"], manifest["kind"])
+            informer = self._watches.of(cluster, resource) if resource is not None else None
+            if resource is None or informer is None or not informer.synced.is_set():
+                return UNSEEN_RETRY
+            meta = manifest["metadata"]
+            observed = informer.get(ObjectKey(meta.get("namespace", ""), meta["name"]))
+            if observed is None or not _is_same(manifest, observed):
+                continue  # it was deleted there; the execution controller is about to see to it
+            observed = {**observed, "apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
+            statuses.append(manifest_status(ordinal, resource, observed, self._interpreter))
+        await self._write(work, statuses)
+        return None
+
+    async def _write(self, work: Object, statuses: list[Object]) -> None:
+        held = (work.get("status") or {}).get("manifestStatuses") or []
+        if held == statuses:
+            return
+        meta = work["metadata"]
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {"manifestStatuses": statuses}}
+        try:
+            await self._client.patch(
+                WORKS, meta["name"], patch, namespace=meta["namespace"], subresource="status"
+            )
+        except NotFound:
+            return
+
+
+def _is_applied(work: Object) -> bool:
+    applied = condition_of((work.get("status") or {}).get("conditions"), "Applied")
+    return applied is not None and applied["status"] == "True"
+
+
+def _is_same(manifest: Object, observed: Object) -> bool:
+    labels = observed["metadata"].get("labels") or {}
+    return bool(labels.get(WORK_ID) == manifest["metadata"]["labels"].get(WORK_ID))
+
+
+class _Watch:
+    def __init__(self, tell: Callable[[ObjectChange[Object]], None]) -> None:
+        self._tell = tell
+
+    def apply(self, changes: Sequence[ObjectChange[Object]], /) -> None:
+        for change in changes:
+            self._tell(change)

@@ -1,0 +1,188 @@
+"""Carry out a move: close the nodes, get the replacement, wait for it, then let the nodes go.
+
+What goes wrong on the way is taken back: the nodes are opened again, and a
+replacement that was launched stays until it is found empty. Commands are not kept
+across a restart; what they left behind is cleaned up by the loop.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from karpool.kube.errors import Conflict, KubeError
+from karpool.model.karpenter.objects import DISRUPTED, NodeClaim
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES
+from karpool.model.kubernetes.node import Node
+from karpool.provisioning.expected import same_taint
+from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
+from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand
+from karpool_fleet.karpenter.lifecycle.conditions import DISRUPTION_REASON, TRUE
+from karpool_fleet.karpenter.provisioning.claims import node_claim, wire_taint
+from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
+from karpool_fleet.karpenter.shared import Shared
+from karpool_fleet.karpenter.termination.finalizing import claim_conditions, write_conditions
+
+log = structlog.get_logger(__name__)
+POLL_SECONDS = 1.0
+TIMEOUT_SECONDS = 600.0
+_TRIES = 5
+
+
+class Commands:
+    def __init__(self, shared: Shared, provisioner: Provisioner) -> None:
+        self._shared = shared
+        self._view = shared.view
+        self._clock = shared.context.clock
+        self._provisioner = provisioner
+        self._queued: dict[str, None] = {}  # names of claims
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await asyncio.get_running_loop().create_future()
+
+    def is_queued(self, claim: str) -> bool:
+        return claim in self._queued
+
+    async def start(self, reason: str, move: DisruptionCommand) -> bool:
+        """Whether it was begun. From here on its nodes are spoken for."""
+        if self._group is None or any(self.is_queued(each.claim.name) for each in move.candidates):
+            return False
+        for each in move.candidates:
+            self._queued[each.claim.name] = None
+        closed = [each for each in move.candidates if await self._close(each, reason)]
+        if not closed or (move.replacement is not None and len(closed) < len(move.candidates)):
+            await self._roll_back(move.candidates)
+            return False
+        for each in move.candidates:
+            if each not in closed:
+                self._queued.pop(each.claim.name, None)
+        replacement: NodeClaim | None = None
+        if move.replacement is not None:
+            replacement = await self._replace(move)
+            if replacement is None:
+                await self._roll_back(closed)
+                return False
+        for each in closed:
+            self._view.mark(each.claim, going=True)
+        for row in sorted(set((move.placed or {}).values())):
+            self._view.nominate(row, self._shared.settings.nomination_seconds)
+        self._group.create_task(self._carry_out(reason, tuple(closed), replacement))
+        return True
+
+    async def _replace(self, move: DisruptionCommand) -> NodeClaim | None:
+        planned = move.replacement
+        assert planned is not None
+        pool = self._view.pools.get(planned.pool)
+        if pool is None:
+            return None
+        body = node_claim(pool, planned, self._provisioner.requirements_of(planned))
+        try:
+            return await self._view.claims.create(body)
+        except KubeError as error:
+            log.warning("replacement not created", pool=planned.pool, reason=str(error))
+            return None
+
+    async def _carry_out(
+        self, reason: str, candidates: tuple[DisruptionCandidate, ...], replacement: NodeClaim | None
+    ) -> None:
+        try:
+            ready = replacement is None or await self._wait_for(replacement, reason)
+            if not ready:
+                await self._roll_back(candidates)
+                return
+            for each in candidates:
+                claim = self._view.claims.get(each.claim.name)
+                if claim is not None:
+                    self._say_both(claim, each.node, "DisruptionTerminating", f"Disrupting Node: {reason}")
+                    await self._view.claims.delete(claim)
+        except KubeError as error:
+            log.warning("command failed", reason=str(error))
+            await self._roll_back(candidates)
+        finally:
+            for each in candidates:
+                self._queued.pop(each.claim.name, None)
+
+    async def _wait_for(self, replacement: NodeClaim, reason: str) -> bool:
+        say = self._shared.say.say
+        say(NODECLAIMS, replacement, "Normal", "DisruptionLaunching", f"Launching NodeClaim: {reason}")
+        until = self._clock.monotonic() + TIMEOUT_SECONDS
+        while self._clock.monotonic() < until:
+            await self._clock.sleep(POLL_SECONDS)
+            claim = self._view.claims.get(replacement.name)
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                return False
+            if claim.is_initialized:
+                return True
+            say(
+                NODECLAIMS,
+                claim,
+                "Normal",
+                "DisruptionWaitingReadiness",
+                "Waiting on readiness to continue disruption",
+            )
+        return False
+
+    # Closing and opening
+
+    async def _close(self, candidate: DisruptionCandidate, reason: str) -> bool:
+        with suppress(KubeError):
+            if not await self._taint(candidate.node.name, wanted=True):
+                return False
+            return await self._note(candidate.claim.name, reason)
+        return False
+
+    async def _roll_back(
+        self, candidates: tuple[DisruptionCandidate, ...] | list[DisruptionCandidate]
+    ) -> None:
+        for each in candidates:
+            claim = self._view.claims.get(each.claim.name)
+            if claim is not None:
+                self._view.mark(claim, going=False)
+            self._queued.pop(each.claim.name, None)
+            with suppress(KubeError):
+                await self.open(each.node.name, each.claim.name)
+
+    async def open(self, node: str, claim: str) -> None:
+        """Take back what `start` wrote."""
+        await self._taint(node, wanted=False)
+        await self._note(claim, "")
+
+    async def _taint(self, name: str, *, wanted: bool) -> bool:
+        for _ in range(_TRIES):
+            node = self._view.nodes.get(name)
+            if node is None or node.metadata.deletion_timestamp is not None:
+                return False
+            taints = node.spec.taints or []
+            if (DISRUPTED in taints) == wanted:
+                return True
+            kept = [taint for taint in taints if not same_taint(taint, DISRUPTED)]
+            wire = [wire_taint(taint) for taint in (*kept, *((DISRUPTED,) if wanted else ()))]
+            try:
+                return await self._view.nodes.patch(node, {"spec": {"taints": wire}}) is not None
+            except Conflict:
+                await self._clock.sleep(0.05)
+        return False
+
+    async def _note(self, name: str, reason: str) -> bool:
+        """Why the claim is being disrupted; empty: it is not."""
+        for _ in range(_TRIES):
+            claim = self._view.claims.get(name)
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                return False
+            conditions = claim_conditions(claim, self._clock.now())
+            if reason:
+                conditions.set(DISRUPTION_REASON, TRUE, reason, reason)
+            else:
+                conditions.clear(DISRUPTION_REASON)
+            try:
+                return await write_conditions(self._view, claim, conditions) is not None
+            except Conflict:
+                await self._clock.sleep(0.05)
+        return False
+
+    def _say_both(self, claim: NodeClaim, node: Node, reason: str, message: str) -> None:
+        self._shared.say.say(NODECLAIMS, claim, "Normal", reason, message)
+        self._shared.say.say(NODES, node, "Normal", reason, message)

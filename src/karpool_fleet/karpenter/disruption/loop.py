@@ -1,0 +1,204 @@
+"""The disruption loop: one decision at a time, looked at again after fifteen seconds.
+
+A pass tries its methods in order; the first that starts something ends it. Methods
+that found nothing are not tried again before the cluster has changed, or five
+minutes have passed. Nothing is decided while a claim has no machine.
+"""
+
+from collections.abc import Callable
+
+from karpool.kube.errors import KubeError
+from karpool.model.karpenter.objects import DISRUPTED, NodeClaim
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES
+from karpool.model.kubernetes.node import Node
+from karpool.packing.new_nodes.pack_result import PackResult
+from karpool_fleet.karpenter.disruption import methods
+from karpool_fleet.karpenter.disruption.candidates import (
+    DRIFTED_REASON,
+    EMPTY,
+    UNDERUTILIZED,
+    Candidates,
+    DisruptionCandidate,
+    remaining_budgets,
+)
+from karpool_fleet.karpenter.disruption.commands import Commands
+from karpool_fleet.karpenter.disruption.methods import DisruptionProposal
+from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove, Simulator
+from karpool_fleet.karpenter.lifecycle.conditions import DISRUPTION_REASON
+from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
+from karpool_fleet.karpenter.shared import Shared
+
+_UNSYNCED_SECONDS = 1.0
+_REFRESH_SECONDS = 300.0
+_UNCONSOLIDATABLE_SECONDS = 900.0
+_POOL_BLOCKED_SECONDS = 60.0
+
+
+class DisruptionLoop:
+    def __init__(self, shared: Shared, provisioner: Provisioner) -> None:
+        self.commands = Commands(shared, provisioner)
+        self._shared = shared
+        self._view = shared.view
+        self._clock = shared.context.clock
+        self._settings = shared.settings
+        self._candidates = Candidates(shared.view, shared.market.catalogue, self.commands.is_queued)
+        self._simulator = Simulator(shared, provisioner)
+        self._fruitless: dict[str, tuple[tuple[int, int], float]] = {}
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if not self._view.is_synced:
+                    wait = _UNSYNCED_SECONDS
+                else:
+                    wait = 0.0 if await self.once() else self._settings.disruption_poll_seconds
+            except KubeError:
+                wait = _UNSYNCED_SECONDS
+            await self._clock.sleep(wait)
+
+    async def once(self) -> bool:
+        """One pass; whether a command was started."""
+        await self._clean_up()
+        steps: list[tuple[str, str, Callable[[], DisruptionProposal | None]]] = []
+        if self._settings.consolidates:
+            steps.append(("emptiness", EMPTY, self._emptiness))
+        if self._settings.disrupts_drifted:
+            steps.append(("drift", DRIFTED_REASON, self._drift))
+        if self._settings.consolidates:
+            steps.append(("multi", UNDERUTILIZED, self._multi))
+            steps.append(("single", UNDERUTILIZED, self._single))
+        for name, reason, find in steps:
+            if self._is_fruitless(name):
+                continue
+            found = find()
+            if found is None:
+                if reason != DRIFTED_REASON:
+                    self._note_fruitless(name, reason)
+            elif await self._validate_and_start(found):
+                return True
+        return False
+
+    # Methods
+
+    def _eligible(
+        self, test: Callable[[DisruptionCandidate], str], *, explain: bool = False
+    ) -> list[DisruptionCandidate]:
+        kept: list[DisruptionCandidate] = []
+        for each in self._candidates.all(self._clock.now(), refuse=self._blocked):
+            reason = test(each)
+            if not reason:
+                kept.append(each)
+            elif explain and '"' in reason:
+                self._unconsolidatable(each, reason)
+        return kept
+
+    def _budgets(self, reason: str) -> dict[str, int]:
+        left = remaining_budgets(self._view, reason, self._clock.now())
+        for pool in self._view.pools.objects():
+            if left.get(pool.name) == 0 and self._view.usage(pool.name).get("nodes"):
+                self._shared.say.say(
+                    NODEPOOLS,
+                    pool,
+                    "Normal",
+                    "DisruptionBlocked",
+                    f"No allowed disruptions for disruption reason {reason} due to blocking budget",
+                    window_seconds=_POOL_BLOCKED_SECONDS,
+                )
+        return left
+
+    def _emptiness(self) -> DisruptionProposal | None:
+        eligible = self._eligible(self._candidates.for_emptiness)
+        return methods.emptiness(eligible, self._budgets(EMPTY)) if eligible else None
+
+    def _drift(self) -> DisruptionProposal | None:
+        eligible = self._eligible(self._candidates.for_drift)
+        return methods.drift(eligible, self._budgets(DRIFTED_REASON), self._simulator) if eligible else None
+
+    def _multi(self) -> DisruptionProposal | None:
+        eligible = self._eligible(self._candidates.for_consolidation)
+        if len(eligible) < 2:
+            return None
+        return methods.multi_node(eligible, self._budgets(UNDERUTILIZED), self._simulator.consolidate)
+
+    def _single(self) -> DisruptionProposal | None:
+        eligible = self._eligible(self._candidates.for_consolidation, explain=True)
+        if not eligible:
+            return None
+        budgets = self._budgets(UNDERUTILIZED)
+        return methods.single_node(eligible, budgets, self._simulator.consolidate, self._unconsolidatable)
+
+    # Validation
+
+    async def _validate_and_start(self, found: DisruptionProposal) -> bool:
+        reason, move = found.reason, found.move
+        if found.validated:
+            await self._clock.sleep(self._settings.validation_seconds)
+            again = self._revalidated(reason, move)
+            if again is None:
+                return False
+            move = again
+        return await self.commands.start(reason, move)
+
+    def _revalidated(self, reason: str, move: DisruptionCommand) -> DisruptionCommand | None:
+        """The move as it can be made now; emptiness may lose some nodes, others are all or nothing."""
+        test = self._candidates.for_emptiness if reason == EMPTY else self._candidates.for_consolidation
+        now = {each.claim.name: each for each in self._eligible(test)}
+        still = [now[each.claim.name] for each in move.candidates if each.claim.name in now]
+        within = methods.by_budget(still, remaining_budgets(self._view, reason, self._clock.now()))
+        if reason == EMPTY:
+            return DisruptionCommand(tuple(within)) if within else None
+        if len(within) < len(move.candidates):
+            return None
+        packing = self._simulator.simulate(within)
+        if isinstance(packing, NoMove) or not _still_holds(move, packing):
+            return None
+        return DisruptionCommand(tuple(within), move.replacement, packing.placed)
+
+    # What was found before
+
+    def _state(self) -> tuple[int, int]:
+        pools = sum(pool.metadata.generation for pool in self._view.pools.objects())
+        return self._view.snapshot().version, pools
+
+    def _is_fruitless(self, name: str) -> bool:
+        known = self._fruitless.get(name)
+        return known is not None and known[0] == self._state() and known[1] > self._clock.monotonic()
+
+    def _note_fruitless(self, name: str, reason: str) -> None:
+        """Unless a budget was in the way: that ends without any change of the cluster."""
+        if all(remaining_budgets(self._view, reason, self._clock.now()).values()):
+            self._fruitless[name] = self._state(), self._clock.monotonic() + _REFRESH_SECONDS
+
+    async def _clean_up(self) -> None:
+        """Open nodes that look as if a command held them, and none does."""
+        for claim in self._view.claims.objects():
+            if self.commands.is_queued(claim.name):
+                continue
+            for node in self._view.nodes_of(claim):
+                closed = DISRUPTED in (node.spec.taints or ()) or claim.is_true(DISRUPTION_REASON)
+                if closed and not self._view.is_leaving(claim, node):
+                    await self.commands.open(node.name, claim.name)
+
+    # Telling
+
+    def _blocked(self, claim: NodeClaim, node: Node | None, reason: str) -> None:
+        self._say(claim, node, "DisruptionBlocked", reason, 120.0)
+
+    def _unconsolidatable(self, one: DisruptionCandidate, reason: str) -> None:
+        self._say(one.claim, one.node, "Unconsolidatable", reason, _UNCONSOLIDATABLE_SECONDS)
+
+    def _say(self, claim: NodeClaim, node: Node | None, kind: str, message: str, seconds: float) -> None:
+        say = self._shared.say.say
+        say(NODECLAIMS, claim, "Normal", kind, message, window_seconds=seconds)
+        if node is not None:
+            say(NODES, node, "Normal", kind, message, window_seconds=seconds)
+
+
+def _still_holds(move: DisruptionCommand, packing: PackResult) -> bool:
+    planned = 0 if move.replacement is None else 1
+    if len(packing.nodes) != planned:
+        return False
+    if move.replacement is None:
+        return True
+    options = {choice.instance_type for choice in packing.nodes[0].options}
+    return {choice.instance_type for choice in move.replacement.options} <= options

@@ -1,0 +1,111 @@
+"""The four ways to find something to disrupt, in the order in which they are tried."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from karpool.consolidation.policy.ranking import interleaved
+from karpool.model.kubernetes.meta import condition
+from karpool.packing.new_nodes.pack_result import PackResult
+from karpool_fleet.karpenter.disruption.candidates import (
+    DRIFTED_REASON,
+    EMPTY,
+    UNDERUTILIZED,
+    DisruptionCandidate,
+)
+from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove, Simulator
+
+MULTI_NODE_MAX = 100
+
+
+class DisruptionProposal(NamedTuple):
+    """`validated`: the move is looked at again after a while before it is made."""
+
+    reason: str
+    move: DisruptionCommand
+    validated: bool = True
+
+
+def by_budget(
+    candidates: Sequence[DisruptionCandidate], budgets: dict[str, int]
+) -> list[DisruptionCandidate]:
+    """As many of each pool as its budget still allows, in order."""
+    left = dict(budgets)
+    kept: list[DisruptionCandidate] = []
+    for each in candidates:
+        if left.get(each.pool.name, 0) > 0:
+            left[each.pool.name] -= 1
+            kept.append(each)
+    return kept
+
+
+def emptiness(
+    candidates: Sequence[DisruptionCandidate], budgets: dict[str, int]
+) -> DisruptionProposal | None:
+    """All empty nodes that the budgets allow, at once."""
+    kept = by_budget(candidates, budgets)
+    return DisruptionProposal(EMPTY, DisruptionCommand(tuple(kept))) if kept else None
+
+
+def multi_node(
+    candidates: Sequence[DisruptionCandidate],
+    budgets: dict[str, int],
+    consolidate: Callable[[Sequence[DisruptionCandidate]], DisruptionCommand | NoMove],
+) -> DisruptionProposal | None:
+    """The largest batch, from the head of the ranking, that a binary search finds to work."""
+    kept = by_budget(candidates, budgets)
+    low, high = 1, min(len(kept) - 1, MULTI_NODE_MAX)
+    best: DisruptionCommand | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        move = consolidate(kept[: middle + 1])
+        if isinstance(move, DisruptionCommand):
+            best, low = move, middle + 1
+        else:
+            high = middle - 1
+    return DisruptionProposal(UNDERUTILIZED, best) if best is not None else None
+
+
+def by_turns(candidates: Sequence[DisruptionCandidate]) -> list[DisruptionCandidate]:
+    """One of each pool in turn, each pool in its own order; pools by name."""
+    by_pool: dict[str, list[DisruptionCandidate]] = {}
+    for each in candidates:
+        by_pool.setdefault(each.pool.name, []).append(each)
+    return interleaved(dict(sorted(by_pool.items())))
+
+
+def single_node(
+    candidates: Sequence[DisruptionCandidate],
+    budgets: dict[str, int],
+    consolidate: Callable[[Sequence[DisruptionCandidate]], DisruptionCommand | NoMove],
+    refused: Callable[[DisruptionCandidate, str], None],
+) -> DisruptionProposal | None:
+    """The first node that can go alone, or be replaced by a cheaper one."""
+    for each in by_turns(candidates):
+        if budgets.get(each.pool.name, 0) < 1:
+            continue
+        move = consolidate([each])
+        if isinstance(move, DisruptionCommand):
+            return DisruptionProposal(UNDERUTILIZED, move)
+        refused(each, move.reason)
+    return None
+
+
+def drift(
+    candidates: Sequence[DisruptionCandidate], budgets: dict[str, int], simulator: Simulator
+) -> DisruptionProposal | None:
+    """The node that drifted first and can be replaced, whatever that costs; empty ones before others."""
+
+    def since(one: DisruptionCandidate) -> tuple[bool, str, str]:
+        found = condition(one.claim.status.conditions, DRIFTED_REASON)
+        return not one.is_empty, (found.last_transition_time if found else "") or "", one.name
+
+    for each in sorted(candidates, key=since):
+        if budgets.get(each.pool.name, 0) < 1:
+            continue
+        packing = simulator.simulate([each], moves_pods_late=True)
+        if isinstance(packing, PackResult) and len(packing.nodes) <= 1:
+            replacement = packing.nodes[0] if packing.nodes else None
+            return DisruptionProposal(
+                DRIFTED_REASON, DisruptionCommand((each,), replacement, packing.placed), validated=False
+            )
+    return None

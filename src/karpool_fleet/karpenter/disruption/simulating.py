@@ -1,0 +1,219 @@
+"""What would happen without some nodes: do their pods fit elsewhere, and is what replaces them cheaper?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.consolidation.methods.cheaper_types import SPOT_TYPES_MIN, same_type_ceiling
+from karpool.consolidation.policy import prices
+from karpool.model.catalogue.catalogue import Offering
+from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.requirements import Requirements, ValueSet
+from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_result import LaunchOption, PackResult, PendingPod, PlannedNode
+from karpool.packing.tables.room import PodPlacement, Room
+from karpool_fleet.cloud.cloud import CloudOffer
+from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
+from karpool_fleet.karpenter.lifecycle.marks import is_under_window
+from karpool_fleet.karpenter.provisioning.market import LaunchMarket
+from karpool_fleet.karpenter.provisioning.provisioner import Provisioner, demand, is_currently_reschedulable
+from karpool_fleet.karpenter.shared import Shared
+
+_FILLER = PodShape()
+
+
+@dataclass(frozen=True)
+class DisruptionCommand:
+    """What to do with some nodes: delete them, or put one new node in their place."""
+
+    candidates: tuple[DisruptionCandidate, ...]
+    replacement: PlannedNode | None = None
+    placed: Mapping[str, str] | None = None  # pods to existing rows
+
+    @property
+    def decision(self) -> str:
+        return "delete" if self.replacement is None else "replace"
+
+
+@dataclass(frozen=True)
+class NoMove:
+    reason: str
+
+
+class Simulator:
+    def __init__(self, shared: Shared, provisioner: Provisioner) -> None:
+        self._view = shared.view
+        self._market = shared.market
+        self._settings = shared.settings
+        self._clock = shared.context.clock
+        self._provisioner = provisioner
+
+    def simulate(
+        self, candidates: Sequence[DisruptionCandidate], *, moves_pods_late: bool = False
+    ) -> PackResult | NoMove:
+        """`moves_pods_late`: for drift, where nodes inside their window may take pods."""
+        view, now = self._view, self._clock.now()
+        if any(view.is_leaving(each.claim, each.node) for each in candidates):
+            return NoMove("candidate is deleting")
+        whole = view.snapshot()
+        pods = demand(whole, view, now)
+        moved = [pod for each in candidates for pod in self._movable(whole, each, now)]
+        gone = [*view.leaving(), *(each.name for each in candidates)]
+        rest = whole.without(gone)
+        if not moves_pods_late:
+            rest = rest.minus(self._fill_windows(rest, now))
+        packing = pack_new_nodes(
+            rest,
+            [*pods, *moved],
+            self._provisioner.pools(),
+            self._market.offerings,
+            daemons=tuple(view.daemons.shapes.values()),
+            usage=view.usages(),
+            unavailable=self._market.unavailable.stock_outs(),
+            options=PackOptions(
+                preferences=self._settings.preferences, max_options=self._settings.claim_types_max
+            ),
+        )
+        names = {pod.name for pod in moved}
+        left = [each.pod for each in packing.left if each.pod in names]
+        starting = [pod for pod, row in packing.placed.items() if pod in names and _is_starting(rest, row)]
+        if left or starting:
+            shown = ", ".join((left + starting)[:5])
+            return NoMove(f"Not all pods would schedule, {shown}")
+        return packing
+
+    def _movable(self, snapshot: Room, candidate: DisruptionCandidate, now: float) -> Iterable[PendingPod]:
+        row = snapshot.find(candidate.name)
+        shapes = snapshot.pods_on(row) if row is not None else {}
+        for pod in candidate.pods:
+            key = pod.metadata.key
+            if key in shapes and is_currently_reschedulable(pod, self._view, now):
+                meta = pod.metadata
+                shape = snapshot.shapes[shapes[key]]
+                yield PendingPod(key, shape, meta.creation_timestamp or "", meta.uid)
+
+    def _fill_windows(self, snapshot: Room, now: float) -> Iterable[PodPlacement]:
+        """Nodes inside their own window may not receive pods: take all their slots."""
+        for claim in self._view.claims.objects():
+            if not is_under_window(claim, self._view.pools.get(claim.pool_name), now):
+                continue
+            for node in self._view.nodes_of(claim):
+                row = snapshot.find(node.name)
+                if row is not None and snapshot.slots[row] > 0:
+                    yield PodPlacement(row, _FILLER, int(snapshot.slots[row]))
+
+    def consolidate(self, candidates: Sequence[DisruptionCandidate]) -> DisruptionCommand | NoMove:
+        packing = self.simulate(candidates)
+        if isinstance(packing, NoMove):
+            return packing
+        if not packing.nodes:
+            return DisruptionCommand(tuple(candidates), None, packing.placed)
+        if len(packing.nodes) > 1:
+            return NoMove(f"Can't remove without creating {len(packing.nodes)} candidates")
+        cheaper = self._cheaper(packing.nodes[0], candidates)
+        if isinstance(cheaper, NoMove):
+            return cheaper
+        if len(candidates) > 1:
+            cheaper = keep_cheaper_than_same_type(cheaper, candidates)
+            if isinstance(cheaper, NoMove):
+                return cheaper
+        return DisruptionCommand(tuple(candidates), cheaper, packing.placed)
+
+    def _cheaper(
+        self, planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
+    ) -> PlannedNode | NoMove:
+        """The replacement with only those types that are cheaper in any case."""
+        current = sum(each.price for each in candidates)
+        kinds = planned.requirements.get(CAPACITY_TYPE)
+        on_spot = all(each.capacity_type == SPOT for each in candidates)
+        may_spot = kinds is None or SPOT in kinds
+        to_spot = on_spot and may_spot
+        if to_spot and not self._settings.spot_to_spot:
+            return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+        wanted = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
+        worst = {
+            choice.instance_type: worst_launch_price(self._market, choice.instance_type, wanted)
+            for choice in planned.options
+        }
+        kept = [choice for choice in planned.options if worst[choice.instance_type] < current]
+        if not self._has_min_values(wanted, kept):
+            return NoMove("Filtering by price: minValues requirement is not met")
+        if not kept:
+            return NoMove("Can't replace with a cheaper node")
+        if to_spot and len(candidates) == 1:
+            if len(kept) < SPOT_TYPES_MIN:
+                return NoMove(
+                    f"SpotToSpotConsolidation requires {SPOT_TYPES_MIN} cheaper instance type options "
+                    f"than the current candidate to consolidate, got {len(kept)}"
+                )
+            kept = kept[:SPOT_TYPES_MIN]
+        either = not to_spot and may_spot and (kinds is None or ON_DEMAND in kinds)
+        if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
+            # A spot shortage must fail the launch rather than buy something dearer.
+            wanted = _pinned(wanted, SPOT)
+        return replace(planned, options=tuple(kept), requirements=wanted)
+
+    def _has_min_values(self, wanted: Requirements, kept: Sequence[LaunchOption]) -> bool:
+        types = [self._market.catalogue.types[choice.instance_type] for choice in kept]
+        for key, values in wanted.items():
+            if values.min_values is None:
+                continue
+            labels = (each.requirements.get(key) for each in types)
+            found = {
+                value for label in labels if label is not None for value in label.values if value in values
+            }
+            if len(found) < values.min_values:
+                return False
+        return True
+
+
+def worst_launch_price(market: LaunchMarket, type_: str, wanted: Requirements) -> float:
+    """The most that a launch could cost; infinite when it cannot be had."""
+    zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
+    out = market.unavailable.current()
+
+    def can_be_had(each: Offering) -> bool:
+        allowed = (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
+        return allowed and CloudOffer(type_, each.zone, each.capacity_type) not in out
+
+    found = prices.worst_launch_price(market.catalogue.types[type_].offerings, can_be_had)
+    return float("inf") if found is None else found
+
+
+def keep_cheaper_than_same_type(
+    planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
+) -> PlannedNode | NoMove:
+    """Keeping a node of the same type and deleting the others would be the better move."""
+    options = [(choice.instance_type, choice.price_per_hour or 0.0) for choice in planned.options]
+    most = same_type_ceiling([(each.type, each.price) for each in candidates], options)
+    if most is None:
+        return planned
+    kept = [
+        choice
+        for choice in planned.options
+        if choice.price_per_hour is not None and choice.price_per_hour < most
+    ]
+    return replace(planned, options=tuple(kept)) if kept else NoMove("same type")
+
+
+def _pinned(wanted: Requirements, kind: str) -> Requirements:
+    before = wanted.get(CAPACITY_TYPE)
+    least = before.min_values if before is not None else None
+    return {**wanted, CAPACITY_TYPE: ValueSet(frozenset((kind,)), min_values=least)}
+
+
+def _has_spot(market: LaunchMarket, type_: str) -> bool:
+    out = market.unavailable.current()
+    return any(
+        each.capacity_type == SPOT and each.available and CloudOffer(type_, each.zone, SPOT) not in out
+        for each in market.catalogue.types[type_].offerings
+    )
+
+
+def _is_starting(snapshot: Room, row_name: str) -> bool:
+    row = snapshot.find(row_name)
+    if row is None:
+        return False
+    labels = snapshot.nodes.labels_of(row)
+    return NODEPOOL in labels and labels.get(INITIALIZED) != "true"

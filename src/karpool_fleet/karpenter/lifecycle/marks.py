@@ -1,0 +1,83 @@
+"""What makes a claim's node a candidate for disruption: left alone long enough, or drifted. Pure."""
+
+from typing import NamedTuple
+
+from karpool.kube.clock import parse_rfc3339
+from karpool.model import durations
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, NodeClaim, NodePool, requirements_of
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.model.requirements import WELL_KNOWN, conflict, from_labels
+from karpool_fleet.karpenter.lifecycle.conditions import INITIALIZED
+from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION
+
+_LOOK_AGAIN_SECONDS = 60.0
+
+
+class ConsolidateAfterWindow(NamedTuple):
+    """`open`: Consolidatable. Otherwise `in_seconds` says when it will be; None: not by waiting."""
+
+    open: bool
+    in_seconds: float | None = None
+
+
+def consolidatable(
+    claim: NodeClaim, pool: NodePool | None, initialized_at: str | None, now: float
+) -> ConsolidateAfterWindow:
+    """`initialized_at`: since when the claim is initialised; None: it is not."""
+    if pool is None or initialized_at is None:
+        return ConsolidateAfterWindow(False)
+    after = consolidate_after(pool)
+    if after is None:
+        return ConsolidateAfterWindow(False)
+    left = parse_rfc3339(claim.status.last_pod_event_time or initialized_at) + after - now
+    # Longer than that only because the clock was wrong, or is; it may be set right at any time.
+    return (
+        ConsolidateAfterWindow(True)
+        if left <= 0
+        else ConsolidateAfterWindow(False, min(left, max(after, _LOOK_AGAIN_SECONDS)))
+    )
+
+
+def consolidate_after(pool: NodePool) -> float | None:
+    """Seconds; None: never, also when it cannot be read."""
+    disruption = pool.spec.disruption or DEFAULT_DISRUPTION
+    try:
+        return durations.seconds_or_never(disruption.consolidate_after)
+    except Invalid:
+        return None
+
+
+def is_under_window(claim: NodeClaim, pool: NodePool | None, now: float) -> bool:
+    """Whether its node may not receive pods from consolidation yet."""
+    if pool is None or not consolidate_after(pool):
+        return False
+    found = condition(claim.status.conditions, INITIALIZED)
+    if found is None or found.status != "True":
+        return False
+    return not consolidatable(claim, pool, found.last_transition_time, now).open
+
+
+def drift(
+    claim: NodeClaim, pool: NodePool | None, catalogue: Catalogue, age: float, type_seconds: float
+) -> str | None:
+    """Why the node is not what its pool would launch today, as the reason of the condition."""
+    if pool is None or not claim.is_launched:
+        return None
+    ours, theirs = claim.annotations, pool.annotations
+    comparable = ours.get(HASH_VERSION) == theirs.get(HASH_VERSION) and HASH in ours and HASH in theirs
+    if comparable and ours[HASH] != theirs[HASH]:
+        return "NodePoolDrifted"
+    try:
+        wanted = requirements_of(
+            pool.spec.template.spec.requirements or (), "spec.template.spec.requirements"
+        )
+    except Invalid:
+        return None
+    if conflict(from_labels(claim.labels), wanted, WELL_KNOWN) is not None:
+        return "RequirementsDrifted"
+    if age >= type_seconds and claim.labels.get(INSTANCE_TYPE) not in catalogue.types:
+        return "InstanceTypeNotFound"
+    return None

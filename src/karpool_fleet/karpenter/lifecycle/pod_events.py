@@ -1,0 +1,55 @@
+"""When pods last came to a node or left it: `lastPodEventTime` of its claim.
+
+A pod that is bound, begins to terminate or ends counts, unless it is a daemon's.
+Several within a few seconds are one. After a restart every pod is seen as new, as
+upstream sees it, and all windows begin again.
+"""
+
+from karpool.kube.clock import parse_rfc3339, rfc3339
+from karpool.kube.errors import Conflict
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import is_daemon
+from karpool_fleet.karpenter.shared import Shared
+
+
+class PodEventTimes:
+    def __init__(self, shared: Shared) -> None:
+        context = shared.context
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+        self._clock = context.clock
+        self._view = shared.view
+        self._seconds = shared.settings.pod_event_seconds
+        self._view.on_pod.append(self._on_pod)
+
+    async def run(self) -> None:
+        await self._queue.run(self.reconcile, workers=4)
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if after is not None and is_pod_event(before, after):
+            claim = self._view.claim_on(after.spec.node_name)
+            if claim is not None:
+                self._queue.add(claim.name)
+
+    async def reconcile(self, name: str) -> Requeue | None:
+        claim = self._view.claims.get(name)
+        if claim is None:
+            return None
+        now, last = self._clock.now(), claim.status.last_pod_event_time
+        if last is not None and now - parse_rfc3339(last) < self._seconds:
+            return None
+        try:
+            await self._view.claims.patch(claim, {"status": {"lastPodEventTime": rfc3339(now)}}, status=True)
+        except Conflict:
+            return Requeue(0.05)
+        return None
+
+
+def is_pod_event(before: Pod | None, after: Pod) -> bool:
+    if not after.spec.node_name or is_daemon(after):
+        return False
+    if before is None or not before.spec.node_name:
+        return True
+    return (after.is_terminating and not before.is_terminating) or (
+        after.is_terminal and not before.is_terminal
+    )

@@ -1,0 +1,135 @@
+"""NodePools: whether they can be used, what they use, and the hash by which drift is seen."""
+
+from typing import Any
+
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import Conflict
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import (
+    CAPACITY_TYPE,
+    ON_DEMAND,
+    RESERVED,
+    SPOT,
+    CompiledPool,
+    NodePool,
+    pool_of,
+)
+from karpool.model.kubernetes.api_resources import KWOKNODECLASSES, ObjectKey
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, quantities
+from karpool_fleet.clusters.runtime import Feed
+from karpool_fleet.karpenter.lifecycle.conditions import (
+    FALSE,
+    NODE_CLASS_READY,
+    OF_POOL,
+    TRUE,
+    VALIDATION_SUCCEEDED,
+    Conditions,
+)
+from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION, VERSION, pool_hash
+from karpool_fleet.karpenter.shared import Shared
+
+_ALWAYS_SHOWN = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, NODES)
+_CAPACITY_TYPES = (SPOT, ON_DEMAND, RESERVED)
+_CONFLICT_SECONDS = 0.05
+
+
+class Pools:
+    def __init__(self, shared: Shared) -> None:
+        context = shared.context
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+        self._clock = context.clock
+        self._view = shared.view
+        self._health = shared.health
+        self._settings = shared.settings
+        self._classes: Feed[dict[str, Any]] | None = None
+        if self._settings.needs_node_class:
+            self._classes = context.informers.of(KWOKNODECLASSES)
+            self._classes.on_change(lambda change: self._all())
+        self._view.pools.subscribe(self._on_pool)
+        self._view.on_usage.append(
+            lambda name: self._queue.add_after(name, self._settings.pool_status_seconds)
+        )
+        self._health.on_change.append(self._queue.add)
+
+    async def run(self) -> None:
+        await self._queue.run(self.reconcile, workers=2)
+
+    def _on_pool(self, before: NodePool | None, after: NodePool | None) -> None:
+        if after is not None:
+            self._queue.add(after.name)
+        elif before is not None:
+            self._health.forget(before.name)
+
+    def _all(self) -> None:
+        for pool in self._view.pools.objects():
+            self._queue.add(pool.name)
+
+    async def reconcile(self, name: str) -> Requeue | None:
+        pool: NodePool | None = self._view.pools.get(name)
+        if pool is None:
+            return None
+        try:
+            hashes = {HASH: pool_hash(pool), HASH_VERSION: VERSION}
+            if any(pool.annotations.get(key) != value for key, value in hashes.items()):
+                pool = await self._view.pools.patch(pool, {"metadata": {"annotations": hashes}})
+            if pool is not None and (status := self._status(pool)):
+                await self._view.pools.patch(pool, {"status": status}, status=True)
+        except Conflict:
+            return Requeue(_CONFLICT_SECONDS)
+        return None
+
+    def _status(self, pool: NodePool) -> dict[str, Any]:
+        """Only what is different from what it says."""
+        now = self._clock.now()
+        before = pool.status
+        conditions = Conditions(
+            before.conditions if before is not None else None,
+            OF_POOL,
+            created=pool.metadata.creation_timestamp or rfc3339(now),
+            generation=pool.metadata.generation,
+            now=rfc3339(now),
+        )
+        if problem := invalid(pool):
+            conditions.set(VALIDATION_SUCCEEDED, FALSE, "NodePoolValidationFailed", problem)
+        else:
+            conditions.set(VALIDATION_SUCCEEDED, TRUE)
+        if self._lacks_class(pool):
+            conditions.set(NODE_CLASS_READY, FALSE, "NodeClassNotFound", "NodeClass not found on cluster")
+        else:
+            conditions.set(NODE_CLASS_READY, TRUE)
+        self._health.apply(pool.name, pool.metadata.generation, conditions)
+        status: dict[str, Any] = {}
+        if (wire := conditions.wire()) is not None:
+            status["conditions"] = wire
+        usage = self._view.usage(pool.name)
+        shown = {name: usage.get(name, 0) for name in (*_ALWAYS_SHOWN, *usage)}
+        resources = quantities(
+            {name: units for name, units in shown.items() if units or name in _ALWAYS_SHOWN}
+        )
+        if before is None or before.resources != resources:
+            gone = {
+                name: None for name in (before.resources if before else None) or () if name not in resources
+            }
+            status["resources"] = {**resources, **gone}
+        if before is None or before.nodes != usage.get(NODES, 0):
+            status["nodes"] = usage.get(NODES, 0)
+        return status
+
+    def _lacks_class(self, pool: NodePool) -> bool:
+        ref = pool.spec.template.spec.node_class_ref
+        return self._classes is not None and ObjectKey("", ref.name) not in self._classes
+
+
+def invalid(pool: NodePool) -> str:
+    """What Karpenter would refuse at run time, or empty."""
+    try:
+        compiled: CompiledPool = pool_of(pool)
+    except Invalid as error:
+        return str(error)
+    kinds = compiled.requirements.get(CAPACITY_TYPE)
+    if kinds is not None and not kinds.complement:
+        known = [kind for kind in _CAPACITY_TYPES if kind in kinds]
+        if len(known) < max(1, kinds.min_values or 0):
+            return f"requirement {CAPACITY_TYPE} has too few of {', '.join(_CAPACITY_TYPES)}"
+    return ""

@@ -1,0 +1,204 @@
+"""Objects of one cluster-scoped kind, as new as we know them.
+
+A watch tells of a write some time after the write is done. What we wrote is taken
+as the newest state at once, and replaced when the watch has caught up. After a
+restart `catch_up` asks the server what the watch has not told yet, and `verify`
+asks about writes that the watch never confirmed. Writes name the version they are
+based on, so that nothing of anybody else's is lost.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import Conflict, NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import WireObject
+from karpool_fleet.clusters.runtime import Context
+
+T = TypeVar("T", bound=WireObject)
+VERIFY_SECONDS = 30.0
+Listener = Callable[[T | None, T | None], None]  # before, after
+
+
+class Newest(Generic[T]):
+    def __init__(self, context: Context, resource: ApiResource, into: type[T]) -> None:
+        self.resource = resource
+        self._client = context.client
+        self._clock = context.clock
+        self._into = into
+        self._known: dict[str, T] = {}
+        self._unseen: dict[str, float] = {}  # written and not told by the watch -> since when
+        self._listeners: list[Listener[T]] = []
+        self._wake = asyncio.Event()
+        self._feed = context.informers.of(resource, into)
+
+    def start(self) -> None:
+        """Begin to listen; everything known is told to the listeners."""
+        self._feed.on_change(self._on_change)
+
+    def subscribe(self, listener: Listener[T]) -> None:
+        self._listeners.append(listener)
+
+    # Reading
+
+    def get(self, name: str) -> T | None:
+        return self._known.get(name)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def objects(self) -> list[T]:
+        return list(self._known.values())
+
+    # Writing
+
+    async def create(self, obj: Mapping[str, Any]) -> T:
+        """Not repeated when the answer is lost; the watch will tell, or somebody asks again."""
+        return self._assume(await self._client.create(self.resource, obj))
+
+    async def patch(self, obj: T, patch: Mapping[str, Any], *, status: bool = False) -> T | None:
+        """A merge patch on exactly this version; None when the object is gone. Raises Conflict."""
+        meta = obj.metadata
+        lock = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **lock}}
+        try:
+            answer = await self._client.patch(
+                self.resource, obj.name, body, subresource="status" if status else ""
+            )
+        except NotFound:
+            self._forget(obj)
+            return None
+        except Conflict:
+            await self._read(obj.name)  # the watch may be far behind; whoever tries again needs the newest
+            raise
+        return self._assume(answer)
+
+    async def delete(self, obj: T) -> None:
+        try:
+            await self._client.delete(self.resource, obj.name, uid=obj.metadata.uid)
+        except NotFound:
+            self._forget(obj)
+            return
+        except Conflict:
+            if await self.exists(obj.name, obj.metadata.uid):
+                raise  # not over yet; whoever wants it gone has to ask again
+            self._forget(obj)
+            return
+        known = self._known.get(obj.name)
+        if known is not None and known.metadata.uid == obj.metadata.uid:
+            self._put(_as_deleted(known, rfc3339(self._clock.now())))
+            self._note(obj.name)
+
+    async def exists(self, name: str, uid: str) -> bool:
+        """Asked of the server, for decisions that cannot be taken back."""
+        with suppress(NotFound):
+            found = await self._client.get(self.resource, name, into=self._into)
+            return found.metadata.uid == uid
+        return False
+
+    def _assume(self, answer: Mapping[str, Any]) -> T:
+        obj = msgspec.convert(answer, self._into, strict=False)
+        if obj.metadata.deletion_timestamp and not obj.metadata.finalizers:
+            self._forget(obj)
+        elif self._is_news(obj):
+            self._put(obj)
+            self._note(obj.name)
+        return obj
+
+    def _note(self, name: str) -> None:
+        self._unseen[name] = self._clock.monotonic()
+        self._wake.set()
+
+    # Hearing
+
+    def _on_change(self, change: ObjectChange[T]) -> None:
+        if change.object is None:
+            return
+        if change.type == "DELETED":
+            self._forget(change.object)
+            return
+        known = self._known.get(change.object.name)
+        if known is None or _version(change.object) >= _version(known):
+            self._unseen.pop(change.object.name, None)
+        if self._is_news(change.object):
+            self._put(change.object)
+
+    def _is_news(self, obj: T) -> bool:
+        known = self._known.get(obj.name)
+        return known is None or _version(obj) > _version(known)
+
+    def _put(self, obj: T) -> None:
+        before = self._known.get(obj.name)
+        if before is not None and before.metadata.uid != obj.metadata.uid:
+            self._forget(before)
+            before = None
+        self._known[obj.name] = obj
+        for listener in self._listeners:
+            listener(before, obj)
+
+    def _forget(self, obj: T) -> None:
+        known = self._known.get(obj.name)
+        if known is None or known.metadata.uid != obj.metadata.uid:
+            return
+        del self._known[obj.name]
+        self._unseen.pop(obj.name, None)
+        for listener in self._listeners:
+            listener(known, None)
+
+    # Asking
+
+    async def catch_up(self) -> None:
+        page = await self._client.list(self.resource, into=self._into)
+        listed: set[str] = set()
+        for item in page.items:
+            listed.add(item.name)
+            if self._is_news(item):
+                self._put(item)
+                self._note(item.name)
+        until = int(page.resource_version) if page.resource_version.isdecimal() else 0
+        for known in self.objects():
+            if known.name not in listed and _version(known) <= until:
+                self._forget(known)
+
+    async def verify(self) -> None:
+        """Ask about what the watch has not confirmed for long; until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self._clock.sleep(VERIFY_SECONDS)
+            self._wake.clear()
+            for name, since in list(self._unseen.items()):
+                if self._clock.monotonic() - since >= VERIFY_SECONDS:
+                    await self._read(name)
+            if self._unseen:
+                self._wake.set()
+
+    async def _read(self, name: str) -> None:
+        self._unseen.pop(name, None)
+        known = self._known.get(name)
+        try:
+            found = await self._client.get(self.resource, name, into=self._into)
+        except NotFound:
+            if known is not None:
+                self._forget(known)
+            return
+        if self._is_news(found):
+            self._put(found)
+
+
+def _version(obj: WireObject) -> int:
+    text = obj.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
+
+
+def _as_deleted(obj: T, at: str) -> T:
+    """The object with a mark that it goes, for as long as the watch shows it without one."""
+    if obj.metadata.deletion_timestamp is not None:
+        return obj
+    metadata = msgspec.structs.replace(obj.metadata, deletion_timestamp=at)
+    return msgspec.structs.replace(obj, metadata=metadata)

@@ -1,0 +1,154 @@
+"""What can be bought for a claim, in which order, and what was out of stock a moment ago.
+
+The choice is that of the AWS provider: the preferred capacity type that is allowed
+and in stock, spot only where it is cheaper than on-demand, machines with devices
+nobody asked for last, and the cheapest first. Offerings that were refused are left
+alone for a while; that memory is not kept across a restart, as upstream.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from karpool.kube.clock import Clock
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.karpenter.objects import (
+    ON_DEMAND,
+    RESERVED,
+    SPOT,
+    CompiledPool,
+    NodeClaim,
+    requested,
+    requirements_of,
+)
+from karpool.model.requirements import ValueSet
+from karpool.packing.new_nodes.offerings import Offerings, PoolOfferings, StockOut
+from karpool_fleet.cloud.cloud import CloudOffer
+
+_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
+_CACHE_LIMIT = 256
+
+
+class UnavailableOfferings:
+    """Offerings that were refused, until they are tried again. `version` changes with what is in it."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.version = 0
+        self._clock = clock
+        self._seconds = seconds
+        self._until: dict[CloudOffer, float] = {}
+
+    def mark(self, offers: Iterable[CloudOffer]) -> None:
+        until = self._clock.monotonic() + self._seconds
+        for offer in offers:
+            self.version += offer not in self._until
+            self._until[offer] = until
+
+    def current(self) -> Collection[CloudOffer]:
+        now = self._clock.monotonic()
+        over = [offer for offer, until in self._until.items() if until <= now]
+        for offer in over:
+            del self._until[offer]
+        self.version += bool(over)
+        return self._until.keys()
+
+    def stock_outs(self) -> list[StockOut]:
+        return [StockOut(*offer) for offer in self.current()]
+
+
+class Priced(NamedTuple):
+    price: float
+    offer: CloudOffer
+    exotic: bool
+
+
+class LaunchMarket:
+    def __init__(self, catalogue: Catalogue, unavailable: UnavailableOfferings, types_max: int) -> None:
+        self.catalogue = catalogue
+        self.offerings = Offerings(catalogue)
+        self.unavailable = unavailable
+        self._types_max = types_max
+        self._known: dict[bytes, tuple[int, int, tuple[CloudOffer, ...]]] = {}
+
+    def offers(self, claim: NodeClaim) -> tuple[CloudOffer, ...]:
+        """In the order to try them; empty when nothing fits or is in stock. Raises Invalid."""
+        out = self.unavailable.current()
+        key = msgspec.msgpack.encode((claim.spec.requirements, claim.spec.resources))
+        known = self._known.get(key)
+        if known is not None and known[:2] == (self.catalogue.version, self.unavailable.version):
+            return known[2]
+        found = self._find(claim, out)
+        if len(self._known) >= _CACHE_LIMIT:
+            self._known.clear()
+        self._known[key] = (self.catalogue.version, self.unavailable.version, found)
+        return found
+
+    def _find(self, claim: NodeClaim, out: Collection[CloudOffer]) -> tuple[CloudOffer, ...]:
+        wanted = requirements_of(claim.spec.requirements or (), "spec.requirements")
+        need = requested(claim)
+        pool = PoolOfferings(
+            CompiledPool(claim.pool_name, requirements=wanted),
+            self.catalogue.types.values(),
+            self.catalogue.label_keys,
+        )
+        sold: list[Priced] = []
+        for row, type_ in enumerate(pool.types):
+            if not fits(type_, need):
+                continue
+            exotic = _is_exotic(type_, need)
+            for zone_code, kind_code in zip(*pool.listed[row].nonzero(), strict=True):
+                offer = CloudOffer(type_.name, pool.zones[zone_code], pool.capacity_types[kind_code])
+                if offer not in out:
+                    sold.append(Priced(float(pool.prices[row, zone_code, kind_code]), offer, exotic))
+        return chosen(sold, self._types_max)
+
+    def capacity_types(
+        self, types: Iterable[str], zones: ValueSet | None, kinds: ValueSet | None
+    ) -> list[str]:
+        """Those in which any of these types is in stock, as far as they are wanted."""
+        out = self.unavailable.current()
+        found: set[str] = set()
+        for name in types:
+            for each in self.catalogue.types[name].offerings:
+                kind = each.capacity_type
+                if kind in found or not each.available or CloudOffer(name, each.zone, kind) in out:
+                    continue
+                if (zones is None or each.zone in zones) and (kinds is None or kind in kinds):
+                    found.add(kind)
+        return sorted(found)
+
+
+def chosen(sold: Collection[Priced], types_max: int) -> tuple[CloudOffer, ...]:
+    """The offers of one launch, cheapest first."""
+    plain = [each for each in sold if not each.exotic]
+    sold = plain or sold
+    dearest_spot = min((each.price for each in sold if each.offer.capacity_type == ON_DEMAND), default=None)
+    usable = [
+        each
+        for each in sold
+        if each.offer.capacity_type != SPOT or dearest_spot is None or each.price <= dearest_spot
+    ]
+    kinds = {each.offer.capacity_type for each in usable}
+    kind = next((each for each in _PREFERENCE if each in kinds), None)
+    ordered = sorted(
+        (each for each in usable if each.offer.capacity_type == kind),
+        key=lambda each: (each.price, each.offer),
+    )
+    types = dict.fromkeys(each.offer.type for each in ordered)
+    kept = set(list(types)[:types_max])
+    return tuple(each.offer for each in ordered if each.offer.type in kept)
+
+
+def fits(type_: InstanceType, need: Mapping[str, int]) -> bool:
+    return all(type_.allocatable.get(name, 0) >= units for name, units in need.items())
+
+
+_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
+
+
+def _is_exotic(type_: InstanceType, need: Mapping[str, int]) -> bool:
+    """Bare metal, or with accelerators that nobody asked for."""
+    if "metal" in type_.name:
+        return True
+    return any(type_.capacity.get(name) and not need.get(name) for name in _ACCELERATORS)

@@ -1,0 +1,35 @@
+"""Events as Karpenter says them: the same statement about the same thing once per window."""
+
+from karpool.kube.event_recorder import EventType, ref
+from karpool.kube.expiring import ExpiringSet
+from karpool.kube.transport.rate_limit import TokenBucket
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import WireObject
+from karpool_fleet.clusters.runtime import Context
+
+WINDOW_SECONDS = 120.0
+FAILED_SCHEDULING_SECONDS = 300.0
+
+
+class KarpenterReporter:
+    def __init__(self, context: Context) -> None:
+        self._events = context.events
+        self._said = ExpiringSet[tuple[str, str]](context.clock)  # it is not said again
+
+    def say(
+        self,
+        resource: ApiResource,
+        obj: WireObject,
+        type_: EventType,
+        reason: str,
+        message: str,
+        *,
+        window_seconds: float = WINDOW_SECONDS,
+        limit: TokenBucket | None = None,
+    ) -> None:
+        """`limit` is shared by statements of a kind; those beyond it are not made."""
+        key = (obj.metadata.uid, reason)
+        if key in self._said or (limit is not None and not limit.try_acquire()):
+            return
+        self._said.put(key, window_seconds)
+        self._events.record(ref(resource, obj), type_, reason, message)

@@ -1,0 +1,104 @@
+"""The end of a claim: its node first, then its machine, then the claim itself.
+
+Every step is seen from what is left, so that it goes on after a crash wherever it
+stood. A node that registered is deleted and drained by `draining`; one that never
+did has no finalizer and goes with its machine, as a cloud controller would see to.
+"""
+
+from karpool.kube.clock import Clock, parse_rfc3339, rfc3339
+from karpool.kube.work_queue import Requeue
+from karpool.model import durations
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import TERMINATION_FINALIZER, TERMINATION_TIMESTAMP, NodeClaim
+from karpool.model.kubernetes.api_resources import NODECLAIMS
+from karpool.model.kubernetes.node import Node
+from karpool_fleet.karpenter.lifecycle.conditions import INSTANCE_TERMINATING, OF_CLAIM, TRUE, Conditions
+from karpool_fleet.karpenter.shared import Shared
+from karpool_fleet.karpenter.view import KarpenterState
+
+POLL_SECONDS = 5.0
+
+
+class Finalizer:
+    def __init__(self, shared: Shared) -> None:
+        self._clock = shared.context.clock
+        self._view = shared.view
+        self._machines = shared.machines
+        self._say = shared.say
+
+    async def finalize(self, claim: NodeClaim) -> Requeue | None:
+        finalizers = claim.metadata.finalizers or []
+        if TERMINATION_FINALIZER not in finalizers:
+            return None
+        self._machines.abandon(claim.metadata.uid)
+        if (deadline := _missing_deadline(claim)) is not None:
+            return await self._announce(claim, deadline)
+        held = [node for node in self._view.nodes_of(claim) if is_held(node)]
+        for node in held:
+            if node.metadata.deletion_timestamp is None:
+                await self._view.nodes.delete(node)
+        if held:
+            return None  # the node says when it is gone
+        if (instance := self._machines.of(claim)) is not None:
+            self._machines.terminate(instance)
+            await terminating(self._view, claim, self._clock)
+            return Requeue(POLL_SECONDS)
+        for node in self._view.nodes_of(claim):
+            await self._view.nodes.delete(node)
+        kept = [each for each in finalizers if each != TERMINATION_FINALIZER]
+        await self._view.claims.patch(claim, {"metadata": {"finalizers": kept}})
+        return None
+
+    async def _announce(self, claim: NodeClaim, deadline: str) -> Requeue | None:
+        annotations = {TERMINATION_TIMESTAMP: deadline}
+        if await self._view.claims.patch(claim, {"metadata": {"annotations": annotations}}) is None:
+            return None
+        message = f"All pods will be deleted by {deadline}"
+        self._say.say(NODECLAIMS, claim, "Warning", "TerminationGracePeriodExpiring", message)
+        return Requeue(0)
+
+
+def is_held(node: Node) -> bool:
+    """Whether it cannot go before it is drained."""
+    return TERMINATION_FINALIZER in (node.metadata.finalizers or ())
+
+
+def _missing_deadline(claim: NodeClaim) -> str | None:
+    """When everything must be gone, if that is asked for and not written down."""
+    period, started = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
+    if not period or not started or TERMINATION_TIMESTAMP in claim.annotations:
+        return None
+    try:
+        return rfc3339(parse_rfc3339(started) + durations.seconds(period))
+    except Invalid:
+        return None
+
+
+async def terminating(
+    view: KarpenterState, claim: NodeClaim, clock: Clock, *more: tuple[str, str, str]
+) -> None:
+    """Note on the claim that its machine is on its way out, and more conditions that are now true."""
+    conditions = claim_conditions(claim, clock.now())
+    for kind, status, reason in more:
+        conditions.set(kind, status, reason)
+    conditions.set(INSTANCE_TERMINATING, TRUE)
+    await write_conditions(view, claim, conditions)
+
+
+def claim_conditions(claim: NodeClaim, now: float) -> Conditions:
+    return Conditions(
+        claim.status.conditions,
+        OF_CLAIM,
+        created=claim.metadata.creation_timestamp or rfc3339(now),
+        generation=claim.metadata.generation,
+        now=rfc3339(now),
+    )
+
+
+async def write_conditions(
+    view: KarpenterState, claim: NodeClaim, conditions: Conditions
+) -> NodeClaim | None:
+    wire = conditions.wire()
+    if wire is None:
+        return claim
+    return await view.claims.patch(claim, {"status": {"conditions": wire}}, status=True)

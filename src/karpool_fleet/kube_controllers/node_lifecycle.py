@@ -1,0 +1,304 @@
+"""What becomes of nodes that stop answering, and of the pods on them.
+
+A node whose machine is gone, or whose kubelet has been silent for too long, becomes
+Ready=Unknown. Ready decides the taints not-ready and unreachable; NoExecute taints
+drive out pods after the time that they tolerate. A node whose machine is gone is
+deleted, unless Karpenter's finalizer says that it will see to that itself.
+
+A kubelet counts as silent only if it has ever sent heartbeats
+(`KubeletSettings.heartbeat_seconds`), which have to be shorter than the grace period.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.kube import event_recorder
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.karpenter.objects import TERMINATION_FINALIZER
+from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
+from karpool_fleet.cloud.cloud import Cloud, Instance
+from karpool_fleet.clusters.runtime import Build, Context
+from karpool_fleet.kubelet.pod_status import condition_patch
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+PROVIDER = "embedded:///"  # what the ids of bought machines begin with
+
+
+@dataclass(frozen=True)
+class NodeLifecycleSettings:
+    grace_seconds: float = 40.0  # of silence, until a node counts as unreachable
+    default_toleration_seconds: float = 300.0  # of pods that do not say how long they stay
+
+
+def node_lifecycle(cloud: Cloud | None, settings: NodeLifecycleSettings | None = None) -> Build:
+    return lambda context: NodeLifecycle(context, cloud, settings or NodeLifecycleSettings())
+
+
+def taints_for(ready: str) -> tuple[Taint, ...]:
+    """What a node carries whose Ready condition has this status."""
+    key = {"True": "", "False": NOT_READY}.get(ready, UNREACHABLE)
+    return tuple(Taint(key=key, effect=effect) for effect in (NO_SCHEDULE, NO_EXECUTE)) if key else ()
+
+
+def stay_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration], default_seconds: float) -> float:
+    """How long a pod may stay on a node with these NoExecute taints: 0 not at all, inf for ever."""
+    tolerations = tuple(tolerations)
+    allowed = math.inf
+    for taint in taints:
+        matching = [each for each in tolerations if each.tolerates(taint)]
+        if not matching:
+            allowed = min(allowed, default_seconds if taint.key in (NOT_READY, UNREACHABLE) else 0.0)
+            continue
+        limits = [each.toleration_seconds for each in matching if each.toleration_seconds is not None]
+        allowed = min(allowed, *(max(float(limit), 0.0) for limit in limits)) if limits else allowed
+    return allowed
+
+
+class NodeLifecycle:
+    def __init__(self, context: Context, cloud: Cloud | None, settings: NodeLifecycleSettings) -> None:
+        self._context, self._client, self._clock = context, context.client, context.clock
+        self._cloud = cloud
+        self._settings = settings
+        self._nodes = context.informers.of(NODES, Node)
+        self._pods = context.informers.of(PODS, Pod)
+        self._node_queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+        self._pod_queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
+        self._heard: dict[str, tuple[str, float]] = {}  # the last heartbeat, and when it was seen
+        self._gone_at: dict[str, float] = {}  # nodes whose machine is gone, and since when that is known
+        self._driving_out: dict[str, dict[Taint, float]] = {}  # NoExecute taints by node, and since when
+        self._pods_on: dict[str, dict[ObjectKey, None]] = {}
+        self._node_of: dict[ObjectKey, str] = {}
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        self._pods.on_change(self._pod_changed)
+        self._nodes.on_change(self._node_changed)
+        if self._cloud is not None:
+            self._cloud.subscribe(self._machine_changed)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._node_queue.run(self._reconcile, workers=4))
+                group.create_task(self._pod_queue.run(self._drive_out, workers=4))
+        finally:
+            if self._cloud is not None:
+                self._cloud.unsubscribe(self._machine_changed)
+
+    # Events
+
+    def _machine_changed(self, instance: Instance) -> None:
+        if instance.state == "terminated":
+            self._node_queue.add(instance.id)
+
+    def _node_changed(self, change: ObjectChange[Node]) -> None:
+        name, node = change.key.name, change.object
+        if change.type == "DELETED" or node is None:
+            self._heard.pop(name, None)
+            self._gone_at.pop(name, None)
+            self._driving_out.pop(name, None)
+            return
+        beat = self._heartbeat(node)
+        if beat and self._heard.get(name, ("", 0.0))[0] != beat:
+            self._heard[name] = (beat, self._clock.monotonic())
+        old = change.old
+        if (
+            old is None
+            or old.spec != node.spec
+            or _ready(old) != _ready(node)
+            or (beat and not self._heartbeat(old))
+        ):
+            self._follow_taints(node)
+            self._node_queue.add(name)
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        key, pod = change.key, change.object
+        if change.type == "DELETED" or pod is None:
+            node = self._node_of.pop(key, None)
+            if node is not None:
+                self._pods_on[node].pop(key, None)
+                if not self._pods_on[node]:
+                    del self._pods_on[node]
+        elif pod.spec.node_name and key not in self._node_of:
+            self._node_of[key] = pod.spec.node_name
+            self._pods_on.setdefault(pod.spec.node_name, {})[key] = None
+            if pod.spec.node_name in self._driving_out:
+                self._pod_queue.add(key)
+
+    def _follow_taints(self, node: Node) -> None:
+        before = self._driving_out.pop(node.name, {})
+        now = self._clock.monotonic()
+        found = {
+            taint: before.get(taint, now) for taint in node.spec.taints or () if taint.effect == NO_EXECUTE
+        }
+        if found:
+            self._driving_out[node.name] = found
+        if found.keys() != before.keys():
+            for key in self._pods_on.get(node.name, ()):
+                self._pod_queue.add(key)
+
+    # Nodes
+
+    async def _reconcile(self, name: str) -> Requeue | None:
+        node = self._nodes.get(ObjectKey("", name))
+        if node is None:
+            return None
+        wait = self._silence_left(node)
+        if wait == 0 and _ready(node) != "Unknown":
+            await self._mark_unknown(node)
+            return None  # the event brings it back
+        if wait == 0 and self._is_gone(node):
+            await self._delete(node)
+            return None
+        await self._set_taints(node)
+        return Requeue(wait) if wait else None
+
+    def _silence_left(self, node: Node) -> float | None:
+        """Seconds until this node counts as unreachable; None while nothing speaks for that."""
+        now = self._clock.monotonic()
+        since: list[float] = []
+        if self._is_gone(node):
+            since.append(self._gone_at.setdefault(node.name, now))
+        else:
+            self._gone_at.pop(node.name, None)
+        if node.name in self._heard:
+            since.append(self._heard[node.name][1])
+        return _wait(min(since) + self._settings.grace_seconds - now) if since else None
+
+    def _is_gone(self, node: Node) -> bool:
+        bought = node.spec.provider_id.startswith(PROVIDER)
+        return self._cloud is not None and bought and self._cloud.find(node.spec.provider_id) is None
+
+    @staticmethod
+    def _heartbeat(node: Node) -> str:
+        ready = condition(node.status.conditions, "Ready")
+        return (ready.last_heartbeat_time or "") if ready is not None else ""
+
+    async def _mark_unknown(self, node: Node) -> None:
+        known = [each.type for each in node.status.conditions or ()] or ["Ready"]
+        conditions = [
+            condition_patch(
+                kind, "Unknown", "NodeStatusUnknown", self._now(), "Kubelet stopped posting node status."
+            )
+            for kind in known
+        ]
+        with suppress(NotFound):
+            await self._client.patch(
+                NODES,
+                node.name,
+                {"status": {"conditions": conditions}},
+                how="strategic",
+                subresource="status",
+            )
+            self._event(node, "NodeNotReady", f"Node {node.name} status is now: NodeNotReady")
+
+    async def _set_taints(self, node: Node) -> None:
+        ready = _ready(node)
+        if not ready:
+            return  # nobody has said anything about it yet
+        ours = {(taint.key, taint.effect) for taint in taints_for(ready)}
+        if _ours(node.spec.taints or ()) == ours:
+            return
+        with suppress(NotFound):
+            # Read in full, because a taint has more fields than we know; a conflict brings the key back.
+            raw = await self._client.get(NODES, node.name)
+            taints = (raw.get("spec") or {}).get("taints") or []
+            kept = [
+                taint
+                for taint in taints
+                if taint["key"] not in (NOT_READY, UNREACHABLE) or (taint["key"], taint["effect"]) in ours
+            ]
+            there = {(taint["key"], taint["effect"]) for taint in kept}
+            for taint in taints_for(ready):
+                if (taint.key, taint.effect) not in there:
+                    added = {"timeAdded": self._now()}
+                    kept.append({"key": taint.key, "effect": taint.effect, **added})
+            if kept != taints:
+                version = raw["metadata"]["resourceVersion"]
+                patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
+                await self._client.patch(NODES, node.name, patch)
+
+    async def _delete(self, node: Node) -> None:
+        if TERMINATION_FINALIZER in (node.metadata.finalizers or ()):
+            await self._set_taints(node)
+            return
+        self._event(
+            node, "DeletingNode", f"Deleting node {node.name} because it does not exist in the cloud provider"
+        )
+        with suppress(NotFound):
+            await self._client.delete(NODES, node.name, uid=node.metadata.uid)
+
+    # Pods
+
+    async def _drive_out(self, key: ObjectKey) -> Requeue | None:
+        pod = self._pods.get(key)
+        taints = self._driving_out.get(self._node_of.get(key, ""))
+        if pod is None or pod.is_terminating or not taints:
+            return None
+        left = _wait(self._stay_left(pod, taints))
+        if math.isinf(left):
+            return None
+        if left > 0:
+            return Requeue(left)
+        target = condition_patch(
+            "DisruptionTarget",
+            "True",
+            "DeletionByTaintManager",
+            self._now(),
+            "Taint manager: deleting due to NoExecute taint",
+        )
+        uid = {"uid": pod.metadata.uid}
+        with suppress(NotFound):
+            await self._client.patch(
+                PODS,
+                pod.name,
+                {"metadata": uid, "status": {"conditions": [target]}},
+                namespace=key.namespace,
+                how="strategic",
+                subresource="status",
+            )
+            await self._client.delete(PODS, pod.name, namespace=key.namespace, uid=pod.metadata.uid)
+            about = event_recorder.ref(PODS, pod)
+            self._context.events.record(
+                about, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}"
+            )
+        return None
+
+    def _stay_left(self, pod: Pod, taints: Mapping[Taint, float]) -> float:
+        default = self._settings.default_toleration_seconds
+        now = self._clock.monotonic()
+        tolerations = pod.spec.tolerations or ()
+        return min(
+            since + stay_seconds((taint,), tolerations, default) - now for taint, since in taints.items()
+        )
+
+    def _event(self, node: Node, reason: str, message: str) -> None:
+        about: Any = event_recorder.ref(NODES, node)
+        self._context.events.record(about, "Normal", reason, message)
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+
+def _wait(seconds: float) -> float:
+    """Seconds to wait, or 0: times are sums of floats, and the last bit must not be waited for."""
+    return seconds if seconds > 1e-6 else 0.0
+
+
+def _ready(node: Node) -> str:
+    found = condition(node.status.conditions, "Ready")
+    return found.status if found is not None else ""
+
+
+def _ours(taints: Iterable[Taint]) -> set[tuple[str, str]]:
+    return {(taint.key, taint.effect) for taint in taints if taint.key in (NOT_READY, UNREACHABLE)}

@@ -1,0 +1,153 @@
+"""What the scheduler knows of the cluster, with its own decisions in it before anybody else sees them.
+
+A pod that was given a node is *assumed* there: its room is taken at once, and stays
+taken until the pod is seen on a node or the binding is known to have failed. However
+late events come, room is therefore never given away twice.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from karpool.cluster.cluster import Cluster
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.tables.room import Room
+from karpool_fleet.kube_scheduler.board import PlacementBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    uid: str
+    node: str
+
+
+@dataclass(slots=True)
+class Happened:
+    """Since it was last asked for."""
+
+    nodes: dict[str, None]  # that changed, or got or lost a pod
+    topology: bool = False
+    volumes: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes) or self.topology or self.volumes
+
+
+class SchedulerCache:
+    def __init__(self) -> None:
+        self.state = Cluster()
+        self._assumed: dict[ObjectKey, Assumed] = {}
+        self._board: PlacementBoard | None = None
+        self._happened = Happened({})
+
+    def snapshot(self) -> Room:
+        return self.state.snapshot()
+
+    def board(self) -> PlacementBoard:
+        """The same one as long as only our own placements changed anything."""
+        if self._board is None:
+            self._board = PlacementBoard(self.state.snapshot())
+        return self._board
+
+    def shape_of(self, key: ObjectKey) -> PodShape | None:
+        return self.state.shape_of(key.namespace, key.name)
+
+    def take_happened(self) -> Happened:
+        happened, self._happened = self._happened, Happened({})
+        return happened
+
+    # Assumptions
+
+    def assumed(self, key: ObjectKey) -> Assumed | None:
+        return self._assumed.get(key)
+
+    def assume(self, key: ObjectKey, uid: str, shape: PodShape, row: int) -> str:
+        """Put a pod on a row of the board; gives the name of the node."""
+        board = self.board()
+        node = board.names[row]
+        self._assumed[key] = Assumed(uid, node)
+        self.state.put_pod(str(key), shape, node)
+        board.place(shape, row)
+        self._happened.topology = True
+        return node
+
+    def learn_bound(self, pod: Pod) -> None:
+        """A pod that is known to be on a node, although no event has said so yet."""
+        key = ObjectKey(pod.metadata.namespace, pod.name)
+        known = self._assumed.get(key)
+        if known is not None and known.node != pod.spec.node_name:
+            self._touch(known.node)
+        self._assumed[key] = Assumed(pod.metadata.uid, pod.spec.node_name)
+        self.state.upsert_pod(pod)
+        self._touch(pod.spec.node_name)
+
+    def forget(self, key: ObjectKey, now: Pod | None) -> None:
+        """A binding that did not come about; `now` is the pod as it is known."""
+        known = self._assumed.pop(key, None)
+        if known is None:
+            return
+        if now is None:
+            self.state.remove_pod(key.namespace, key.name)
+        else:
+            self.state.upsert_pod(now)
+        self._touch(known.node)
+
+    # Events
+
+    def pod_changed(self, change: ObjectChange[Pod]) -> None:
+        key, pod = change.key, change.object
+        before = self.state.version
+        known = self._assumed.get(key)
+        if change.type == "DELETED" or pod is None:
+            if known is not None and (pod is None or pod.metadata.uid == known.uid):
+                del self._assumed[key]
+            self.state.remove_pod(key.namespace, key.name)
+        else:
+            if known is not None:
+                if pod.spec.node_name or pod.metadata.uid != known.uid:
+                    del self._assumed[key]
+                else:
+                    pod = _placed(pod, known.node)
+            self.state.upsert_pod(pod)
+        if self.state.version != before:
+            old = change.old if change.old is not None else change.object
+            for each in (known.node if known else "", old.spec.node_name if old else ""):
+                if each:
+                    self._touch(each)
+            if pod is not None and pod.spec.node_name:
+                self._touch(pod.spec.node_name)
+
+    def node_changed(self, change: ObjectChange[Node]) -> None:
+        before = self.state.version
+        if change.type == "DELETED" or change.object is None:
+            self.state.remove_node(change.key.name)
+        else:
+            self.state.upsert_node(change.object)
+        if self.state.version != before:
+            self._touch(change.key.name)
+
+    def other_changed(self, kind: str, changes: Iterable[ObjectChange[dict[str, Any]]]) -> None:
+        """Namespaces, claims, volumes and storage classes, as they come."""
+        for change in changes:
+            if change.type == "DELETED":
+                self.state.sink(kind).apply((change,))
+            elif change.object is not None:
+                self.state.load(({**change.object, "kind": kind},))
+        self._board = None
+        self._happened.topology = True
+        self._happened.volumes = self._happened.volumes or kind != "Namespace"
+
+    def _touch(self, node: str) -> None:
+        self._board = None
+        self._happened.nodes[node] = None
+        self._happened.topology = True
+
+
+def _placed(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))

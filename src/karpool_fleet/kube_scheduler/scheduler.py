@@ -1,0 +1,391 @@
+"""The kube-scheduler as a component: events in, decisions one after another, writes in the background.
+
+Decisions never wait: a pod that gets a node is assumed there and its binding is
+written while the next pod is decided on. All writes about one pod go through one key,
+so they never overtake each other, and the latest intention wins.
+
+Not simulated: admission by the kubelet (`OutOfcpu`). Two schedulers of different names
+that race for the same room may therefore overcommit a node; one never does.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from karpool.kube.watch.informer import ObjectChange
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import (
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODS,
+    PVCS,
+    PVS,
+    STORAGECLASSES,
+    ApiResource,
+    ObjectKey,
+)
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.counting.count import fits
+from karpool_fleet.clusters.runtime import Build, Context, Feed
+from karpool_fleet.kube_scheduler import claims, messages
+from karpool_fleet.kube_scheduler.board import Rows, has_rules
+from karpool_fleet.kube_scheduler.cache import Happened, SchedulerCache
+from karpool_fleet.kube_scheduler.choosing import Chooser
+from karpool_fleet.kube_scheduler.preemption import Preemption, preempt
+from karpool_fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
+from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
+from karpool_fleet.kube_scheduler.writing import Bind, Report, SchedulerWriter
+
+log = structlog.get_logger(__name__)
+
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+_BATCH = 64  # decisions between two looks at what has happened
+_OTHER_KINDS = (NAMESPACES, PVCS, PVS, STORAGECLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A node that was promised to a pod, and who has to leave it first."""
+
+    node: str
+    victims: tuple[tuple[ObjectKey, str], ...] = ()  # with their uids
+
+    @classmethod
+    def for_victims(cls, chosen: Preemption) -> "Nomination":
+        return cls(
+            chosen.node,
+            tuple((ObjectKey(pod.metadata.namespace, pod.name), pod.metadata.uid) for pod in chosen.victims),
+        )
+
+
+def kube_scheduler(settings: KubeSchedulerSettings | None = None) -> Build:
+    return lambda context: KubeScheduler(context, settings or KubeSchedulerSettings())
+
+
+class KubeScheduler:
+    def __init__(self, context: Context, settings: KubeSchedulerSettings) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._settings = settings
+        self._chance = context.random.random
+        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.informers.of(NODES, Node)
+        self._budgets: Feed[dict[str, Any]] = context.informers.of(PDBS)
+        self._others: dict[ApiResource, Feed[dict[str, Any]]] = {
+            resource: context.informers.of(resource) for resource in _OTHER_KINDS
+        }
+        self._cache = SchedulerCache()
+        self._queue = SchedulingQueue(
+            settings.first_backoff_seconds,
+            settings.longest_backoff_seconds,
+            settings.flush_seconds,
+            settings.message_seconds,
+        )
+        self._chooser: Chooser | None = None
+        self._nominated: dict[ObjectKey, Nomination] = {}
+        self._woken = asyncio.Event()
+        self._writer = SchedulerWriter(
+            context,
+            settings,
+            self._cache,
+            pod=self._pods.get,
+            claim=self._others[PVCS].get,
+            try_again=self._try_again,
+        )
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        for resource, feed in self._others.items():
+            feed.add_sink(_Others(self._cache, resource.kind, self._others_changed))
+        self._nodes.on_change(self._node_changed)
+        await self._learn_what_events_have_not_said()
+        self._pods.on_change(self._pod_changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._writer.run())
+            group.create_task(self._work())
+
+    async def _learn_what_events_have_not_said(self) -> None:
+        """Events may be late, and whoever ran before us has bound pods that we must not forget."""
+        for pod in (await self._context.client.list(PODS, into=Pod)).items:
+            if pod.spec.node_name and not pod.is_terminal:
+                seen = self._pods.get(ObjectKey(pod.metadata.namespace, pod.name))
+                if seen is None or not seen.spec.node_name:
+                    self._cache.learn_bound(pod)
+
+    # Events
+
+    def _node_changed(self, change: ObjectChange[Node]) -> None:
+        self._cache.node_changed(change)
+        self._woken.set()
+
+    def _others_changed(self) -> None:
+        self._writer.claims_changed()
+        self._woken.set()
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        self._cache.pod_changed(change)
+        key, pod = change.key, change.object
+        if change.type == "DELETED" or pod is None or not self._is_ours(pod):
+            self._leave(key)
+        elif pod.spec.scheduling_gates:
+            self._leave(key)
+            self._writer.report(key, Report(pod.metadata.uid, "SchedulingGated", GATED))
+        elif self._cache.assumed(key) is None:
+            self._enqueue(key, pod)
+        self._woken.set()
+
+    def _is_ours(self, pod: Pod) -> bool:
+        name = pod.spec.scheduler_name or "default-scheduler"
+        unbound = not pod.spec.node_name and not pod.is_terminating and not pod.is_terminal
+        return unbound and name == self._settings.name
+
+    def _leave(self, key: ObjectKey) -> None:
+        self._queue.remove(key)
+        self._nominated.pop(key, None)
+        self._writer.drop_report(key)
+
+    def _enqueue(self, key: ObjectKey, pod: Pod) -> None:
+        if pod.status.nominated_node_name and key not in self._nominated:
+            self._nominated[key] = Nomination(pod.status.nominated_node_name)
+        known = self._queue.get(key)
+        if known is None or known.uid != pod.metadata.uid:
+            self._queue.remove(key)
+            self._queue.add(_queued(key, pod))
+        elif known.shape is not self._cache.shape_of(key):
+            self._queue.wake_pod(key, self._clock.monotonic())
+
+    def _try_again(self, key: ObjectKey) -> None:
+        """A binding has failed: the pod backs off, and others may have its place."""
+        pod = self._pods.get(key)
+        if (
+            pod is not None
+            and self._is_ours(pod)
+            and not pod.spec.scheduling_gates
+            and key not in self._queue
+        ):
+            self._queue.delay(_queued(key, pod, attempts=1), self._clock.monotonic())
+        self._woken.set()
+
+    # Deciding
+
+    async def _work(self) -> None:
+        while True:
+            await self._wait()
+            now = self._clock.monotonic()
+            for told in self._queue.due(now):
+                self._writer.report(told.key, Report(told.uid, "Unschedulable", told.message, repeats=True))
+            self._stir()
+            for _ in range(_BATCH):
+                pod = self._queue.pop(now)
+                if pod is None:
+                    self._stir()
+                    pod = self._queue.pop(now)
+                if pod is None:
+                    break
+                self._attempt(pod, now)
+            else:
+                self._woken.set()
+            await asyncio.sleep(0)  # let events and writes have their turn
+
+    async def _wait(self) -> None:
+        due = self._queue.next_due()
+        delay = None if due is None else max(due - self._clock.monotonic(), 0.0)
+        try:
+            async with asyncio.timeout(delay):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def _stir(self) -> None:
+        """Wake the pods that what has happened may help."""
+        happened = self._cache.take_happened()
+        if not happened or not self._queue.has_waiting:
+            return
+        now = self._clock.monotonic()
+        for key, promise in list(self._nominated.items()):
+            if promise.node in happened.nodes:
+                self._queue.wake_pod(key, now)
+        if happened.volumes:
+            for pod in [each for each in self._queue.waiting() if each.mounts_claims]:
+                self._queue.wake_pod(pod.key, now)
+        self._wake_shapes(happened, now)
+
+    def _wake_shapes(self, happened: Happened, now: float) -> None:
+        board = self._cache.board()
+        found = [row for row in map(board.find, happened.nodes) if row is not None]
+        rows = Rows(board, found) if found else None
+
+        def helps(shape: PodShape) -> bool:
+            if happened.topology and has_rules(shape):
+                return True
+            return rows is not None and bool((fits(rows, shape) > 0).any())
+
+        self._queue.wake(helps, now)
+
+    def _attempt(self, queued: QueuedPod, now: float) -> None:
+        pod = self._pods.get(queued.key)
+        if pod is None or pod.metadata.uid != queued.uid or not self._is_ours(pod):
+            self._queue.remove(queued.key)
+            return
+        shape = self._cache.shape_of(queued.key)
+        if shape is None:
+            self._refuse(queued)
+            return
+        reserved = self._reserved(queued.key, shape)
+        row = self._choose(queued.key, shape, reserved)
+        if row is None:
+            self._park(queued, pod, shape, reserved, now)
+            return
+        node = self._cache.assume(queued.key, queued.uid, shape, row)
+        self._nominated.pop(queued.key, None)
+        self._queue.placed(queued)
+        self._writer.bind(queued.key, Bind(queued.uid, node, now))
+
+    def _choose(self, key: ObjectKey, shape: PodShape, reserved: list[tuple[PodShape, int]]) -> int | None:
+        board, promise = self._cache.board(), self._nominated.get(key)
+        return self._current_chooser().choose(
+            shape,
+            closed=board.blocked_by(reserved, shape) if reserved else (),
+            first=board.find(promise.node) if promise else None,
+        )
+
+    def _current_chooser(self) -> Chooser:
+        board = self._cache.board()
+        if self._chooser is None or self._chooser.board is not board:
+            self._chooser = Chooser(board, self._settings, self._chance)
+        return self._chooser
+
+    def _reserved(self, key: ObjectKey, shape: PodShape) -> list[tuple[PodShape, int]]:
+        """The pods, as important or more, that other nodes have been promised to."""
+        found: list[tuple[PodShape, int]] = []
+        for other, promise in self._nominated.items():
+            if other == key:
+                continue
+            theirs, row = self._cache.shape_of(other), self._cache.board().find(promise.node)
+            if theirs is not None and row is not None and theirs.priority >= shape.priority:
+                found.append((theirs, row))
+        return found
+
+    def _refuse(self, queued: QueuedPod) -> None:
+        """A pod that cannot be understood is told so, and looked at again when it changes."""
+        self._queue.remove(queued.key)
+        problem = next((each for each in self._cache.state.problems if each.name == str(queued.key)), None)
+        message = f"the pod cannot be read: {problem}" if problem else "the pod cannot be read"
+        self._writer.report(queued.key, Report(queued.uid, "SchedulerError", message))
+
+    def _park(
+        self,
+        queued: QueuedPod,
+        pod: Pod,
+        shape: PodShape,
+        reserved: list[tuple[PodShape, int]],
+        now: float,
+    ) -> None:
+        verdict = self._current_chooser().verdict(shape)
+        if verdict.whole and (name := claims.missing_claim(pod, self._others[PVCS].get)):
+            verdict.whole = f'persistentvolumeclaim "{name}" not found'
+        after, victims = "", None
+        if self._settings.preemption and verdict.nodes:
+            after, victims = self._preempt(pod, shape, verdict, reserved)
+        message = verdict.message(after)
+        queued.mounts_claims = bool(claims.claim_keys(pod))
+        self._queue.park(queued, shape, message, now)
+        if victims is not None:
+            self._nominated[queued.key] = Nomination.for_victims(victims)
+        elif queued.key in self._nominated and not self._waits_for_victims(pod, shape):
+            del self._nominated[queued.key]
+        promise = self._nominated.get(queued.key)
+        self._writer.report(
+            queued.key,
+            Report(queued.uid, "Unschedulable", message, promise.node if promise else "", victims),
+        )
+
+    # Preemption
+
+    def _preempt(
+        self, pod: Pod, shape: PodShape, verdict: messages.FilterVerdict, reserved: list[tuple[PodShape, int]]
+    ) -> tuple[str, Preemption | None]:
+        """What to say of it, and what to do."""
+        if pod.spec.preemption_policy == "Never":
+            return "not eligible due to preemptionPolicy=Never.", None
+        if self._waits_for_victims(pod, shape):
+            return "not eligible due to terminating pod on the nominated node.", None
+        everybody = int(verdict.helpable.sum())
+        if verdict.in_vain:
+            return verdict.no_preemption(everybody), None
+        outcome = preempt(
+            self._cache.snapshot(),
+            shape,
+            verdict.helpable,
+            lambda key: self._pods.get(ObjectKey(*key.split("/", 1))),
+            self._disruption_budgets(),
+            reserved=reserved,
+            candidates=self._settings.preemption_candidates,
+            start=self._chance(),
+        )
+        if outcome is not None:
+            return "", outcome
+        verdict.in_vain = not reserved
+        return verdict.no_preemption(everybody), None
+
+    def _waits_for_victims(self, pod: Pod, shape: PodShape) -> bool:
+        """Whether pods are about to leave the node that was promised to it."""
+        promise = self._nominated.get(ObjectKey(pod.metadata.namespace, pod.name))
+        if promise is None:
+            return False
+        for key, uid in promise.victims:
+            victim = self._pods.get(key)
+            if victim is not None and victim.metadata.uid == uid:
+                return True
+        snapshot = self._cache.snapshot()
+        row = snapshot.find(promise.node)
+        if row is None:
+            return False
+        for name, number in snapshot.pods_on(row).items():
+            other = self._pods.get(ObjectKey(*name.split("/", 1)))
+            if (
+                snapshot.shapes[number].priority < shape.priority
+                and other is not None
+                and other.is_terminating
+            ):
+                return True
+        return False
+
+    def _disruption_budgets(self) -> list[CompiledPdb]:
+        found = []
+        for raw in self._budgets.objects():
+            try:
+                found.append(budget_of(decode(raw, PodDisruptionBudget)))
+            except Invalid as error:
+                log.info("disruption budget ignored", budget=raw["metadata"]["name"], reason=str(error))
+        return found
+
+
+class _Others:
+    """Kinds that are read whole."""
+
+    def __init__(self, cache: SchedulerCache, kind: str, then: Callable[[], None]) -> None:
+        self._cache, self._kind, self._then = cache, kind, then
+
+    def apply(self, changes: Sequence[ObjectChange[dict[str, Any]]], /) -> None:
+        self._cache.other_changed(self._kind, changes)
+        self._then()
+
+
+def _queued(key: ObjectKey, pod: Pod, attempts: int = 0) -> QueuedPod:
+    return QueuedPod(
+        key,
+        pod.metadata.uid,
+        pod.spec.priority or 0,
+        pod.metadata.creation_timestamp or "",
+        attempts,
+    )

@@ -1,0 +1,112 @@
+"""How good nodes are for a pod, as kube-scheduler's score plugins see it, for all nodes at once.
+
+Plain functions of a snapshot. Scores are from 0 to 100; what is normalised is
+normalised over the nodes that take the pod (`open_nodes`).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm
+from karpool.model.resources import CPU, MEMORY
+from karpool.model.taints import PREFER_NO_SCHEDULE, Toleration
+from karpool.packing.feasibility import matches_terms
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.node_table import NodeTable
+from karpool.packing.tables.room import Room
+from karpool.packing.topology.constraints import SpreadRule
+from karpool.packing.topology.domains import NOWHERE
+from karpool_fleet.kube_scheduler.settings import MOST_ALLOCATED, KubeSchedulerSettings
+
+Floats = npt.NDArray[np.float64]
+BEST = 100
+
+
+def room_score(snapshot: Room, shape: PodShape, settings: KubeSchedulerSettings) -> Int64s:
+    """LeastAllocated or MostAllocated of cpu and memory, and how even the two would be used."""
+    asked = dict(shape.requests)
+    cpu = _left_share(snapshot, CPU, asked.get(CPU, 0))
+    memory = _left_share(snapshot, MEMORY, asked.get(MEMORY, 0))
+    left: Floats = np.floor(BEST * cpu) + np.floor(BEST * memory)
+    if settings.strategy == MOST_ALLOCATED:
+        left = 2 * BEST - left
+    weights = settings.weights
+    balance = BEST - np.abs(cpu - memory) * (BEST / 2)
+    score: Floats = weights.resources * (left // 2) + weights.balance * np.floor(balance)
+    return score.astype(np.int64)
+
+
+def _left_share(snapshot: Room, resource: str, units: int) -> Floats:
+    offered = snapshot.allocatable(resource)
+    share: Floats = np.zeros(len(offered))
+    np.divide(snapshot.free(resource) - float(units), offered, out=share, where=offered > 0)
+    return share.clip(0.0, 1.0)
+
+
+def preferred_nodes(nodes: NodeTable, terms: tuple[WeightedNodeTerm, ...]) -> Int64s:
+    """The weights of the preferred terms that each node matches, summed."""
+
+    def compute(table: NodeTable) -> Int64s:
+        total = np.zeros(table.n, dtype=np.int64)
+        for each in terms:
+            total += each.weight * matches_terms(table, (each.term,))
+        return total
+
+    return nodes.per_node(("preferred nodes", terms), compute)
+
+
+def soft_taints(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Int64s:
+    """How many PreferNoSchedule taints of each node are not tolerated."""
+
+    def compute(table: NodeTable) -> Int64s:
+        by_set = [
+            sum(
+                taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in tolerations)
+                for taint in taints
+            )
+            for taints in table.taint_sets
+        ]
+        counts: Int64s = np.array(by_set, dtype=np.int64)[table.taint_codes]
+        return counts
+
+    return nodes.per_node(("soft taints", tolerations), compute)
+
+
+def most_is_best(raw: Int64s, open_nodes: Bools) -> Int64s:
+    """As a share of the highest."""
+    highest = int(raw[open_nodes].max())
+    return raw * BEST // highest if highest > 0 else np.zeros_like(raw)
+
+
+def least_is_best(raw: Int64s, open_nodes: Bools) -> Int64s:
+    highest = int(raw[open_nodes].max())
+    return BEST - raw * BEST // highest if highest > 0 else np.full_like(raw, BEST)
+
+
+def between_extremes(raw: Int64s, open_nodes: Bools) -> Int64s:
+    """The lowest is 0, the highest 100, and nothing when all are alike."""
+    lowest, highest = int(raw[open_nodes].min()), int(raw[open_nodes].max())
+    if lowest == highest:
+        return np.zeros_like(raw)
+    return ((raw - lowest) * BEST / (highest - lowest)).astype(np.int64)
+
+
+def spread_score(rules: list[SpreadRule], open_nodes: Bools) -> Int64s:
+    """Fewer pods in a node's domains are better. A node that lacks a topology label has no score."""
+    raw: Floats = np.zeros(len(open_nodes))
+    lacking: Bools = np.zeros(len(open_nodes), dtype=np.bool_)
+    for rule in rules:
+        codes = rule.axis.codes
+        used = np.bincount(codes[open_nodes], minlength=rule.axis.size)
+        used[NOWHERE] = 0
+        domains = np.count_nonzero(used)
+        # A domain counts the more, the more of them there are to choose from.
+        raw += rule.group.tally.counts[codes] * np.log(domains + 2) + (rule.max_skew - 1)
+        lacking |= codes == NOWHERE
+    known = open_nodes & ~lacking
+    if not known.any():
+        return np.zeros(len(raw), dtype=np.int64)
+    raw = np.round(raw)
+    lowest, highest = float(raw[known].min()), float(raw[known].max())
+    score = np.full(len(raw), BEST) if highest == 0 else BEST * (highest + lowest - raw) / highest
+    return np.where(lacking, 0, score).astype(np.int64)

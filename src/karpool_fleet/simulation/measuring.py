@@ -1,0 +1,287 @@
+"""From what is seen in every cluster to the figures and plots of a run.
+
+Money is summed up machine by machine, from launch to end; static nodes cost from the
+start. Samples are for plots only: no figure depends on how often they are taken.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from karpool.model import durations
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool_fleet.cloud.cloud import Instance
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.simulation.figures import FigureSeries, Result
+from karpool_fleet.simulation.scenario_file import Scenario
+from karpool_fleet.simulation.watching import ClusterRecorder, WatchedTotals
+
+_HOUR = 3600.0
+
+
+class Log(Protocol):
+    count: int
+    lines: list[bytes]
+
+    @property
+    def sha256(self) -> str: ...
+
+
+@dataclass
+class Bill:
+    """What machines cost, exactly: `per_hour` now, `spent` until `since`."""
+
+    now: Callable[[], float]
+    per_hour: float = 0.0
+    spent: float = 0.0
+    since: float = 0.0
+    unpriced: int = 0
+    _prices: dict[str, float] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self.settle()
+        self.spent = 0.0
+
+    def settle(self) -> None:
+        at = self.now()
+        self.spent += self.per_hour * (at - self.since) / _HOUR
+        self.since = at
+
+    def heard(self, instance: Instance) -> None:
+        runs = instance.state != "terminated"
+        if runs == (instance.id in self._prices):
+            return
+        if runs:
+            self.add(instance.id, instance.type.price(instance.offer.zone, instance.offer.capacity_type))
+        else:
+            self.settle()
+            self.per_hour -= self._prices.pop(instance.id)
+
+    def add(self, name: str, price: float | None) -> None:
+        self.settle()
+        self.unpriced += price is None
+        self._prices[name] = price or 0.0
+        self.per_hour += price or 0.0
+
+
+class Measuring:
+    def __init__(
+        self, fleet: EmbeddedFleet, scenario: Scenario, say: Callable[[str, str, dict[str, Any]], None]
+    ) -> None:
+        self.watching: dict[str, ClusterRecorder] = {}
+        self._fleet, self._scenario = fleet, scenario
+        self._now = fleet.clock.monotonic
+        self._bills: dict[str, Bill] = {}
+        self._stuck_seconds = durations.seconds(scenario.stuck_after)
+        self._before: dict[str, tuple[int, int]] = {}  # launches and refusals when measuring began
+        self._times: list[float] = []
+        self._samples: dict[str, list[float | None]] = {name: [] for name in _SERIES}
+        self._began = self._now()
+        for name, cluster in fleet.api_servers.items():
+            self.watching[name] = ClusterRecorder(cluster.server, self._now, partial(_say, say, name))
+        for name, live in fleet.clusters.items():
+            self._bills[name] = _bill(live, self._now)
+
+    async def through(self, progress: Callable[[float], None]) -> None:
+        """Until the scenario is over."""
+        clock, start = self._fleet.clock, self._now()
+        end, step = self._scenario.seconds, durations.seconds(self._scenario.sample)
+        measure = durations.seconds(self._scenario.measure_from)
+        begun, number = False, 0
+        while True:
+            at = self._now() - start
+            if not begun and at >= measure:
+                self._begin()
+                begun = True
+            if at >= number * step:
+                self._sample(at)
+                number += 1
+                progress(min(at / end, 1.0))
+            if at >= end:
+                return
+            ahead = [number * step, end] + ([] if begun else [measure])
+            await clock.sleep(max(min(ahead) - at, 1e-3))
+
+    def _begin(self) -> None:
+        self._began = self._now()
+        for watching in self.watching.values():
+            watching.begin()
+        for name, bill in self._bills.items():
+            bill.begin()
+            cloud = self._fleet.clusters[name].cloud
+            self._before[name] = cloud.launches, cloud.refusals
+
+    def _sample(self, at: float) -> None:
+        members = [self.watching[name] for name in self._fleet.clusters]
+        self._times.append(at)
+        values: dict[str, float | None] = {
+            "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
+            "nodes": sum(len(each.nodes) for each in members),
+            "pending": sum(len(each.waiting) for each in members),
+            "stuck": sum(
+                until - since > self._stuck_seconds
+                for each in members
+                for since, until in _still_waiting(each, self._now())
+            ),
+            "pods": sum(len(each.pods) - len(each.waiting) for each in members),
+            "evictions": sum(each.totals.evictions for each in members),
+            "gpuUse": _percent(
+                sum(each.amount("gpu given") for each in members),
+                sum(each.amount("nvidia.com/gpu there") for each in members),
+            ),
+            "cpuUse": _percent(
+                sum(each.amount("cpu used") for each in members),
+                sum(each.amount("cpu there") for each in members),
+            ),
+        }
+        for name, value in values.items():
+            self._samples[name].append(value)
+
+    def result(self, variant: str, log: Log, refused: int = 0) -> Result:
+        """`refused`: arrivals that no cluster accepted."""
+        for name in self._fleet.clusters:
+            self.watching[name].settle()
+            self._bills[name].settle()
+        passed = self._now() - self._began
+        by_cluster = {name: self._figures([name], passed) for name in self._fleet.clusters}
+        whole = self._figures(list(self._fleet.clusters), passed)
+        whole["decisions"] = float(log.count)
+        whole["arrivalsRefused"] = float(refused)
+        whole["restarts"] = float(
+            sum(sum(each.components.restarts.values()) for each in self._fleet.api_servers.values())
+        )
+        if self._fleet.karmada is not None:
+            totals = self.watching[self._fleet.karmada.name].totals
+            whole["placed"], whole["replicasMoved"] = float(totals.placed), float(totals.replicas_moved)
+        series = {
+            name: FigureSeries(title, unit, self._samples[name])
+            for name, (title, unit) in _SERIES.items()
+            if any(value for value in self._samples[name])
+        }
+        return Result(
+            variant,
+            self._scenario.seed,
+            self._scenario.seconds,
+            whole,
+            by_cluster,
+            self._times,
+            series,
+            log.lines,
+            log.sha256,
+        )
+
+    def _figures(self, names: list[str], passed: float) -> dict[str, float | None]:
+        watched = [self.watching[name] for name in names]
+        totals = [each.totals for each in watched]
+        bills = [self._bills[name] for name in names]
+        clouds = [self._fleet.clusters[name].cloud for name in names]
+        before = [self._before.get(name, (0, 0)) for name in names]
+        now = self._now()
+        spans = [span for each in watched for span in (*each.totals.waits, *_still_waiting(each, now))]
+        waits = sorted(until - since for since, until in spans)
+        spent = sum(bill.spent for bill in bills)
+        evictions, pod_seconds = _sum(totals, "evictions"), _sum(totals, "pod_seconds")
+        return {
+            "cost": spent,
+            "costPerHour": spent / passed * _HOUR if passed else None,
+            "nodesMean": _sum(totals, "node_seconds") / passed if passed else None,
+            "nodesMost": _sum(totals, "nodes_most"),
+            "nodesEnd": float(sum(len(each.nodes) for each in watched)),
+            "launched": float(sum(c.launches - b[0] for c, b in zip(clouds, before, strict=True))),
+            "refused": float(sum(c.refusals - b[1] for c, b in zip(clouds, before, strict=True))),
+            "pods": _sum(totals, "pods"),
+            "podsBound": _sum(totals, "bound"),
+            "podsEnded": _sum(totals, "ended"),
+            "pendingP50": quantile(waits, 0.5),
+            "pendingP95": quantile(waits, 0.95),
+            "pendingMost": waits[-1] if waits else None,
+            "pendingEnd": float(sum(len(each.waiting) for each in watched)),
+            "stuckMost": float(most_at_once(spans, self._stuck_seconds)),
+            "stuckHours": sum(wait - self._stuck_seconds for wait in waits if wait > self._stuck_seconds)
+            / _HOUR,
+            "overfull": _sum(totals, "overfull"),
+            "evictions": evictions,
+            "evictionsPerPodDay": evictions / (pod_seconds / 86_400) if pod_seconds else None,
+            "lost": _sum(totals, "lost"),
+            "nodesRemoved": _sum(totals, "nodes_removed"),
+            "cpuUse": _percent(*_integrals(totals, "cpu used", "cpu there")),
+            "memoryUse": _percent(*_integrals(totals, "memory used", "memory there")),
+            "gpuUse": _percent(*_integrals(totals, "gpu given", "nvidia.com/gpu there")),
+            "gpuHours": _integrals(totals, "gpu given", "")[0] / _HOUR,
+            "placed": None,
+            "replicasMoved": None,
+            "moves": _sum(totals, "moves"),
+            "movesRejected": _sum(totals, "moves_rejected"),
+            "scaleUps": _sum(totals, "scale_ups"),
+            "leftovers": float(sum(not pod.counts and pod.smart for w in watched for pod in w.pods.values())),
+            "arrivalsRefused": None,
+            "restarts": None,
+            "decisions": None,
+        }
+
+
+_SERIES: Mapping[str, tuple[str, str]] = {
+    "costPerHour": ("cost", "$ per hour"),
+    "nodes": ("nodes", "nodes"),
+    "pods": ("pods with a node", "pods"),
+    "pending": ("pods without a node", "pods"),
+    "stuck": ("over-commitment: pods that waited too long", "pods"),
+    "evictions": ("pods evicted so far", "pods"),
+    "cpuUse": ("CPU requested", "%"),
+    "gpuUse": ("GPU utilisation", "%"),
+}
+
+
+def _still_waiting(watching: ClusterRecorder, now: float) -> Iterable[tuple[float, float]]:
+    return ((since, now) for key, since in watching.waiting.items() if watching.pods[key].counts)
+
+
+def most_at_once(spans: Iterable[tuple[float, float]], after: float) -> int:
+    """How many had been waiting for longer than `after` at the same moment, at most."""
+    steps = [
+        step for since, until in spans if until - since > after for step in ((since + after, 1), (until, -1))
+    ]
+    most = level = 0
+    for _, change in sorted(steps):  # one that ends when another begins makes room first
+        level += change
+        most = max(most, level)
+    return most
+
+
+def _bill(live: LiveCluster, now: Callable[[], float]) -> Bill:
+    bill = Bill(now, since=now())
+    for node in live.nodes:
+        labels = node["metadata"]["labels"]
+        type_ = live.catalogue.types[labels[INSTANCE_TYPE]]
+        bill.add(node["metadata"]["name"], type_.price(labels[ZONE], labels[CAPACITY_TYPE]))
+    live.cloud.subscribe(bill.heard)
+    return bill
+
+
+def _say(
+    say: Callable[[str, str, dict[str, Any]], None], cluster: str, decision: str, details: Mapping[str, Any]
+) -> None:
+    say(cluster, decision, dict(details))
+
+
+def _sum(totals: Iterable[WatchedTotals], name: str) -> float:
+    return float(sum(getattr(each, name) for each in totals))
+
+
+def _integrals(totals: Iterable[WatchedTotals], used: str, there: str) -> tuple[float, float]:
+    pairs = [(each.seconds.get(used, 0.0), each.seconds.get(there, 0.0)) for each in totals]
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+
+
+def _percent(used: float, there: float) -> float | None:
+    return 100 * used / there if there else None
+
+
+def quantile(ordered: list[float], share: float) -> float | None:
+    """The value that this share does not exceed; None of nothing."""
+    if not ordered:
+        return None
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -1,0 +1,163 @@
+"""Controllers of a fleet wired as in production.
+
+Each has a client of its own and talks HTTPS to the API servers, with the kubeconfig that
+people are given; schedulers ask estimators over gRPC, found through Services of the
+control plane. Only the clock is the fleet's.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from karpool.estimator import process as estimating
+from karpool.estimator.serving import options as estimator_options
+from karpool.estimator.serving.failure_reporting import FailureGauges
+from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.server import EstimatorServer
+from karpool.estimator.serving.service import EstimatorService
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.scheduler.controller.options import SYSTEM_NAMESPACE
+from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings, service_resolver
+from karpool.wire.addresses import PORT, service_name
+from karpool_fleet.clusters.controllers import add_controllers
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.runtime import Context, FleetComponent
+from karpool_fleet.clusters.wiring import Flags, Team, Work, Working
+from karpool_fleet.tour.manifests import Object, namespace
+
+# Some times are shorter than the defaults, so that a failure and what follows from it fit a tour.
+CONTROLLERS: dict[str, dict[str, Any]] = {
+    "estimator": {
+        "fleet": True,
+        "feature-gates": "SchedulingOvercommitProtection=true",
+        "node-capacity-providers": ("karpenter",),
+        "failure-threshold": "45s",
+        "recovery-interval": "4m",
+    },
+    "scheduler": {},
+    "descheduler": {
+        "descheduling-interval": "15s",
+        "unschedulable-threshold": "60s",
+        "cool-down": "60s",
+    },
+    "consolidator": {"settle": "20s"},
+    "gpu-scaler": {},
+}
+LOOPBACK = "127.0.0.1"
+LOOK_SECONDS = 0.2
+ANSWER_SECONDS = 120.0
+
+
+def connect(path: Path, cluster: str, clock: Clock, component: str) -> Client:
+    """A client of one cluster of a kubeconfig, with the fleet's clock and no rate limit."""
+    config = kubeconfig.load(path, context=cluster, cluster=cluster)
+    return Client(
+        HttpTransport(config, clock),
+        clock,
+        name=cluster,
+        qps=None,
+        user_agent=component,
+        field_manager=component,
+    )
+
+
+class OverHttps:
+    """`estimators` is how to ask them, for whoever looks on."""
+
+    def __init__(self, fleet: EmbeddedFleet, path: Path) -> None:
+        assert fleet.karmada is not None, "the fleet of a tour has a Karmada"
+        self._fleet, self._path, self._karmada = fleet, path, fleet.karmada
+        self._services = self._connect(self._karmada.name, "tour")
+        # Answers come over a network that is no faster than any other, while the fleet's time is.
+        settings = EstimatorSettings(timeout_seconds=ANSWER_SECONDS)
+        self.estimators = EstimatorClient(service_resolver(self._services, settings), settings, fleet.clock)
+        self._members: dict[str, MemberEstimator] = {}
+        self._port = 0  # of the estimators; kept when they are started again
+        self._serving = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Team]:
+        """All controllers; the estimators know every cluster."""
+        team = add_controllers(self._fleet, CONTROLLERS, self)
+        try:
+            await self._counted()
+            yield team
+        finally:
+            await team.stop()
+            await self.estimators.close()
+            await self._services.close()
+
+    async def _counted(self) -> None:
+        await self._serving.wait()
+        for member in self._members.values():
+            while member.not_ready():
+                await self._fleet.clock.sleep(LOOK_SECONDS)
+
+    # Wiring
+
+    def component(self, context: Context, name: str, work: Work) -> FleetComponent:
+        client = self._connect(context.cluster, name)
+
+        async def connected(client: Client) -> None:
+            async with client:
+                await work(client)
+
+        return Working(client, connected)
+
+    def asker(self, clock: Clock) -> EstimatorClient:
+        return self.estimators
+
+    def add_estimators(self, team: Team, flags: Flags) -> None:
+        """`karpool estimator --fleet`: one process for all members."""
+
+        async def work(karmada: Client) -> None:
+            await self._estimate(karmada, estimator_options.defaults() | dict(flags))
+
+        team.add(self._karmada, "estimator", work)
+
+    # Inside
+
+    def _connect(self, cluster: str, component: str) -> Client:
+        return connect(self._path, cluster, self._fleet.clock, f"karpool-{component}")
+
+    async def _estimate(self, karmada: Client, chosen: dict[str, Any]) -> None:
+        clock, registry = self._fleet.clock, CollectorRegistry()
+        metrics = EstimatorMetrics(registry, estimating.plugin_names(chosen))
+        gauges = FailureGauges(registry)
+        async with AsyncExitStack() as stack:
+            members: dict[str, MemberEstimator] = {}
+            for name, cluster in self._fleet.clusters.items():
+                client = await stack.enter_async_context(self._connect(name, "estimator"))
+                given = chosen | {"region": cluster.spec.region}
+                member = members[name] = estimating.build_member(name, client, given, metrics, clock)
+                await stack.enter_async_context(estimating.announcing(member, client, gauges))
+            service = EstimatorService(members, metrics, clock=clock, cannot_tell_until_synced=True)
+            server = EstimatorServer(service, members, host=LOOPBACK, port=self._port, grace_seconds=0.1)
+            await stack.enter_async_context(server)
+            await stack.enter_async_context(estimating.running(members))
+            self._members, self._port = members, server.port
+            await load_objects(karmada, [namespace(SYSTEM_NAMESPACE), *map(self._service, members)])
+            self._serving.set()
+            await asyncio.Event().wait()
+
+    def _service(self, cluster: str) -> Object:
+        """Where schedulers look for the estimator of a cluster."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": service_name(cluster), "namespace": SYSTEM_NAMESPACE},
+            "spec": {
+                "type": "ExternalName",
+                "externalName": LOOPBACK,
+                "ports": [{"name": "grpc", "port": PORT, "targetPort": self._port}],
+            },
+        }

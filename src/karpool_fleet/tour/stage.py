@@ -1,0 +1,123 @@
+"""What chapters act on and look at: every cluster, through its API, as anybody with kubectl would."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
+from karpool.model.karmada.member_cluster import read_cluster
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    RESOURCEBINDINGS,
+    ListOptions,
+)
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.scheduler.estimates.estimator_client import EstimatorClient
+from karpool.wire.client_protocol import ask_replicas
+from karpool_fleet.clusters.fleet import EmbeddedFleet
+from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.wiring import Team
+
+LOOK_SECONDS = 1.0  # of the fleet, between two looks at the same thing
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TourStage:
+    fleet: EmbeddedFleet
+    karmada: Client
+    members: Mapping[str, Client]
+    team: Team
+    estimators: EstimatorClient
+
+    @property
+    def clock(self) -> Clock:
+        return self.fleet.clock
+
+    async def until(self, is_so: Callable[[], Awaitable[bool]], *, within: float) -> bool:
+        """Whether it came true, looked at again and again for so many seconds of the fleet."""
+        deadline = self.clock.monotonic() + within
+        while not await is_so():
+            if self.clock.monotonic() >= deadline:
+                return False
+            await self.clock.sleep(LOOK_SECONDS)
+        return True
+
+    async def write(self, client: Client, *objects: Object) -> None:
+        await load_objects(client, objects)
+
+    # What there is in a member
+
+    async def nodes(self, cluster: str, pool: str = "") -> list[Node]:
+        chosen = ListOptions(label_selector=f"karpenter.sh/nodepool={pool}") if pool else ListOptions()
+        return (await self.members[cluster].list(NODES, chosen, into=Node)).items
+
+    async def pods(self, cluster: str, namespace: str, app: str = "") -> list[Pod]:
+        """Those that are meant to stay."""
+        chosen = ListOptions(namespace=namespace, label_selector=f"app={app}" if app else "")
+        found = (await self.members[cluster].list(PODS, chosen, into=Pod)).items
+        return [pod for pod in found if not pod.is_terminating and not pod.is_terminal]
+
+    async def ready(self, cluster: str, namespace: str, name: str) -> int:
+        """Ready replicas of a Deployment; 0 where there is none."""
+        return (await self.all_ready(cluster, namespace)).get(name, 0)
+
+    async def all_ready(self, cluster: str, namespace: str) -> dict[str, int]:
+        """Ready replicas of every Deployment of a namespace."""
+        found = (await self.members[cluster].list(DEPLOYMENTS, ListOptions(namespace=namespace))).items
+        return {
+            str(each["metadata"]["name"]): int((each.get("status") or {}).get("readyReplicas") or 0)
+            for each in found
+        }
+
+    async def price_per_hour(self, cluster: str, pool: str = "") -> float:
+        """Of the nodes there are, at the prices of the catalogue."""
+        catalogue = self.fleet.clusters[cluster].catalogue
+        total = 0.0
+        for node in await self.nodes(cluster, pool):
+            offer = (node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+            total += catalogue.price(*offer) or 0.0
+        return total
+
+    # What Karpool says
+
+    async def room(self, cluster: str, *, cpu: str, memory: str) -> int:
+        """How many replicas of this size the estimator would give, asked over gRPC as schedulers do."""
+        member = read_cluster(await self.karmada.get(CLUSTERS, cluster))
+        wanted = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
+        reply = await self.estimators.ask(member, ask_replicas(wanted))
+        return reply.value or 0
+
+    async def placed(self, namespace: str, name: str) -> dict[str, int]:
+        """What the scheduler gave to each cluster; empty as long as it gave nothing."""
+        return placed_by((await self.bindings(namespace)).get(name, {}))
+
+    async def bindings(self, namespace: str) -> dict[str, Object]:
+        """What became of the Deployments of a namespace, by their names."""
+        found = (await self.karmada.list(RESOURCEBINDINGS, ListOptions(namespace=namespace))).items
+        return {str(each["spec"]["resource"]["name"]): each for each in found}
+
+
+def placed_by(binding: Object) -> dict[str, int]:
+    targets = binding.get("spec", {}).get("clusters") or ()
+    return {each["name"]: int(each.get("replicas") or 0) for each in targets}
+
+
+def refusal_of(binding: Object) -> str:
+    """Why the scheduler found no place; empty when it did, or has not looked yet."""
+    for each in (binding.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Scheduled" and each["status"] == "False":
+            return str(each.get("message") or each.get("reason"))
+    return ""
+
+
+def each_of(counts: Mapping[str, int]) -> str:
+    """`oregon 5, virginia 3`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nowhere"

@@ -1,0 +1,23 @@
+"""The controllers that turn workloads into pods."""
+
+from collections.abc import Mapping
+
+from karpool_fleet.clusters.runtime import Build
+from karpool_fleet.workloads.daemonset import DaemonSetController
+from karpool_fleet.workloads.deployment import DeploymentController
+from karpool_fleet.workloads.job import JobController
+from karpool_fleet.workloads.pod_gc import PodGC
+from karpool_fleet.workloads.replicaset import ReplicaSetController
+from karpool_fleet.workloads.statefulset import StatefulSetController
+
+
+def workload_components() -> Mapping[str, Build]:
+    """What to add to a cluster, by the names upstream gives these controllers."""
+    return {
+        "deployment-controller": DeploymentController,
+        "replicaset-controller": ReplicaSetController,
+        "statefulset-controller": StatefulSetController,
+        "daemonset-controller": DaemonSetController,
+        "job-controller": JobController,
+        "pod-garbage-collector": PodGC,
+    }

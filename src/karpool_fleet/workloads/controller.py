@@ -1,0 +1,239 @@
+"""What the workload controllers have in common: a queue of owners, and careful writes.
+
+A controller looks at one owner at a time, decides, and writes. It is correct when it
+is killed between any two writes, and when what it sees is behind. Events of pods
+are gathered for a moment, so that a thousand pods that start together cost a few
+looks and not a thousand.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from karpool.kube.api.client import Client
+from karpool.kube.api.conditions import changed_fields
+from karpool.kube.api.decoding import Object
+from karpool.kube.errors import AlreadyExists, ApiUnreachable, KubeError, NotFound
+from karpool.kube.event_recorder import EventType, ref
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.workloads.claiming import Selectors, selector_of
+from karpool_fleet.workloads.dependents import Dependents, key_of, meta_of
+from karpool_fleet.workloads.pods import name_for
+
+T = TypeVar("T")
+_NAME_DRAWS = 16
+BURST = 500  # creations or deletions in one look, as upstream
+
+
+@dataclass(frozen=True)
+class WorkloadSettings:
+    workers: int = 5
+    gather_seconds: float = 0.1  # how long events of pods may wait for others
+
+
+# Where a write by somebody else shows, as far as it matters to a controller.
+_FOREIGN = ("generation", "labels", "annotations", "deletionTimestamp", "ownerReferences", "finalizers")
+
+
+class Latest:
+    """The newest known state of each owner: what the watch told, or what we wrote since."""
+
+    def __init__(self, feed: Feed[Object]) -> None:
+        self._feed = feed
+        self._written: dict[ObjectKey, Object] = {}
+        self._quiet: dict[ObjectKey, bool] = {}
+        feed.on_change(self._on_change)
+
+    def get(self, key: ObjectKey) -> Object | None:
+        return self._written.get(key) or self._feed.get(key)
+
+    def assume(self, answer: Object, before: Object) -> None:
+        """Take the answer to a write of ours on `before` as the newest state."""
+        key = key_of(meta_of(answer))
+        seen = self._feed.get(key)
+        if seen is not None and _version(seen) < _version(answer):
+            self._written[key] = answer
+            alone = all(answer["metadata"].get(each) == before["metadata"].get(each) for each in _FOREIGN)
+            self._quiet[key] = alone
+
+    async def catch_up(self, client: Client, resource: ApiResource) -> None:
+        """Take in what a predecessor wrote and the watch has not told yet."""
+        for live in (await client.list(resource)).items:
+            key = key_of(meta_of(live))
+            seen = self._feed.get(key)
+            if seen is not None and _version(seen) < _version(live):
+                self._written[key], self._quiet[key] = live, False
+
+    def is_own(self, key: ObjectKey, obj: Object) -> bool:
+        """Whether this very state is the answer to our latest write, and holds nobody else's."""
+        written = self._written.get(key)
+        return written is not None and _version(written) == _version(obj) and self._quiet[key]
+
+    def _on_change(self, change: ObjectChange[Object]) -> None:
+        written = self._written.get(change.key)
+        if written is None or change.object is None:
+            return
+        if change.type == "DELETED" or _version(change.object) >= _version(written):
+            del self._written[change.key], self._quiet[change.key]
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"].get("resourceVersion") or 0)
+
+
+class WorkloadController:
+    """Owners of one kind. Subclasses reconcile, and say which dependents they have."""
+
+    resource: ApiResource
+
+    def __init__(self, context: Context, settings: WorkloadSettings) -> None:
+        self.context = context
+        self.client = context.client
+        self.clock = context.clock
+        self.random = context.random
+        self.settings = settings
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
+        self.selectors = Selectors()
+        feed: Feed[Object] = context.informers.of(self.resource)
+        feed.on_change(self._on_change)  # before `Latest`, which forgets what it is told of
+        self.owners = Latest(feed)
+        self.dependents: list[Dependents[Any]] = []
+
+    def watch(
+        self, resource: ApiResource, into: type[T], *, group: Callable[[T], str] | None = None
+    ) -> Dependents[T]:
+        """Follow objects of `resource` as dependents; called while constructing."""
+        dependents = Dependents(
+            self.context.informers.of(resource, into),
+            self.client,
+            resource,
+            self.resource,
+            on_owner=self.on_dependent,
+            on_orphan=self._on_orphan,
+            group=group,
+        )
+        self.dependents.append(dependents)
+        return dependents
+
+    async def run(self) -> None:
+        await self.context.informers.synced()
+        await self.owners.catch_up(self.client, self.resource)
+        for dependents in self.dependents:
+            await dependents.catch_up()
+        async with asyncio.TaskGroup() as group:
+            for dependents in self.dependents:
+                group.create_task(dependents.verify())
+            await self.queue.run(self.reconcile, workers=self.settings.workers)
+
+    async def reconcile(self, key: ObjectKey) -> Requeue | None:
+        raise NotImplementedError
+
+    def on_dependent(self, key: ObjectKey, change: str) -> None:
+        self.queue.add_after(key, self.settings.gather_seconds)
+
+    def _on_change(self, change: ObjectChange[Object]) -> None:
+        if change.type == "DELETED" or change.object is None:
+            self.selectors.drop(change.key)
+            if change.object is not None:
+                for dependents in self.dependents:
+                    dependents.forget_owner(change.object["metadata"]["uid"])
+        else:
+            self.selectors.put(change.key, selector_of(change.object))
+            if change.type == "MODIFIED" and self.owners.is_own(change.key, change.object):
+                return
+        self.queue.add(change.key)
+
+    def _on_orphan(self, namespace: str, labels: dict[str, str]) -> None:
+        for key in self.selectors.matching(namespace, labels):
+            self.queue.add(key)
+
+    # Writing
+
+    async def write_status(self, obj: Object, status: Object) -> None:
+        patch = changed_fields(obj.get("status") or {}, status)
+        if not patch:
+            return
+        meta = obj["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": patch}
+        try:
+            answer = await self.client.patch(
+                self.resource, meta["name"], body, namespace=meta["namespace"], subresource="status"
+            )
+        except NotFound:
+            return
+        self.owners.assume(answer, obj)
+
+    async def create_named(self, dependents: Dependents[Any], obj: Object, owner_uid: str) -> bool:
+        """Create an object whose name we chose; whether the owner has it now.
+
+        An answer that was lost is looked up, so that nothing is created twice.
+        """
+        meta, resource = obj["metadata"], dependents.resource
+        try:
+            answer = await self.client.create(resource, obj)
+        except (AlreadyExists, ApiUnreachable) as error:
+            try:
+                answer = await self.client.get(resource, meta["name"], namespace=meta["namespace"])
+            except NotFound:
+                raise error from None
+        dependents.assume(answer)
+        references = answer["metadata"].get("ownerReferences") or ()
+        return any(each["uid"] == owner_uid for each in references)
+
+    async def create_pod(
+        self, dependents: Dependents[Any], obj: Object, base: str, build: Callable[[str], Object]
+    ) -> None:
+        """Create the pod that `build` gives for a name of its own, drawn until it is free."""
+        meta = obj["metadata"]
+        for _ in range(_NAME_DRAWS):
+            name = name_for(base, self.random)
+            if dependents.get(ObjectKey(meta["namespace"], name)) is not None:
+                continue
+            if await self.create_named(dependents, build(name), meta["uid"]):
+                self.record(obj, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+                return
+        raise AlreadyExists(f"pods {meta['namespace']}/{name}", 409, message="no free name was found")
+
+    async def delete_dependent(self, dependents: Dependents[Any], obj: Any) -> None:
+        meta = meta_of(obj)
+        try:
+            await self.client.delete(
+                dependents.resource,
+                meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                propagation="Background",
+            )
+        except NotFound:
+            dependents.forget(key_of(meta), meta.uid)
+        else:
+            dependents.assume_deleted(key_of(meta), meta.uid)
+
+    def record(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
+        self.context.events.record(ref(self.resource, obj), type_, reason, message)
+
+
+async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> tuple[int, KubeError | None]:
+    """Do 1, then 2, 4, 8, ... at a time; stop after a batch with a failure. How many, and the first error.
+
+    When the server refuses all of them, it is asked once and not five hundred times.
+    """
+    done, size = 0, 1
+    while done < len(works):
+        batch = works[done : done + size]
+        results = await asyncio.gather(*(work() for work in batch), return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if not isinstance(error, KubeError):
+                raise error
+        done += len(batch) - len(errors)
+        if errors:
+            first = errors[0]
+            assert isinstance(first, KubeError)
+            return done, first
+        size *= 2
+    return done, None

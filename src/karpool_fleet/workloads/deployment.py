@@ -1,0 +1,328 @@
+"""Roll out the pods a Deployment asks for, one ReplicaSet per revision of its template.
+
+Old ReplicaSets are kept, empty, up to the history limit: `kubectl rollout undo`
+writes an old template back, and its ReplicaSet is found again and scaled up.
+The arithmetic is in `rollout`, the conditions are in `progress`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from karpool.kube.api.conditions import condition_of
+from karpool.kube.api.decoding import Object
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, REPLICASETS, ObjectKey
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.workloads import progress
+from karpool_fleet.workloads.claiming import claim, owner_reference
+from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
+from karpool_fleet.workloads.dependents import controller_of, meta_of
+from karpool_fleet.workloads.revisions import same_template, template_hash
+from karpool_fleet.workloads.rollout import (
+    Bounds,
+    RolloutPart,
+    Sizes,
+    bounds_of,
+    grow_new,
+    obsolete,
+    rescale,
+    shrink_old,
+)
+from karpool_fleet.workloads.set_pods import SetPods
+
+HASH = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+HISTORY = "deployment.kubernetes.io/revision-history"
+DESIRED = "deployment.kubernetes.io/desired-replicas"
+MOST = "deployment.kubernetes.io/max-replicas"
+# What a Deployment says about itself does not go to its ReplicaSets.
+_OWN = frozenset((REVISION, HISTORY, DESIRED, MOST, "kubectl.kubernetes.io/last-applied-configuration"))
+
+
+class _Family(NamedTuple):
+    """The ReplicaSets of a Deployment, the one of its present template apart."""
+
+    new: Object | None
+    old: list[Object]
+
+    @property
+    def all(self) -> list[Object]:
+        return [*self.old, self.new] if self.new is not None else self.old
+
+
+def part_of(obj: Object) -> RolloutPart:
+    status = obj.get("status") or {}
+    annotations = obj["metadata"].get("annotations") or {}
+    return RolloutPart(
+        name=obj["metadata"]["name"],
+        created=obj["metadata"].get("creationTimestamp") or "",
+        size=obj["spec"].get("replicas", 1),
+        replicas=status.get("replicas", 0),
+        ready=status.get("readyReplicas", 0),
+        available=status.get("availableReplicas", 0),
+        most=_number(annotations.get(MOST)) or 0,
+        desired=_number(annotations.get(DESIRED)),
+    )
+
+
+def revision_of(obj: Object) -> int:
+    return _number((obj["metadata"].get("annotations") or {}).get(REVISION)) or 0
+
+
+def _number(text: object) -> int | None:
+    return (
+        int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 19 else None
+    )
+
+
+def family_of(obj: Object, sets: Sequence[Object]) -> _Family:
+    """Of several ReplicaSets with the present template, the oldest is the new one."""
+    ordered = sorted(
+        sets, key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"])
+    )
+    template = obj["spec"]["template"]
+    new = next((each for each in ordered if same_template(each["spec"]["template"], template, HASH)), None)
+    return _Family(new, [each for each in ordered if each is not new])
+
+
+def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | None) -> Object:
+    """The annotations of the new ReplicaSet: the Deployment's, its revision and, once scaled, its share."""
+    given = obj["metadata"].get("annotations") or {}
+    wanted = {**held, **{key: value for key, value in given.items() if key not in _OWN}}
+    before = _number(held.get(REVISION)) or 0
+    if revision > before:
+        wanted[REVISION] = str(revision)
+        if before:
+            history = [each for each in str(held.get(HISTORY, "")).split(",") if each]
+            wanted[HISTORY] = ",".join([*history, str(before)])
+    if bounds is not None:
+        wanted |= {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
+    return wanted
+
+
+class DeploymentController(WorkloadController):
+    resource = DEPLOYMENTS
+
+    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
+        super().__init__(context, settings or WorkloadSettings())
+        self._sets = self.watch(REPLICASETS, dict)
+        self._set_pods = SetPods(self._on_empty_set)
+        context.informers.of(PODS, Pod).on_change(self._set_pods.on_change)
+
+    async def reconcile(self, key: ObjectKey) -> Requeue | None:
+        obj = self.owners.get(key)
+        if obj is None:
+            return None
+        await claim(self.client, self.resource, obj, self._sets)
+        family = self._family(obj)
+        bounds = bounds_of(obj["spec"])
+        event = ""
+        if "deletionTimestamp" not in obj["metadata"]:
+            if self._is_scaling(bounds, family) or obj["spec"].get("paused"):
+                await self._rescale(obj, bounds, family)
+            else:
+                family, event = await self._ensure_new(obj, bounds, family)
+                if family.new is None:
+                    return None  # a collision was counted; the write brings us back
+                await self._roll(obj, bounds, family)
+            family = self._family(obj)
+        return await self._report(obj, bounds, family, event)
+
+    # Steps
+
+    def _is_scaling(self, bounds: Bounds, family: _Family) -> bool:
+        """Whether the Deployment was scaled since its ReplicaSets were."""
+        parts = (part_of(each) for each in family.all)
+        return any(part.size > 0 and part.desired not in (None, bounds.desired) for part in parts)
+
+    async def _rescale(self, obj: Object, bounds: Bounds, family: _Family) -> None:
+        parts = [part_of(each) for each in family.all]
+        new = part_of(family.new) if family.new is not None else None
+        several = sum(part.size > 0 for part in parts) > 1
+        if several and new is not None and _recreates(obj):
+            sizes: Sizes = {part.name: 0 for part in parts if part.name != new.name}
+        else:
+            sizes = rescale(bounds, parts, new, (obj.get("status") or {}).get("replicas", 0))
+        for each in family.all:
+            name = each["metadata"]["name"]
+            size = sizes.get(name, each["spec"].get("replicas", 1))
+            if size > 0 or name in sizes:
+                await self._resize(obj, each, size, bounds)
+
+    async def _ensure_new(self, obj: Object, bounds: Bounds, family: _Family) -> tuple[_Family, str]:
+        revision = max((revision_of(each) for each in family.old), default=0) + 1
+        event = ""
+        new = family.new
+        if new is None:
+            new = await self._create(obj, bounds, family, revision)
+            event = progress.CREATED
+            if new is None:
+                return family, ""
+        else:
+            event = progress.FOUND
+            held = new["metadata"].get("annotations") or {}
+            wanted = annotations_of(obj, held, revision, None)
+            min_ready = obj["spec"].get("minReadySeconds") or 0
+            patch: Object = {}
+            if wanted != held:
+                patch["metadata"] = {"annotations": wanted}
+            if (new["spec"].get("minReadySeconds") or 0) != min_ready:
+                patch["spec"] = {"minReadySeconds": min_ready}
+            if patch:
+                new = await self._patch_set(new, patch)
+        await self._write_revision(obj, revision_of(new))
+        return _Family(new, family.old), event
+
+    async def _create(self, obj: Object, bounds: Bounds, family: _Family, revision: int) -> Object | None:
+        spec, meta = obj["spec"], obj["metadata"]
+        collisions = (obj.get("status") or {}).get("collisionCount") or 0
+        suffix = template_hash(spec["template"], collisions)
+        labels = {**(spec["template"].get("metadata", {}).get("labels") or {}), HASH: suffix}
+        old = [part_of(each) for each in family.old]
+        recreate = _recreates(obj)
+        waits = recreate and (any(part.size for part in old) or self._old_pods(family))
+        size = 0 if waits else bounds.desired if recreate else grow_new(bounds, RolloutPart(""), old)
+        body = {
+            "metadata": {
+                "name": f"{meta['name']}-{suffix}",
+                "namespace": meta["namespace"],
+                "labels": labels,
+                "annotations": annotations_of(obj, {}, revision, bounds),
+                "ownerReferences": [owner_reference(self.resource, obj)],
+            },
+            "spec": {
+                "replicas": size,
+                "minReadySeconds": spec.get("minReadySeconds") or 0,
+                "selector": _selector_with(spec["selector"], suffix),
+                "template": {
+                    **spec["template"],
+                    "metadata": {**spec["template"].get("metadata", {}), "labels": labels},
+                },
+            },
+        }
+        name = body["metadata"]["name"]
+        ours = await self.create_named(self._sets, body, meta["uid"])
+        created = self._sets.get(ObjectKey(meta["namespace"], name))
+        if ours and created and same_template(created["spec"]["template"], spec["template"], HASH):
+            self.record(obj, "Normal", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to {size}")
+            return created
+        # Somebody else has that name: count the collision, which changes the next hash.
+        status = {**(obj.get("status") or {}), "collisionCount": collisions + 1}
+        await self.write_status(obj, status)
+        self.queue.add(ObjectKey(meta["namespace"], meta["name"]))
+        return None
+
+    async def _write_revision(self, obj: Object, revision: int) -> None:
+        annotations = obj["metadata"].get("annotations") or {}
+        if annotations.get(REVISION) == str(revision):
+            return
+        patch = {"metadata": {"uid": obj["metadata"]["uid"], "annotations": {REVISION: str(revision)}}}
+        meta = obj["metadata"]
+        answer = await self.client.patch(self.resource, meta["name"], patch, namespace=meta["namespace"])
+        self.owners.assume(answer, obj)
+
+    async def _roll(self, obj: Object, bounds: Bounds, family: _Family) -> None:
+        assert family.new is not None
+        new, old = part_of(family.new), [part_of(each) for each in family.old]
+        by_name = {each["metadata"]["name"]: each for each in family.old}
+        if _recreates(obj):
+            for part in old:
+                if part.size > 0:
+                    await self._resize(obj, by_name[part.name], 0, bounds)
+            if not any(part.size for part in old) and not self._old_pods(family):
+                await self._resize(obj, family.new, bounds.desired, bounds)
+            return
+        size = grow_new(bounds, new, old)
+        if size != new.size:
+            await self._resize(obj, family.new, size, bounds)
+            return
+        for name, smaller in shrink_old(bounds, new, old).items():
+            await self._resize(obj, by_name[name], smaller, bounds)
+
+    def _old_pods(self, family: _Family) -> bool:
+        return any(self._set_pods.has_any(each["metadata"]["uid"]) for each in family.old)
+
+    async def _resize(self, obj: Object, target: Object, size: int, bounds: Bounds) -> None:
+        before = target["spec"].get("replicas", 1)
+        annotations = {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
+        held = target["metadata"].get("annotations") or {}
+        if before == size and all(held.get(key) == value for key, value in annotations.items()):
+            return
+        patch: Object = {"metadata": {"annotations": annotations}}
+        if before != size:
+            patch["spec"] = {"replicas": size}
+        await self._patch_set(target, patch)
+        if before != size:
+            name, way = target["metadata"]["name"], "up" if size > before else "down"
+            message = f"Scaled {way} replica set {name} from {before} to {size}"
+            self.record(obj, "Normal", "ScalingReplicaSet", message)
+
+    async def _patch_set(self, target: Object, patch: Object) -> Object:
+        """Raises Conflict when the ReplicaSet is not as we know it: decide again."""
+        meta = target["metadata"]
+        known = {"resourceVersion": meta["resourceVersion"]}
+        patch = {**patch, "metadata": {**patch.get("metadata", {}), **known}}
+        answer = await self.client.patch(REPLICASETS, meta["name"], patch, namespace=meta["namespace"])
+        self._sets.assume(answer)
+        return answer
+
+    def _family(self, obj: Object) -> _Family:
+        """The ReplicaSets as they are now, our own writes included."""
+        sets = self._sets.of(obj["metadata"]["uid"])
+        return family_of(obj, [each for each in sets if "deletionTimestamp" not in each["metadata"]])
+
+    async def _report(self, obj: Object, bounds: Bounds, family: _Family, event: str) -> Requeue | None:
+        meta = obj["metadata"]
+        # What we report is about the spec that was acted on, and follows on the latest status.
+        latest = self.owners.get(ObjectKey(meta["namespace"], meta["name"])) or obj
+        obj = {**obj, "status": latest.get("status") or {}}
+        now = self.clock.now()
+        parts = [part_of(each) for each in family.all]
+        new = part_of(family.new) if family.new is not None else None
+        status = progress.status_of(
+            obj,
+            bounds,
+            parts,
+            new,
+            event=progress.ProgressEvent(new.name if new else meta["name"], event),
+            failure=_failure_of(family.all),
+            now=now,
+        )
+        complete = progress.is_complete(bounds, status)
+        await self.write_status(obj, status)
+        if complete and "deletionTimestamp" not in meta:
+            await self._clean_up(obj, family)
+        wait = progress.check_again_in(obj, status, now)
+        return Requeue(wait) if wait is not None else None
+
+    async def _clean_up(self, obj: Object, family: _Family) -> None:
+        limit = obj["spec"].get("revisionHistoryLimit", 10)
+        history = [(part_of(each), revision_of(each)) for each in family.old]
+        by_name = {each["metadata"]["name"]: each for each in family.old}
+        for name in obsolete(history, limit):
+            await self.delete_dependent(self._sets, by_name[name])
+
+    def _on_empty_set(self, key: ObjectKey) -> None:
+        """Its Deployment may have waited for the last pod."""
+        emptied = self._sets.get(key)
+        owner = controller_of(meta_of(emptied)) if emptied is not None else None
+        if owner is not None:
+            self.queue.add(ObjectKey(key.namespace, owner.name))
+
+
+def _recreates(obj: Object) -> bool:
+    return bool((obj["spec"].get("strategy") or {}).get("type") == "Recreate")
+
+
+def _selector_with(selector: Object, suffix: str) -> Object:
+    return {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), HASH: suffix}}
+
+
+def _failure_of(sets: Sequence[Object]) -> Object | None:
+    """What keeps a ReplicaSet from its pods, as the Deployment reports it."""
+    for each in reversed(sets):
+        found = condition_of((each.get("status") or {}).get("conditions"), progress.FAILURE)
+        if found is not None:
+            return {key: found[key] for key in ("type", "status", "reason", "message") if key in found}
+    return None

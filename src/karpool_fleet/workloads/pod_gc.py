@@ -1,0 +1,119 @@
+"""Remove pods that nobody will ever stop: those on nodes that no longer exist.
+
+A node may come back under its name, so a while passes first, and the server is
+asked once more before anything is deleted. Pods that had not ended are marked as
+failed by a disruption, as upstream does, so that owners see why.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from karpool.kube.clock import rfc3339
+from karpool.kube.errors import NotFound
+from karpool.kube.watch.informer import ObjectChange
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.runtime import Context
+
+
+@dataclass(frozen=True)
+class PodGCSettings:
+    quarantine_seconds: float = 40.0  # how long a node must be gone
+
+
+class PodGC:
+    def __init__(self, context: Context, settings: PodGCSettings | None = None) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._settings = settings or PodGCSettings()
+        self._synced = context.informers.synced
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+        self._pods_on: dict[str, dict[ObjectKey, None]] = {}
+        self._node_of: dict[ObjectKey, str] = {}
+        self._gone_since: dict[str, float] = {}
+        self._nodes = context.informers.of(NODES, Node)
+        self._pods = context.informers.of(PODS, Pod)
+        self._nodes.on_change(self._on_node)
+        self._pods.on_change(self._on_pod)
+
+    async def run(self) -> None:
+        await self._synced()
+        for node in list(self._pods_on):
+            self._suspect(node)
+        await self._queue.run(self._reconcile)
+
+    def _on_node(self, change: ObjectChange[Node]) -> None:
+        if change.type == "DELETED":
+            self._suspect(change.key.name)
+        elif change.type == "ADDED":
+            self._gone_since.pop(change.key.name, None)
+
+    def _on_pod(self, change: ObjectChange[Pod]) -> None:
+        pod = change.object
+        if pod is None or change.type == "DELETED":
+            node = self._node_of.pop(change.key, None)
+            if node is not None:
+                held = self._pods_on[node]
+                del held[change.key]
+                if not held:
+                    del self._pods_on[node]
+        elif pod.spec.node_name and change.key not in self._node_of:
+            node = self._node_of[change.key] = pod.spec.node_name
+            self._pods_on.setdefault(node, {})[change.key] = None
+            self._suspect(node)
+
+    def _suspect(self, node: str) -> None:
+        if ObjectKey("", node) in self._nodes or node not in self._pods_on:
+            return
+        self._gone_since.setdefault(node, self._clock.monotonic())
+        self._queue.add_after(node, self._settings.quarantine_seconds)
+
+    async def _reconcile(self, node: str) -> Requeue | None:
+        since = self._gone_since.get(node)
+        if since is None or ObjectKey("", node) in self._nodes or node not in self._pods_on:
+            self._gone_since.pop(node, None)
+            return None
+        wait = since + self._settings.quarantine_seconds - self._clock.monotonic()
+        if wait > 0:
+            return Requeue(wait)
+        if await self._exists(node):
+            self._gone_since.pop(node, None)
+            return None
+        for key in list(self._pods_on.get(node, ())):
+            pod = self._pods.get(key)
+            if pod is not None and pod.spec.node_name == node:
+                await self._remove(pod)
+        self._gone_since.pop(node, None)
+        return None
+
+    async def _exists(self, node: str) -> bool:
+        try:
+            await self._client.get(NODES, node)
+        except NotFound:
+            return False
+        return True
+
+    async def _remove(self, pod: Pod) -> None:
+        namespace, uid = pod.metadata.namespace, pod.metadata.uid
+        with suppress(NotFound):
+            if not pod.is_terminal:
+                await self._client.patch(
+                    PODS,
+                    pod.name,
+                    {"metadata": {"uid": uid}, "status": self._ended(pod)},
+                    namespace=namespace,
+                    subresource="status",
+                    how="strategic",
+                )
+            await self._client.delete(PODS, pod.name, namespace=namespace, uid=uid, grace_seconds=0)
+
+    def _ended(self, pod: Pod) -> dict[str, object]:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": f"The node {pod.spec.node_name} no longer exists",
+            "lastTransitionTime": rfc3339(self._clock.now()),
+        }
+        return {"phase": "Failed", "conditions": [condition]}

@@ -1,0 +1,117 @@
+"""What workload controllers know about pods: which count, which are ready, which go first.
+
+The order of removal is that of the ReplicaSet controller: pods that nobody would
+miss first (not placed, not running, not ready), then the cheaper, then those on
+nodes with more of their kind, then the younger, by orders of magnitude of age.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from karpool.kube.api.decoding import Object
+from karpool.kube.clock import parse_rfc3339
+from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import DELETION_COST, is_active
+from karpool.model.labels import integer
+
+__all__ = ["is_active", "is_available", "is_ready", "name_for", "new_pod", "removal_order"]
+
+# No vowels and no 0, 1, 3: suffixes spell no words.
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX = 5
+_NAME_MAX = 63
+_PHASES = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
+
+
+def is_ready(pod: Pod) -> bool:
+    for each in pod.status.conditions or ():
+        if each.type == "Ready":
+            return each.status == "True"
+    return False
+
+
+def ready_since(pod: Pod) -> float | None:
+    ready = condition(pod.status.conditions, "Ready")
+    if ready is None or ready.status != "True" or not ready.last_transition_time:
+        return None
+    return parse_rfc3339(ready.last_transition_time)
+
+
+def is_available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
+    """Whether it has been ready for that long."""
+    if min_ready_seconds <= 0:
+        return is_ready(pod)
+    since = ready_since(pod)
+    return since is not None and since + min_ready_seconds <= now
+
+
+def available_in(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> float | None:
+    """Seconds until the next ready pod becomes available; None when time alone changes nothing."""
+    if min_ready_seconds <= 0:
+        return None
+    starts = (ready_since(pod) for pod in pods)
+    waits = [since + min_ready_seconds - now for since in starts if since is not None]
+    return min((wait for wait in waits if wait > 0), default=None)
+
+
+def name_for(owner: str, random: Random) -> str:
+    """Owner, a dash and five characters; long owners are cut so that it stays a host name."""
+    suffix = "".join(random.choice(_LETTERS) for _ in range(_SUFFIX))
+    return prefix_for(owner) + suffix
+
+
+def prefix_for(owner: str) -> str:
+    return f"{owner}-"[: _NAME_MAX - _SUFFIX]
+
+
+def new_pod(
+    template: Mapping[str, Any],
+    reference: Object,
+    namespace: str,
+    name: str,
+    *,
+    generate_name: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> Object:
+    """A pod as a template describes it. The template is shared, not copied: encode, do not change."""
+    given = template.get("metadata") or {}
+    metadata: Object = {"name": name, "namespace": namespace, "ownerReferences": [reference]}
+    if generate_name:
+        metadata["generateName"] = generate_name
+    if all_labels := {**(given.get("labels") or {}), **(labels or {})}:
+        metadata["labels"] = all_labels
+    for field in ("annotations", "finalizers"):
+        if given.get(field):
+            metadata[field] = given[field]
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def removal_order(pods: Sequence[Pod], related: Iterable[Pod], now: float) -> list[Pod]:
+    """`pods`, first to go first. `related` are the pods of the same workload, old revisions included."""
+    neighbours = Counter(pod.spec.node_name for pod in related if pod.spec.node_name and is_active(pod))
+    return sorted(pods, key=lambda pod: _removal_rank(pod, neighbours, now))
+
+
+def _removal_rank(pod: Pod, neighbours: Counter[str], now: float) -> tuple[Any, ...]:
+    since = ready_since(pod)
+    created = pod.metadata.creation_timestamp
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        is_ready(pod),
+        integer(pod.annotations.get(DELETION_COST, "0")) or 0,
+        -neighbours[pod.spec.node_name] if pod.spec.node_name else 0,
+        _magnitude(now - since) if since is not None else -1,
+        -sum(status.restart_count for status in pod.status.container_statuses or ()),
+        _magnitude(now - parse_rfc3339(created)) if created else -1,
+        pod.metadata.uid,
+    )
+
+
+def _magnitude(seconds: float) -> int:
+    """Ages within a factor of two are equal, so that bursts are not thinned out last in, first out."""
+    return math.floor(math.log2(seconds)) if seconds >= 1 else 0

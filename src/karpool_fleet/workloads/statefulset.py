@@ -1,0 +1,283 @@
+"""Keep the numbered pods of a StatefulSet, each with its name and its volumes.
+
+`plan` decides the next steps from what there is: in order, a pod at a time, or all
+at once where the policy says Parallel; updates go from the highest number down to
+the partition. The controller makes claims before pods, and never removes claims.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from karpool.kube.api.decoding import Object
+from karpool.kube.errors import AlreadyExists, KubeError
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS, ObjectKey
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.workloads.claiming import claim, owner_reference
+from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
+from karpool_fleet.workloads.dependents import Dependents
+from karpool_fleet.workloads.history import RevisionHistory, forget_old, hash_of, remember
+from karpool_fleet.workloads.pods import available_in, is_available, is_ready, new_pod
+from karpool_fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH, template_of
+
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+
+
+@dataclass(slots=True)
+class StatefulSetPlan:
+    """What to do now. `create` are ordinals."""
+
+    create: list[int] = field(default_factory=list)
+    delete: list[Pod] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRules:
+    start: int
+    replicas: int
+    parallel: bool
+    partition: int | None  # None: pods are updated only when somebody deletes them
+
+    @property
+    def ordinals(self) -> range:
+        return range(self.start, self.start + self.replicas)
+
+
+def rules_of(spec: Object) -> UpdateRules:
+    strategy = spec.get("updateStrategy") or {}
+    rolling = strategy.get("type", "RollingUpdate") == "RollingUpdate"
+    partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
+    return UpdateRules(
+        start=(spec.get("ordinals") or {}).get("start") or 0,
+        replicas=spec.get("replicas", 1),
+        parallel=spec.get("podManagementPolicy") == "Parallel",
+        partition=partition if rolling else None,
+    )
+
+
+def plan(
+    rules: UpdateRules, pods: Mapping[int, Pod], update: str, is_healthy: Callable[[Pod], bool]
+) -> StatefulSetPlan:
+    """`pods` by ordinal; `update` is the hash of the newest revision."""
+    steps = StatefulSetPlan()
+    if _fill(steps, rules, pods, is_healthy) and _shrink(steps, rules, pods, is_healthy):
+        _update(steps, rules, pods, update, is_healthy)
+    return steps
+
+
+def _fill(
+    steps: StatefulSetPlan, rules: UpdateRules, pods: Mapping[int, Pod], is_healthy: Callable[[Pod], bool]
+) -> bool:
+    """Whether the next stage may follow."""
+    for ordinal in rules.ordinals:
+        pod = pods.get(ordinal)
+        if pod is None:
+            steps.create.append(ordinal)
+        elif pod.is_terminal and not pod.is_terminating:
+            steps.delete.append(pod)
+        elif is_healthy(pod) and not pod.is_terminating:
+            continue
+        if not rules.parallel:
+            return False
+    return True
+
+
+def _shrink(
+    steps: StatefulSetPlan, rules: UpdateRules, pods: Mapping[int, Pod], is_healthy: Callable[[Pod], bool]
+) -> bool:
+    condemned = [ordinal for ordinal in sorted(pods, reverse=True) if ordinal not in rules.ordinals]
+    unhealthy = [ordinal for ordinal in condemned if not is_healthy(pods[ordinal])]
+    for ordinal in condemned:
+        pod = pods[ordinal]
+        if not pod.is_terminating:
+            if not rules.parallel and ordinal in unhealthy and ordinal != min(unhealthy):
+                return False  # a lower one is in trouble: wait for it rather than lose another
+            steps.delete.append(pod)
+        if not rules.parallel:
+            return False
+    return True
+
+
+def _update(
+    steps: StatefulSetPlan,
+    rules: UpdateRules,
+    pods: Mapping[int, Pod],
+    update: str,
+    is_healthy: Callable[[Pod], bool],
+) -> None:
+    if rules.partition is None:
+        return
+    for ordinal in reversed(rules.ordinals):
+        if ordinal < rules.start + rules.partition:
+            return
+        pod = pods.get(ordinal)
+        if pod is None or pod.is_terminating or pod.is_terminal:
+            return
+        if pod.labels.get(REVISION_HASH) != update:
+            steps.delete.append(pod)
+            return
+        if not is_healthy(pod):
+            return
+
+
+def status_of(obj: Object, pods: Mapping[int, Pod], history: RevisionHistory, now: float) -> Object:
+    before: Object = obj.get("status") or {}
+    rules = rules_of(obj["spec"])
+    min_ready = obj["spec"].get("minReadySeconds") or 0
+    update = history.update["metadata"]["name"]
+    known = {each["metadata"]["name"]: hash_of(each) for each in history.all}
+    current = before.get("currentRevision")
+    current = current if current in known else update
+    alive = [pod for pod in pods.values() if not pod.is_terminating]
+    counts = {
+        "readyReplicas": sum(is_ready(pod) for pod in pods.values()),
+        "availableReplicas": sum(is_available(pod, min_ready, now) for pod in alive),
+        "currentReplicas": sum(pod.labels.get(REVISION_HASH) == known[current] for pod in alive),
+        "updatedReplicas": sum(pod.labels.get(REVISION_HASH) == known[update] for pod in alive),
+    }
+    done = counts["updatedReplicas"] == len(pods) == counts["readyReplicas"] == rules.replicas
+    if done and rules.partition is not None:
+        current, counts["currentReplicas"] = update, counts["updatedReplicas"]
+    status: Object = {
+        "observedGeneration": obj["metadata"].get("generation", 0),
+        "replicas": len(pods),
+        "currentRevision": current,
+        "updateRevision": update,
+        "availableReplicas": counts.pop("availableReplicas"),
+        "collisionCount": before.get("collisionCount") or 0,
+    }
+    return status | {name: count for name, count in counts.items() if count}
+
+
+def pod_body(obj: Object, template: Object, revision: str, ordinal: int, reference: Object) -> Object:
+    meta, spec = obj["metadata"], obj["spec"]
+    name = f"{meta['name']}-{ordinal}"
+    labels = {POD_NAME: name, POD_INDEX: str(ordinal), REVISION_HASH: revision}
+    pod = new_pod(
+        template, reference, meta["namespace"], name, generate_name=f"{meta['name']}-", labels=labels
+    )
+    claims = {
+        claim["metadata"]["name"]: claim_name(claim, name) for claim in spec.get("volumeClaimTemplates") or ()
+    }
+    own = [v for v in template["spec"].get("volumes") or () if v.get("name") not in claims]
+    mounted = [
+        {"name": volume, "persistentVolumeClaim": {"claimName": claimed}}
+        for volume, claimed in claims.items()
+    ]
+    pod["spec"] = {**template["spec"], "hostname": name, "subdomain": spec.get("serviceName") or ""}
+    if own or mounted:
+        pod["spec"]["volumes"] = [*own, *mounted]
+    return pod
+
+
+def claim_name(template: Object, pod: str) -> str:
+    return f"{template['metadata']['name']}-{pod}"
+
+
+class StatefulSetController(WorkloadController):
+    resource = STATEFULSETS
+
+    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
+        super().__init__(context, settings or WorkloadSettings())
+        self._pods = self.watch(PODS, Pod)
+        self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
+        self._claims: Feed[Object] = context.informers.of(PVCS)
+
+    async def reconcile(self, key: ObjectKey) -> Requeue | None:
+        obj = self.owners.get(key)
+        if obj is None:
+            return None
+        await claim(self.client, self.resource, obj, self._pods)
+        await claim(self.client, self.resource, obj, self._revisions)
+        if "deletionTimestamp" in obj["metadata"]:
+            return None
+        history = await remember(self, obj, self._revisions)
+        if history is None:
+            return None
+        min_ready = obj["spec"].get("minReadySeconds") or 0
+        now = self.clock.now()
+        pods = self._numbered(obj)
+        steps = plan(
+            rules_of(obj["spec"]), pods, history.update_hash, lambda pod: is_available(pod, min_ready, now)
+        )
+        failure = await self._carry_out(obj, history, steps)
+        pods = self._numbered(obj)
+        await self.write_status(obj, status_of(obj, pods, history, now))
+        if failure is not None:
+            raise failure
+        await forget_old(self, obj, self._revisions, history, lambda: self._used(obj, history, pods))
+        wait = available_in(pods.values(), min_ready, now)
+        return Requeue(wait) if wait is not None else None
+
+    async def _carry_out(
+        self, obj: Object, history: RevisionHistory, steps: StatefulSetPlan
+    ) -> KubeError | None:
+        """What stopped it, if anything did; the status has to say how far it came all the same."""
+        try:
+            for pod in steps.delete:
+                await self.delete_dependent(self._pods, pod)
+                self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod {pod.name}")
+            for ordinal in steps.create:
+                await self._create(obj, history, ordinal)
+        except KubeError as error:
+            if steps.create:
+                self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
+            return error
+        return None
+
+    def _numbered(self, obj: Object) -> dict[int, Pod]:
+        """Its pods by ordinal; a pod whose name is not of the set's making is left alone."""
+        prefix = f"{obj['metadata']['name']}-"
+        found = {}
+        for pod in self._pods.of(obj["metadata"]["uid"]):
+            number = pod.name.removeprefix(prefix)
+            if pod.name.startswith(prefix) and number.isascii() and number.isdigit() and len(number) < 10:
+                found[int(number)] = pod
+        return found
+
+    def _used(self, obj: Object, history: RevisionHistory, pods: Mapping[int, Pod]) -> list[str]:
+        current = (obj.get("status") or {}).get("currentRevision")
+        named = [hash_of(each) for each in history.all if each["metadata"]["name"] == current]
+        return [*named, *(pod.labels.get(REVISION_HASH, "") for pod in pods.values())]
+
+    async def _create(self, obj: Object, history: RevisionHistory, ordinal: int) -> None:
+        meta, rules = obj["metadata"], rules_of(obj["spec"])
+        revision = history.update
+        current = (obj.get("status") or {}).get("currentRevision")
+        if rules.partition is not None and ordinal < rules.start + rules.partition:
+            # Below the partition a pod comes back as it was.
+            kept = (each for each in history.all if each["metadata"]["name"] == current)
+            revision = next(kept, revision)
+        reference = owner_reference(self.resource, obj)
+        pod = pod_body(obj, template_of(revision), hash_of(revision), ordinal, reference)
+        await self._ensure_claims(obj, pod["metadata"]["name"], reference)
+        if not await self.create_named(self._pods, pod, meta["uid"]):
+            raise AlreadyExists(
+                f"pods {meta['namespace']}/{pod['metadata']['name']}",
+                409,
+                message=f"another pod has the name that StatefulSet {meta['name']} needs",
+            )
+        self.record(obj, "Normal", "SuccessfulCreate", f"Created pod {pod['metadata']['name']}")
+
+    async def _ensure_claims(self, obj: Object, pod: str, reference: Object) -> None:
+        namespace = obj["metadata"]["namespace"]
+        policy = obj["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
+        for template in obj["spec"].get("volumeClaimTemplates") or ():
+            name = claim_name(template, pod)
+            if ObjectKey(namespace, name) in self._claims:
+                continue
+            labels = {
+                **(template["metadata"].get("labels") or {}),
+                **((obj["spec"]["selector"] or {}).get("matchLabels") or {}),
+            }
+            metadata: Object = {"name": name, "namespace": namespace, "labels": labels}
+            if annotations := template["metadata"].get("annotations"):
+                metadata["annotations"] = annotations
+            if policy.get("whenDeleted") == "Delete":
+                metadata["ownerReferences"] = [reference]
+            try:
+                await self.client.create(PVCS, {"metadata": metadata, "spec": template["spec"]})
+            except AlreadyExists:
+                continue
