@@ -22,13 +22,13 @@ from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
-from karpool.kube.clock import rfc3339
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT, NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.market import Market
 
 NOW = 1_800_000_000.0

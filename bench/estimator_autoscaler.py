@@ -14,7 +14,7 @@ from karpool.estimator.plugins.interface import Estimate
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
-from karpool.kube.clock import RealClock, rfc3339
+from karpool.kube.clock import RealClock
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.karmada.replica_requirements import Component, requirements
@@ -22,6 +22,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim, 
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.times import rfc3339
 from karpool.packing.tables.room import Room
 from karpool.provisioning.market import Market
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest

@@ -27,7 +27,6 @@ from e2e.kubectl import Kubectl, condition, wait_for
 from e2e.member import NODE_CLASS, karpenter
 from e2e.peers import Built
 from e2e.processes import Program
-from karpool.kube.clock import parse_rfc3339
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.durations import seconds
@@ -36,6 +35,7 @@ from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, PODS
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.pack import pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod

@@ -204,7 +204,7 @@ def test_the_dashboard_says_what_is_wrong_with_it_before_it_listens(
 ) -> None:
     Path(files[0]).write_text(EXAMPLE.replace("0.21", "-1"))
     monkeypatch.setattr(dashboard, "_configs", lambda *given: {})
-    monkeypatch.setattr(dashboard, "run_until_stopped", lambda serve: pytest.fail("it listened"))
+    monkeypatch.setattr(dashboard, "run_until_signalled", lambda serve: pytest.fail("it listened"))
     assert run(["dashboard", "--catalogue", files[0]], "karpool") == 1
     assert "types[0].offerings[0].pricePerHour" in capsys.readouterr().err
 

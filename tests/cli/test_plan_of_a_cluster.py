@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from karpool.cli.main import run
-from karpool.kube.clock import RealClock, rfc3339
+from karpool.kube.clock import RealClock
+from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.cluster_objects import flat, node, pod, pool
 
 LARGE, XLARGE = 0.096, 0.192

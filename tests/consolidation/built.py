@@ -6,7 +6,6 @@ from typing import Any
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed, Settings
 from karpool.consolidation.view import ClusterView, NodeRemoval
-from karpool.kube.clock import rfc3339
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
@@ -21,6 +20,7 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.provisioning.market import Market

@@ -9,8 +9,8 @@ from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.kube.clock import rfc3339
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.built import NOW, BuiltCluster
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
 

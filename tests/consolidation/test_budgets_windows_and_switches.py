@@ -13,8 +13,8 @@ from karpool.consolidation.policy.settings import (
     parse_windows,
 )
 from karpool.consolidation.view import NodeRemoval
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.times import parse_rfc3339
 from tests.consolidation.built import HOUR, NOW, BuiltCluster
 
 

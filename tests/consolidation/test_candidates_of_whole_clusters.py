@@ -10,13 +10,13 @@ from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.kube.clock import rfc3339
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
+from karpool.model.kubernetes.times import rfc3339
 from tests.vectors.consolidation import vector_pod
 
 PUBLISHED = Path(__file__).parents[1] / "vectors" / "published" / "consolidation.json"

@@ -6,7 +6,7 @@ from karpool.consolidation.planning.plan import ConsolidationPlan, MoveKind
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.kube.clock import rfc3339
+from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.built import HOUR, NOW, BuiltCluster
 
 

@@ -13,7 +13,7 @@ from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import Move, MoveKind, Why
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import DEFAULTS
-from karpool.kube.clock import rfc3339
+from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.small_clusters import MIB_PER_GIB, UNSCORED, small_cluster
 

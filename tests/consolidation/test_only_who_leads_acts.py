@@ -8,9 +8,10 @@ import pytest
 
 from karpool.consolidation.process import LEASE
 from karpool.kube.api.client import Client
-from karpool.kube.clock import RealClock, rfc3339_micro
+from karpool.kube.clock import RealClock
 from karpool.kube.transport.transport import HttpRequest
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
+from karpool.model.kubernetes.times import rfc3339_micro
 from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.run import run_apiserver

@@ -10,8 +10,9 @@ from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.gpu.records.scale_up_object import definition, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import DemandKey
-from karpool.kube.clock import Clock, RealClock, rfc3339
+from karpool.kube.clock import Clock, RealClock
 from karpool.model.karmada.names import APPLIED_PLACEMENT, RESOURCE_BINDING
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
 from karpool.provisioning.node_request import NodeCandidate
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write

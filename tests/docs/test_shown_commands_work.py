@@ -61,7 +61,7 @@ def served(world: World) -> Iterator[Served]:
 
 
 def briefly(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
-    """As `run_until_stopped`, with a signal that comes by itself."""
+    """As `run_until_signalled`, with a signal that comes by itself."""
 
     async def watched() -> T:
         stop = asyncio.Event()
@@ -80,8 +80,8 @@ def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
     for module in pkgutil.iter_modules(karpool.cli.__path__, "karpool.cli."):
         loaded = importlib.import_module(module.name)
-        if hasattr(loaded, "run_until_stopped"):
-            monkeypatch.setattr(loaded, "run_until_stopped", briefly)
+        if hasattr(loaded, "run_until_signalled"):
+            monkeypatch.setattr(loaded, "run_until_signalled", briefly)
     logging, thresholds = structlog.get_config(), gc.get_threshold()
     yield
     structlog.configure(**logging)

@@ -4,7 +4,6 @@ import grpc
 import pytest
 
 from karpool.estimator.serving.unschedulable import comparable_template
-from karpool.kube.clock import rfc3339
 from karpool.model.kubernetes.api_resources import (
     CRDS,
     DEPLOYMENTS,
@@ -13,6 +12,7 @@ from karpool.model.kubernetes.api_resources import (
     STATEFULSETS,
     ApiResource,
 )
+from karpool.model.kubernetes.times import rfc3339
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.estimator.serving import World, pod, serving

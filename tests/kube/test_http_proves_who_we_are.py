@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.kube.config.exec_plugin import run_plugin
 from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
 from karpool.kube.config.kubeconfig_file import ExecEnv, ExecSpec
@@ -22,6 +21,7 @@ from karpool.kube.transport.http import HttpTransport, _proxy_of_environment
 from karpool.kube.transport.rest import NEVER
 from karpool.kube.transport.transport import HttpRequest
 from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import EPOCH
 from tests.kube.loopback import AUTHORITY, serving
 from tests.kube.pki import Authority

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.kube.clock import rfc3339
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, CompiledPool, Disruption, NodeClaim
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import PATIENCE_SECONDS, ClaimMonitor
 from karpool.provisioning.claims.claim_progress import ClaimStage, Ending, progress_of, stage_of
 from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders.backend import ProvisioningBackend, RequestResult
 from karpool.provisioning.placeholders.choosing import backend

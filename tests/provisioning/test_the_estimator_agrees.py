@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.estimator.karpenter_objects import KarpenterObjects
-from karpool.kube.clock import rfc3339
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.failures import LaunchFailure, LaunchFailures
 from karpool.provisioning.market import Market

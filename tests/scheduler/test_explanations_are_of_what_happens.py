@@ -3,11 +3,12 @@
 import pytest
 
 from karpool.kube.api.client import Client
-from karpool.kube.clock import RealClock, rfc3339
+from karpool.kube.clock import RealClock
 from karpool.kube.errors import NotFound
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, RESOURCEBINDINGS
+from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if
 from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds

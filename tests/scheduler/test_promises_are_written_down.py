@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.kube.clock import rfc3339
 from karpool.model.karmada.binding import TargetCluster
+from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import PromiseLifetime
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, read, write

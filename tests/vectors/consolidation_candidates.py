@@ -18,7 +18,6 @@ from karpool.consolidation.policy.eligibility import (
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.totals import is_empty, node_cost
 from karpool.consolidation.view import StateNode
-from karpool.kube.clock import parse_rfc3339
 from karpool.model import durations
 from karpool.model.karpenter.budgets import allowed_disruptions
 from karpool.model.karpenter.objects import NodeClaim
@@ -34,6 +33,7 @@ from karpool.model.kubernetes.pod_disruption import (
     is_evictable,
     is_protected,
 )
+from karpool.model.kubernetes.times import parse_rfc3339
 from tests.vectors.consolidation import vector_pod
 from tests.vectors.consolidation_limits import budgets
 from tests.vectors.near import nearly

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.budgets import allowed_by, allowed_disruptions, is_active
 from karpool.model.karpenter.objects import Budget
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_disruption import is_protected, protected_seconds
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.apiserver.kinds import crds
 from karpool_fleet.apiserver.kinds.bundled import bundled_crds
 from tests.vectors.consolidation import vector_pod

@@ -32,7 +32,6 @@ from karpool.estimator.serving.unschedulable import (
     check_supported,
     of_deployment,
 )
-from karpool.kube.clock import rfc3339
 from karpool.model import quantity
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import (
@@ -46,6 +45,7 @@ from karpool.model.karpenter.objects import NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Condition, OwnerReference, decode
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 from karpool.packing.tables.room import Room

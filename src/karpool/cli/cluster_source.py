@@ -15,7 +15,6 @@ from karpool.cli.output.text import note
 from karpool.cluster.cluster import Cluster, Namespace
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Report, SkippedObject, identity_of, log_bad_objects
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.config import kubeconfig
 from karpool.kube.errors import Denied, NotFound
 from karpool.kube.snapshots.reader import ObjectFile
@@ -38,6 +37,7 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _Listed = tuple[tuple[ApiResource, type[Any]], ...]

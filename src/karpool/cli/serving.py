@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from karpool_fleet.clusters.clock import ScaledLoop
-
 T = TypeVar("T")
 
 
-def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
+def run_until_signalled(
+    main: Callable[[asyncio.Event], Awaitable[T]],
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
     """Run `main` with an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
 
-    With a `speed`, the loop's time passes that many times as fast as real time.
+    `loop_factory` is for those whose time passes differently; others get the fastest loop there is.
     """
 
     async def watched() -> T:
@@ -32,8 +34,7 @@ def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[T]], *, speed:
             loop.add_signal_handler(number, asked)
         return await main(stop)
 
-    factory = _fast_loop() if speed == 1.0 else lambda: ScaledLoop(speed)
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory or _fast_loop()) as runner:
         return runner.run(watched())
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from karpool.consolidation.policy.totals import pod_cost
 from karpool.consolidation.view import ACTIVE, EVICTABLE, RESCHEDULABLE, STARTING, UNREADY, PodDisruptionTable
-from karpool.kube.clock import moment
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes import pod_disruption
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.model.kubernetes.times import moment
 from karpool.packing.tables.columns import Int32s, read_only
 from karpool.packing.tables.room import Room
 

@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from karpool.consolidation.view import ClusterView
-from karpool.kube.clock import Clock, moment
+from karpool.kube.clock import Clock
 from karpool.kube.watched import PutDropSink, WatchedKind
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.times import moment
 from karpool.provisioning.failures import LaunchFailures
 from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents, offer_of
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from karpool.consolidation.planning.plan import Why
 from karpool.consolidation.policy.totals import NODE_COST, Floats
-from karpool.kube.clock import moment
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
@@ -30,6 +29,7 @@ from karpool.model.kubernetes.meta import NO_LABELS, condition
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.times import moment
 from karpool.model.resources import Resources
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.columns import Bools, Int32s, Int64s

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from karpool.kube.clock import Clock, moment
+from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
+from karpool.model.kubernetes.times import moment
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.provisioning import claim_news

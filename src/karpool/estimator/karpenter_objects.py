@@ -15,7 +15,7 @@ import structlog
 
 from karpool.estimator.claims_and_nodes import NodeClaimStore
 from karpool.estimator.waiting import LIVE_PODS, PendingPodStore
-from karpool.kube.clock import Clock, moment
+from karpool.kube.clock import Clock
 from karpool.kube.watched import PutDropSink, WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
@@ -34,6 +34,7 @@ from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import Wire, WireObject, condition
 from karpool.model.kubernetes.node import ZONE, Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import moment
 from karpool.model.requirements import ValueSet, combined
 from karpool.provisioning.failures import Cause, LaunchFailures
 from karpool.provisioning.market import Market

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from karpool.estimator.owners import chain, controller_of, is_of
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.watch.informer import ObjectChange
 from karpool.model.karmada.replica_requirements import Component
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import NO_LABELS, Condition, Labels, OwnerReference, condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 Requests = tuple[tuple[str, int], ...]

@@ -19,7 +19,6 @@ from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import SMART_POD_USE, WaitExplanation, WaitReason
-from karpool.kube.clock import moment
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watched import PutDropSink, WatchedKind
 from karpool.model.devices import pod_requests, tensor_fusion
@@ -33,6 +32,7 @@ from karpool.model.kubernetes.api_resources import NODEPOOLS, NODES, PODS, ApiRe
 from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.times import moment
 from karpool.model.resources import CPU, MEMORY, Resources
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.provisioning.claims.claim_progress import ClaimProgress

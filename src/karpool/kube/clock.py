@@ -9,7 +9,6 @@ loop a test or a simulation may run on virtual time.
 import asyncio
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -42,25 +41,3 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def rfc3339(seconds: float) -> str:
-    """The form of `metadata.creationTimestamp`: UTC, whole seconds."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339_micro(seconds: float) -> str:
-    """The form of MicroTime fields (Lease, events.k8s.io)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def parse_rfc3339(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def moment(text: str | None) -> float | None:
-    """Seconds since the epoch of a time in an object; None when it is not there or cannot be read."""
-    try:
-        return parse_rfc3339(text) if text else None
-    except ValueError:
-        return None

@@ -16,11 +16,11 @@ import structlog
 
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object, identity_of
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.expiring import ExpiringMap
 from karpool.kube.transport.rate_limit import TokenBucket
 from karpool.model.kubernetes.api_resources import EVENTS, ApiResource
+from karpool.model.kubernetes.times import rfc3339
 
 log = structlog.get_logger(__name__)
 

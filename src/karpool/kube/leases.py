@@ -23,10 +23,10 @@ import structlog
 
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import rfc3339_micro
 from karpool.kube.errors import AlreadyExists, ApiUnreachable, Conflict, KubeError, LeadershipLost, NotFound
 from karpool.kube.transport.rest import NEVER
 from karpool.model.kubernetes.api_resources import LEASES
+from karpool.model.kubernetes.times import rfc3339_micro
 
 log = structlog.get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
 
-from karpool.kube.clock import moment
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import Condition, condition
+from karpool.model.kubernetes.times import moment
 from karpool.provisioning.failures import Cause, LaunchFailures
 from karpool.provisioning.stock_outs import offer_of
 

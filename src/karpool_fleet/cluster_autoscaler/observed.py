@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model import resources
 from karpool.model.kubernetes.node import Node, allocatable
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint
 from karpool_fleet.cloud.cloud import Instance
 from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup

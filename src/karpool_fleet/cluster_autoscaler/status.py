@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from karpool.kube.clock import rfc3339
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.cluster_autoscaler.backoff import GroupFailure
 from karpool_fleet.cluster_autoscaler.observed import Counts, GroupView
 

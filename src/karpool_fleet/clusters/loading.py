@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound, Rejected
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.serve.server import ApiServer
 
 Object = dict[str, Any]

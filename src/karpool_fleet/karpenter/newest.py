@@ -14,11 +14,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import WireObject
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context
 
 T = TypeVar("T", bound=WireObject)

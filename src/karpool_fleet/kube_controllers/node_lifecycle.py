@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from karpool.kube import event_recorder
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
@@ -26,6 +25,7 @@ from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 from karpool_fleet.cloud.cloud import Cloud, Instance
 from karpool_fleet.clusters.runtime import Build, Context

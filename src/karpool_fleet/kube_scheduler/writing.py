@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from karpool.kube import event_recorder
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import PODS, PVCS, ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.kubernetes.volumes import SELECTED_NODE
 from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.kube_scheduler.cache import SchedulerCache

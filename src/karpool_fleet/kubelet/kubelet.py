@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
@@ -24,6 +23,7 @@ from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, OS, Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.cloud.cloud import Cloud, Instance
 from karpool_fleet.cloud.delays import Delay, constant, lognormal
 from karpool_fleet.clusters.runtime import Build, Context

@@ -10,12 +10,12 @@ from functools import partial
 
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import JOBS, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_active
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.workloads.pods import is_ready
 
 FINALIZER = "batch.kubernetes.io/job-tracking"

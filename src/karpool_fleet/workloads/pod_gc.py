@@ -8,13 +8,13 @@ failed by a disruption, as upstream does, so that owners see why.
 from contextlib import suppress
 from dataclasses import dataclass
 
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context
 
 

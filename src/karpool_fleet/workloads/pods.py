@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import DELETION_COST, is_active
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.labels import integer
 
 __all__ = ["is_active", "is_available", "is_ready", "name_for", "new_pod", "removal_order"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from karpool.kube.api.conditions import condition_of, upsert_condition, without_condition
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import parse_rfc3339, rfc3339
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.workloads.rollout import Bounds, RolloutPart
 
 AVAILABLE, PROGRESSING, FAILURE = "Available", "Progressing", "ReplicaFailure"

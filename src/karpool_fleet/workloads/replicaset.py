@@ -9,13 +9,13 @@ from functools import partial
 
 from karpool.kube.api.conditions import upsert_condition, without_condition
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import KubeError
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import PODS, REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_active
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start

@@ -8,7 +8,6 @@ from typing import Any
 
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import WorkQueue
@@ -23,6 +22,7 @@ from karpool.model.kubernetes.api_resources import (
     ApiResource,
     ObjectKey,
 )
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster

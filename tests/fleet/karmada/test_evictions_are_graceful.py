@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import rfc3339
 from karpool.model.kubernetes.api_resources import (
     CLUSTERS,
     DEPLOYMENTS,
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
 )
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import run_manual
 from karpool_fleet.karmada import KarmadaSettings
 from karpool_fleet.karmada.members.eviction import assess

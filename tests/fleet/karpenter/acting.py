@@ -10,7 +10,6 @@ from typing import Any
 from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import KubeError
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim, NodePool
@@ -18,6 +17,7 @@ from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODEPOOLS
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.pack import pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PendingPod

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.model.karpenter.objects import DISRUPTED, SPOT, TERMINATION_TIMESTAMP
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES, PDBS, PODS
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, status_of
 

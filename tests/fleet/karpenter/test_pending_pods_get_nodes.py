@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     INITIALIZED,
@@ -18,6 +17,7 @@ from karpool.model.karpenter.objects import (
 )
 from karpool.model.kubernetes.api_resources import DAEMONSETS, NODECLAIMS, NODES, PODS
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, since, status_of
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.model.karpenter.objects import NodePool, NodeRequirement, requirements_of
 from karpool.model.kubernetes.meta import Condition, decode
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.requirements import ValueSet
 from karpool_fleet.cloud.cloud import CloudOffer
 from karpool_fleet.karpenter.lifecycle.conditions import FALSE, OF_CLAIM, READY, TRUE, UNKNOWN, Conditions

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.times import parse_rfc3339
 from tests.fleet.karpenter.acting import Stage, play, since, status_of
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.errors import NotFound
 from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.cloud.delays import constant
 from karpool_fleet.clusters.clock import EPOCH, LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster

@@ -7,7 +7,6 @@ from typing import Any
 
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import KubeError
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import WorkQueue
@@ -22,6 +21,7 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.runtime import Build, Context

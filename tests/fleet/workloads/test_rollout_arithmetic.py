@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.api.conditions import changed_fields
-from karpool.kube.clock import rfc3339
 from karpool.model.kubernetes.meta import Condition, ObjectMeta
 from karpool.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.workloads.pods import removal_order
 from karpool_fleet.workloads.revisions import template_hash
 from karpool_fleet.workloads.rollout import (

@@ -8,7 +8,7 @@ import click
 from karpool.cli.output.text import note
 from karpool.cli.serving import run_until_signalled
 from karpool.kube.clock import RealClock
-from karpool_fleet.clusters.clock import LoopClock
+from karpool_fleet.clusters.clock import LoopClock, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.fleet_file import FleetFile, parse_fleet, read_fleet_file
 from karpool_fleet.clusters.serving import served
@@ -80,7 +80,7 @@ def start(path: Path | None, kubeconfig: Path, speed: float | None) -> None:
     file = read_fleet_file(path) if path else parse_fleet(DEFAULT_FLEET.encode(), "built-in fleet")
     folder = path.parent if path else Path()
     pace = file.speed if speed is None else speed
-    run_until_signalled(lambda stop: _serve(stop, file, folder, kubeconfig), speed=pace)
+    run_until_signalled(lambda stop: _serve(stop, file, folder, kubeconfig), loop_factory=loop_at(pace))
 
 
 async def _serve(stop: asyncio.Event, file: FleetFile, folder: Path, kubeconfig: Path) -> None:

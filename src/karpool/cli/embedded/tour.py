@@ -18,7 +18,7 @@ from karpool.cli.serving import run_until_signalled
 from karpool.dashboard.server.app import dashboard
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool_fleet.clusters.clock import LoopClock, ScaledLoop
+from karpool_fleet.clusters.clock import LoopClock, ScaledLoop, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.serving import served
 from karpool_fleet.tour.chapter import Chapter, ChapterOutcome
@@ -58,7 +58,7 @@ def chapters_named(names: Sequence[str]) -> list[Chapter]:
 
 def run(kubeconfig: Path, wishes: TourOptions) -> None:
     """Raises Failed when a promise was not kept, click.Abort when somebody ended it before its end."""
-    run_until_signalled(lambda stop: _up(stop, kubeconfig, wishes), speed=wishes.speed)
+    run_until_signalled(lambda stop: _up(stop, kubeconfig, wishes), loop_factory=loop_at(wishes.speed))
 
 
 async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: TourOptions) -> None:

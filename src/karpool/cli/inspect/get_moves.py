@@ -13,8 +13,8 @@ from karpool.consolidation.execution.controller import ConsolidatorOptions
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.observed import STOP_NAMESPACE
 from karpool.consolidation.process import executor_of
-from karpool.kube.clock import rfc3339
 from karpool.model import durations
+from karpool.model.kubernetes.times import rfc3339
 
 _NODES_SHOWN = 3
 

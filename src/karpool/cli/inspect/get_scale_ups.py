@@ -13,7 +13,7 @@ from karpool.cli.output.text import columns, machine, note, pluralize, printable
 from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.kube.api.client import Client
-from karpool.kube.clock import RealClock, parse_rfc3339, rfc3339
+from karpool.kube.clock import RealClock
 from karpool.kube.errors import NotFound
 from karpool.kube.snapshots.reader import ObjectFile
 from karpool.model import durations
@@ -21,6 +21,7 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.meta import condition, decode
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.provisioning.placeholders.placeholder import CANDIDATE, INDEX, REQUEST
 from karpool.provisioning.placeholders.smart_pod import SELECTOR
 

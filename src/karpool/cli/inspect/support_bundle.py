@@ -28,7 +28,6 @@ from karpool.consolidation.execution.record import selection as moves_in
 from karpool.consolidation.observed import STOP_NAMESPACE
 from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import KubeError, NotFound
 from karpool.kube.snapshots.redaction import redact
 from karpool.kube.snapshots.writer import ABSENT, take_snapshot
@@ -41,6 +40,7 @@ from karpool.model.kubernetes.api_resources import (
     ListOptions,
     ObjectKey,
 )
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 
 PART_OF_KARPOOL = "app.kubernetes.io/part-of=karpool"

@@ -21,12 +21,12 @@ from karpool.consolidation.policy.budgets import permission
 from karpool.consolidation.policy.candidates import read_pools
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import EVICTABLE, ClusterView, StateNode
-from karpool.kube.clock import moment, rfc3339
 from karpool.kube.watch.informer import ChangeSink, ObjectChange
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.times import moment, rfc3339
 from karpool.model.resources import PODS, add
 from karpool.model.taints import Toleration
 from karpool.packing.new_nodes.pack_result import LaunchOption

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.step import MeasuredSavings
 from karpool.consolidation.view import ClusterView, NodeRemoval
-from karpool.kube.clock import moment
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import moment
 
 AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over

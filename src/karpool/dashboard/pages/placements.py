@@ -12,9 +12,9 @@ from karpool.dashboard.api.views import (
     PlacementList,
     PlacementRow,
 )
-from karpool.kube.clock import moment
 from karpool.model.karmada.binding import Binding
 from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.times import moment
 from karpool.scheduler.controller.binding_store import BindingVersion
 from karpool.scheduler.cycle import explanation
 from karpool.scheduler.cycle.shares import desired_of

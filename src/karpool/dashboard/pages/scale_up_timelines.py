@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from karpool.dashboard.api.views import ScaleUpList, ScaleUpRow, TimelineStep, TriedRow, UnitTimeline
 from karpool.dashboard.pages.move_sentences import counted
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.kube.clock import moment
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import moment
 from karpool.provisioning.candidates.attempts import CandidateHistory
 from karpool.provisioning.claims.claim_progress import ClaimProgress, progress_of
 from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST

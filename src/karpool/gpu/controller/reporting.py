@@ -14,11 +14,11 @@ import structlog
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.event_recorder import EventRecorder, ObjectReference
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 
 log = structlog.get_logger(__name__)
 

@@ -16,10 +16,10 @@ import yaml
 
 from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import DemandKey
-from karpool.kube.clock import parse_rfc3339, rfc3339_micro
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import Int32, Int64, OwnerReference, Wire, WireObject, decode
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339_micro
 from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
 
 GROUP, VERSION = "gpu.karpool.dev", "v1alpha1"

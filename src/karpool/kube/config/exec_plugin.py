@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.kubeconfig_file import ExecSpec
 from karpool.kube.errors import ConfigError
+from karpool.model.kubernetes.times import parse_rfc3339
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT_SECONDS = 60.0

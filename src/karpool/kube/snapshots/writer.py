@@ -20,7 +20,6 @@ import msgspec
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.api.reader import EXPIRED_LIST_TRIES, PAGE_SIZE
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import Denied, Gone, KubeError, NotFound, SnapshotError, StatusError
 from karpool.kube.snapshots.reader import (
     FORMAT,
@@ -34,6 +33,7 @@ from karpool.kube.snapshots.reader import (
 from karpool.kube.snapshots.redaction import redact
 from karpool.model.kubernetes import api_resources as kinds
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
+from karpool.model.kubernetes.times import rfc3339
 
 __all__ = [
     "ABSENT",

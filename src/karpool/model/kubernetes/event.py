@@ -1,7 +1,7 @@
 """Events as others wrote them: what happened to which object, when, and who says so."""
 
-from karpool.kube.clock import moment
 from karpool.model.kubernetes.meta import Int64, Wire, WireObject
+from karpool.model.kubernetes.times import moment
 
 
 class InvolvedObject(Wire, frozen=True):

@@ -9,9 +9,9 @@ had one is not a failed launch, whatever events say.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from karpool.kube.clock import moment
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import condition
+from karpool.model.kubernetes.times import moment
 
 # Karpenter's own limits, a little early: a claim is seen to go a moment before it is gone.
 LAUNCH_SECONDS = 300.0

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from karpool.kube.clock import moment, rfc3339
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.api_resources import PODS, ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import WireObject, condition
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import moment, rfc3339
 from karpool.model.labels import check_value
 from karpool.model.quantity import INT64_MAX
 from karpool.model.requirements import Requirements, ValueSet

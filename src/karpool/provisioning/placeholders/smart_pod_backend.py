@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from karpool.kube.api.client import Client
-from karpool.kube.clock import rfc3339
 from karpool.kube.watched import PutDropSink, WatchedKind
 from karpool.model.kubernetes.api_resources import EVENTS, PODS, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose
 from karpool.provisioning.placeholders.backend import RequestResult

@@ -14,11 +14,11 @@ import structlog
 
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object, identity_of
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import ApiUnreachable, Conflict, Denied, KubeError, NotFound, Rejected, StatusError
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, BindingKey, read_binding
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, ApiResource
+from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.controller.patches import ScheduledCondition, observed_patch, status_patch
 
 log = structlog.get_logger(__name__)

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.karmada.binding import Binding
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import SchedulingMode
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart
 
 ANNOTATION = "karpool.dev/descheduled"

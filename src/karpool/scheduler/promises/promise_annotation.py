@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.karmada.binding import Binding
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.scheduler.promises.promise import Amounts
 
 PROMISES = "karpool.dev/promises"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from karpool.kube.clock import rfc3339
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.documents.discovery import version_order
 from karpool_fleet.apiserver.kinds import builtin
 from karpool_fleet.apiserver.kinds.crd_schemas import schema_errors

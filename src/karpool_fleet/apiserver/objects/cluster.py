@@ -8,7 +8,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Literal
 
-from karpool.kube.clock import Clock, rfc3339
+from karpool.kube.clock import Clock
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.conversion import collection_name
 from karpool_fleet.apiserver.kinds.registry import Registry
 from karpool_fleet.apiserver.objects.background import Background

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import LabelSelector
 from karpool.model.kubernetes.pod_disruption import (
@@ -18,6 +17,7 @@ from karpool.model.kubernetes.pod_disruption import (
     PodDisruptionBudgetSpec,
     allowance,
 )
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.labels import LabelMatcher
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.storage.history import StoredEvent

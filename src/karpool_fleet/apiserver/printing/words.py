@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from karpool.kube.clock import parse_rfc3339
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.apiserver.objects.types import Object
 
 NONE = "<none>"

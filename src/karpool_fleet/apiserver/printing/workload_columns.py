@@ -1,6 +1,6 @@
 """Columns of pods, the controllers that own them, and what guards them."""
 
-from karpool.kube.clock import parse_rfc3339
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.printing.pod_status import pod_cells
 from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, count, spec_of, status_of

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from karpool.kube.clock import rfc3339, rfc3339_micro
+from karpool.model.kubernetes.times import rfc3339, rfc3339_micro
 from karpool_fleet.apiserver.kinds.builtin import definition_name
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.status import ApiStatusError, bad_request

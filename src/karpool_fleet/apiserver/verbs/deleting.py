@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.transport.transport import HttpRequest
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import Object, ResourceType
 from karpool_fleet.apiserver.serve.bodies import decode_object

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from karpool.kube.api.conditions import condition_of, upsert_condition
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.event_recorder import ref as event_ref
 from karpool.kube.watch.informer import ObjectChange
@@ -23,6 +22,7 @@ from karpool.model.kubernetes.api_resources import (
     RESOURCEBINDINGS,
     ObjectKey,
 )
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.names import (

@@ -8,11 +8,11 @@ deletion waits for a person. Works of emptied clusters are the binding controlle
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of
 from karpool_fleet.karmada.propagation.names import Object

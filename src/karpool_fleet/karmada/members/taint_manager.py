@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.event_recorder import ref as event_ref
 from karpool.kube.watch.informer import ObjectChange
@@ -22,6 +21,7 @@ from karpool.model.kubernetes.api_resources import (
     ObjectKey,
 )
 from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_EXECUTE, Taint, Toleration
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, evict

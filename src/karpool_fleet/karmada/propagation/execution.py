@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from karpool.kube.api.conditions import condition_of, upsert_condition
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Rejected
 from karpool.kube.event_recorder import ref as event_ref
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, Wire
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import (
     Connection,

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Sequence
 
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import NotFound
 from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
+from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of, targets_of

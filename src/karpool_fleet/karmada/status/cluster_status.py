@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
-from karpool.kube.clock import rfc3339, rfc3339_micro
 from karpool.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
 from karpool.kube.transport.rest import NEVER
 from karpool.kube.watch.informer import Informer, ObjectChange
@@ -21,6 +20,7 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NODES
 from karpool.model.kubernetes.meta import ObjectMeta, Wire
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import rfc3339, rfc3339_micro
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import (
     Connection,

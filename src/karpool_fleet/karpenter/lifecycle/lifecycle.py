@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model import durations
@@ -19,6 +18,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import TERMINATION_FINALIZER, NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import NODECLAIMS
 from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.resources import quantities
 from karpool_fleet.cloud.cloud import Instance
 from karpool_fleet.karpenter.lifecycle import joining, marks

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model import durations
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, NodeClaim, NodePool, requirements_of
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.requirements import WELL_KNOWN, conflict, from_labels
 from karpool_fleet.karpenter.lifecycle.conditions import INITIALIZED
 from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION

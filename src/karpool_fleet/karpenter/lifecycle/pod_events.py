@@ -5,11 +5,11 @@ Several within a few seconds are one. After a restart every pod is seen as new, 
 upstream sees it, and all windows begin again.
 """
 
-from karpool.kube.clock import parse_rfc3339, rfc3339
 from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_daemon
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.karpenter.shared import Shared
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from karpool.kube.clock import rfc3339
 from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.errors import Invalid
@@ -16,6 +15,7 @@ from karpool.model.karpenter.objects import (
     pool_of,
 )
 from karpool.model.kubernetes.api_resources import KWOKNODECLASSES, ObjectKey
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, quantities
 from karpool_fleet.clusters.runtime import Feed
 from karpool_fleet.karpenter.lifecycle.conditions import (

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import structlog
 
-from karpool.kube.clock import Clock, parse_rfc3339
+from karpool.kube.clock import Clock
 from karpool.kube.errors import KubeError
 from karpool.kube.transport.rate_limit import TokenBucket
 from karpool.model.errors import Invalid
@@ -30,6 +30,7 @@ from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_protected, is_reschedulable
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.packing.new_nodes.offerings import remaining
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PlannedNode

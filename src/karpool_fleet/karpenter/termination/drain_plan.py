@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DISRUPTED
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_daemon, is_mirror, is_protected, protected_seconds
+from karpool.model.kubernetes.times import parse_rfc3339
 
 _CRITICAL = ("system-cluster-critical", "system-node-critical")
 _DEFAULT_GRACE_SECONDS = 30

@@ -5,7 +5,6 @@ says, and let go when its machine is gone. Deleting the node or its claim comes 
 the same. Events of its pods bring it back here; nothing is polled but deadlines.
 """
 
-from karpool.kube.clock import parse_rfc3339
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.karpenter.objects import DISRUPTED, TERMINATION_FINALIZER, TERMINATION_TIMESTAMP, NodeClaim
@@ -13,6 +12,7 @@ from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.provisioning.expected import same_taint
 from karpool_fleet.karpenter.lifecycle.conditions import (
     DISRUPTION_REASON,

@@ -5,13 +5,14 @@ stood. A node that registered is deleted and drained by `draining`; one that nev
 did has no finalizer and goes with its machine, as a cloud controller would see to.
 """
 
-from karpool.kube.clock import Clock, parse_rfc3339, rfc3339
+from karpool.kube.clock import Clock
 from karpool.kube.work_queue import Requeue
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import TERMINATION_FINALIZER, TERMINATION_TIMESTAMP, NodeClaim
 from karpool.model.kubernetes.api_resources import NODECLAIMS
 from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.karpenter.lifecycle.conditions import INSTANCE_TERMINATING, OF_CLAIM, TRUE, Conditions
 from karpool_fleet.karpenter.shared import Shared
 from karpool_fleet.karpenter.view import KarpenterState
