@@ -59,11 +59,11 @@ def _is_own(module: ModuleType, name: str) -> bool:
 def measured(module: str, names: list[str]) -> Iterator[dict[str, Any]]:
     """One summary per benchmark; one that cannot run does not keep the others from it."""
     try:
-        for each in imported(module).benchmarks():
-            if not callable(each):
-                yield summed_up(module, each)
-            elif not names or module in names or each.__name__ in names:
-                yield attempted(module, each)
+        for benchmark in imported(module).benchmarks():
+            if not callable(benchmark):
+                yield summed_up(module, benchmark)
+            elif not names or module in names or benchmark.__name__ in names:
+                yield attempted(module, benchmark)
     except Exception as error:
         yield failed(module, module, error)
 

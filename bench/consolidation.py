@@ -104,7 +104,9 @@ class BuiltCluster:
         for name in POOLS:
             self.observed.put_pool(ObjectKey("", name), pool(name))
         self._templates = [workload(number, chance) for number in range(WORKLOADS)]
-        by_pool = {name: [each for each in self._templates if each["where"] == name] for name in POOLS}
+        by_pool = {
+            name: [template for template in self._templates if template["where"] == name] for name in POOLS
+        }
         per_node, numbers = pod_count / node_count, 0
         for number in range(node_count):
             where = chance.choice(("general", "general", "batch", "spot"))

@@ -197,8 +197,8 @@ def alone(port: int, method: str, requests: Sequence[bytes]) -> list[float]:
     """One client, one call after the other: milliseconds of each."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary(f"/{ESTIMATOR}/{method}")
-        for each in requests[:20]:
-            call(each, timeout=60)
+        for request in requests[:20]:
+            call(request, timeout=60)
         took = []
         for each in requests:
             start = time.perf_counter()

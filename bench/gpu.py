@@ -139,7 +139,7 @@ def policy(name: str) -> dict[str, Any]:
     """How far the mean of a policy, reproduced, is from the published one."""
     made = openb_policies.BY_NAME[name]
     outcomes = [replay("default", seed, made("default", seed)) for seed in seeds(3 if name == "FGD" else 10)]
-    mean = statistics.fmean(each.allocated_percent for each in outcomes)
+    mean = statistics.fmean(outcome.allocated_percent for outcome in outcomes)
     lost = statistics.fmean(each.fragmented_percent for each in outcomes)
     told = published()["default", name]
     return {
@@ -166,7 +166,7 @@ def replayed(variant: str, times: int) -> tuple[list[openb.Outcome], list[float]
 
 def ours() -> dict[str, Any]:
     outcomes, _ = replayed("default", 3)
-    lost = statistics.fmean(each.fragmented_percent for each in outcomes)
+    lost = statistics.fmean(outcome.fragmented_percent for outcome in outcomes)
     return {
         "name": f"openb default, ours: allocated at 100 % arrival, lost {lost:.2f} %",
         "unit": "%",
@@ -182,7 +182,7 @@ def ours_on(variant: str) -> dict[str, Any]:
     return {
         "name": f"openb {variant}, ours: allocated at 100 % arrival",
         "unit": "%",
-        "values": [each.allocated_percent for each in outcomes],
+        "values": [outcome.allocated_percent for outcome in outcomes],
         "target": round(published()[variant, "FGD"], 2),
         "better": "higher",
     }

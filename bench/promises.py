@@ -153,7 +153,7 @@ async def _decided(needs: Callable[[int], ReplicaRequirements]) -> float:
         clients = EstimatorClient(address, EstimatorSettings(timeout_seconds=60.0), clock)
         room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=clients)
         apis = frozenset({("apps/v1", "Deployment")})
-        members = [MemberCluster(each.name, apis=apis, summary=ResourceSummary()) for each in TARGETS]
+        members = [MemberCluster(target.name, apis=apis, summary=ResourceSummary()) for target in TARGETS]
         placement = read_placement({"replicaScheduling": DYNAMIC})
         await room.gather(binding(-1), members)  # so that all are connected
         start = time.perf_counter()
@@ -197,7 +197,7 @@ async def _asked_at(port: int, promises: int) -> list[float]:
         promise(ledger, number)
     clients = EstimatorClient(address, EstimatorSettings(), clock)
     room = AvailabilityReader(SchedulingSettings(), clock, ledger=ledger, asker=clients)
-    members = [MemberCluster(each.name, summary=ResourceSummary()) for each in TARGETS]
+    members = [MemberCluster(target.name, summary=ResourceSummary()) for target in TARGETS]
     await room.gather(binding(-1), members)
     values = []
     for _ in range(20):
@@ -211,7 +211,7 @@ async def _asked_at(port: int, promises: int) -> list[float]:
 async def _answer(data: bytes, _: object) -> bytes:
     request = pb.MaxAvailableReplicasRequest.FromString(data)
     arrived = [pb.Arrived(bound=[0]) for _ in request.assumed_workloads]
-    taken = sum(part.replicas for each in request.assumed_workloads for part in each.components)
+    taken = sum(part.replicas for workload in request.assumed_workloads for part in workload.components)
     left = max(0, 1_000_000 - taken)
     return pb.MaxAvailableReplicasResponse(max_replicas=left, arrived=arrived).SerializeToString()
 

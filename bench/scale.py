@@ -103,7 +103,7 @@ def build_and_run(clusters: int) -> tuple[float, float, float]:
                 await _churn(fleet, number)
                 await asyncio.sleep(300)
             bindings = (await people.list(RESOURCEBINDINGS)).items
-            placed = [each for each in bindings if each["spec"].get("clusters")]
+            placed = [binding for binding in bindings if binding["spec"].get("clusters")]
             assert len(placed) == ROUNDS, f"{len(placed)} of {ROUNDS} bindings are placed"
             return built - start, time.process_time() - built
 

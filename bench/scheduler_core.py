@@ -146,7 +146,10 @@ def benchmarks() -> list[Callable[[], dict[str, Any]]]:
         ReplicaStrategy.DYNAMIC,
         ReplicaStrategy.AGGREGATED,
     )
-    made = [named(partial(divide_replicas, each), f"divide_{each.name.lower()}") for each in strategies]
+    made = [
+        named(partial(divide_replicas, strategy), f"divide_{strategy.name.lower()}")
+        for strategy in strategies
+    ]
     cases = {
         "duplicated": binding(DUPLICATED),
         "static": binding(STATIC),

@@ -187,5 +187,5 @@ def covers(grant: Right, right: Right) -> bool:
 
 
 def unused(grants: Iterable[Right], requests: Sequence[Asked]) -> set[Right]:
-    used = {each.right for each in requests if not each.refused}
+    used = {request.right for request in requests if not request.refused}
     return {grant for grant in grants if not any(covers(grant, right) for right in used)}

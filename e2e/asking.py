@@ -62,7 +62,7 @@ class Asker:
         return read_unschedulable(self._call("GetUnschedulableReplicas", request))
 
     def _ask(self, method: str, question: EncodedQuestion, promises: Sequence[AssumedWorkload]) -> int:
-        request = question.to(self._cluster, [encode_assumed(each) for each in promises])
+        request = question.to(self._cluster, [encode_assumed(promise) for promise in promises])
         return question.read(self._call(method, request)).value
 
     def _call(self, method: str, request: bytes) -> bytes:

@@ -135,7 +135,7 @@ def _measure(
         alone = _timed(lambda: asker.replicas(wanted), size.asks)
         note("p50_ms", statistics.median(alone) * 1e3)
         note("p99_ms", _high(alone) * 1e3)
-        for clients, churn in (*((each, False) for each in size.clients), (8, True)):
+        for clients, churn in (*((client, False) for client in size.clients), (8, True)):
             seen = _under_load(server, running, pki, clients, size.seconds, churn=churn)
             name = f"clients_{clients}{'_churn' if churn else ''}"
             note(f"{name}_per_second", seen.per_second)

@@ -296,7 +296,7 @@ def scrub(value: Any) -> Any:
     if isinstance(value, dict):
         if value.get("kind") == "Status" and value.get("status") == "Failure":
             causes = (value.get("details") or {}).get("causes") or ()
-            fields = sorted((each.get("reason", ""), each.get("field", "")) for each in causes)
+            fields = sorted((cause.get("reason", ""), cause.get("field", "")) for cause in causes)
             return {"reason": value.get("reason", ""), "causes": fields}
         kept = {key: scrub(each) for key, each in value.items() if key not in _VOLATILE}
         # What is empty may be left out, and items of lists need not say their kind.

@@ -67,7 +67,7 @@ def _burst(
     assert (_time(taken["acquireTime"]) - silent_since).total_seconds() < HAND_OVER_SECONDS
 
     def settled() -> bool:
-        bindings = [each["metadata"]["name"] for each in _bindings(scene, namespace)]
+        bindings = [binding["metadata"]["name"] for binding in _bindings(scene, namespace)]
         done = scene.control.placements(namespace)
         refused = [name for name in bindings if name not in done and scene.control.refusal(namespace, name)]
         return len(done) == fitting and len(done) + len(refused) == workloads
@@ -95,7 +95,7 @@ def _leave(scene: Scene, leader: Program, end: End) -> datetime:
 
 def _lease(scene: Scene) -> Object:
     leases = scene.control.kubectl.items("leases", "-n", SYSTEM)
-    found: list[Object] = [each["spec"] for each in leases if each["metadata"]["name"] == OURS]
+    found: list[Object] = [lease["spec"] for lease in leases if lease["metadata"]["name"] == OURS]
     return found[0] if found else {}
 
 

@@ -36,7 +36,7 @@ class Folder:
         )
 
     def trusts(self, *authorities: Authority) -> None:
-        _replace(self.pki.ca, b"".join(each.pem for each in authorities))
+        _replace(self.pki.ca, b"".join(authority.pem for authority in authorities))
 
     def is_proven_by(self, authority: Authority) -> None:
         server = authority.issue("estimator", hosts=("localhost", "127.0.0.1"))

@@ -104,14 +104,14 @@ def test_nodes_whose_pods_fit_elsewhere_go_as_soon_as_their_budget_lets_them(
 
 def led_by(member: Member) -> str:
     leases = member.kubectl.items("leases", "-n", "karpool-system")
-    holders = [each["spec"].get("holderIdentity") for each in leases]
+    holders = [lease["spec"].get("holderIdentity") for lease in leases]
     return str(next(filter(None, holders), ""))
 
 
 def bought(member: Member) -> set[str]:
     """Claims that Karpenter launched machines for, also those that are gone since."""
     events = member.kubectl.items("events", "-A", "--field-selector=involvedObject.kind=NodeClaim")
-    return {each["involvedObject"]["name"] for each in events if each["reason"] == "Launched"}
+    return {event["involvedObject"]["name"] for event in events if event["reason"] == "Launched"}
 
 
 def test_a_node_that_is_too_big_is_replaced_once_k_admits_it_although_the_leader_dies(

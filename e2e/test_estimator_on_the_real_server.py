@@ -46,7 +46,7 @@ def test_no_answer_is_wrong_while_it_is_asked_to_stop(scene: Scene, static: Memb
     # The right number or a clear refusal: the port is closed, or the call had come and not begun.
     refusals = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert set(seen) <= {12, *refusals}
-    assert sum(seen[each] for each in refusals) == len(clients)
+    assert sum(seen[refusal] for refusal in refusals) == len(clients)
 
 
 STATUS = """\

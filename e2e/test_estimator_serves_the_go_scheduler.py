@@ -47,8 +47,8 @@ def test_placements_are_those_with_karmadas_own_estimator(two: Scene, scheduling
         placed[make] = two.place(namespace, workloads, BOTH, scheduling, "default-scheduler", **HELD_BACK)
         two.take_away(namespace)
         stock.stop()
-        for each in estimators.values():
-            each.stop()
+        for estimator in estimators.values():
+            estimator.stop()
     assert placed["karpool"] == placed["go"]
     few = {"static": 2, "elastic": 1} if scheduling is DYNAMIC else {"static": 3}
     assert placed["go"]["w0-deployment"] == {"static": 4, "elastic": 3}
@@ -96,8 +96,8 @@ def test_sets_of_components_go_where_a_whole_one_fits(two: Scene) -> None:
         found[make] = control.placements(namespace)
         control.kubectl("delete", "resourcebindings", "--all", "-n", namespace)
         stock.stop()
-        for each in estimators.values():
-            each.stop()
+        for estimator in estimators.values():
+            estimator.stop()
     assert found["karpool"] == found["go"] == {"big": {"static": 0}, "there": {"elastic": 0}}
 
 

@@ -45,7 +45,7 @@ def test_nothing_was_refused_and_nothing_was_granted_in_vain(
     servers = {one.name: one for one in (whole.elastic.server, whole.static.server, whole.control.server)}
     requests = asked([servers[name] for name in account.on], account.user)
     assert requests, f"no scenario ran {account.user}; run the whole of e2e"
-    assert sorted({str(each.right) for each in requests if each.refused}) == []
+    assert sorted({str(request.right) for request in requests if request.refused}) == []
     grants = own(account, peers["helm"].program("helm") if account.values else None)
     in_vain = {right for right in unused(grants, requests) if not used_elsewhere(account.user, right)}
     assert account.is_shared or sorted(str(right) for right in in_vain) == []

@@ -151,9 +151,9 @@ def test_a_release_lives(cluster: tuple[Helm, Kubectl], tmp_path: Path) -> None:
     assert "Running in namespace" in said and "port-forward service/karpool-dashboard 8088:443" in said
     deployments = kubectl.items("deployments", "-n", HERE)
     assert {each["metadata"]["name"] for each in deployments} == RUNNING
-    for each in deployments:
+    for deployment in deployments:
         made = kubectl.run(
-            "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod_of(each))
+            "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod_of(deployment))
         )
         assert made.returncode == 0 and "Warning" not in made.stderr, made.stderr
     assert names(kubectl, "networkpolicies", "-n", HERE) == RUNNING

@@ -64,5 +64,5 @@ def test_every_command_that_reads_a_cluster_takes_a_snapshot_file() -> None:
     for name in set(commands.list_commands(context)) - NOT_READING:
         command = commands.get_command(context, name)
         assert command is not None
-        options = {option for each in command.params for option in each.opts}
+        options = {option for param in command.params for option in param.opts}
         assert {"--snapshot", "--kubeconfig", "--context"} <= options, name

@@ -455,5 +455,5 @@ def text(board: Board) -> str:
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for each in BOARDS:
-        (FOLDER / f"karpool-{each.name}.json").write_text(text(each))
+    for board in BOARDS:
+        (FOLDER / f"karpool-{board.name}.json").write_text(text(board))

@@ -77,7 +77,7 @@ def _subcommands(group: click.Group, parent: click.Context) -> Iterator[str]:
 def _prose(text: str | None) -> str:
     """Help as people wrote it, each paragraph on one line. Angle brackets are not markup here."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text or "").replace("\b", ""))
-    return "\n\n".join(_plain(" ".join(each.split())) for each in paragraphs) + "\n" if text else ""
+    return "\n\n".join(_plain(" ".join(paragraph.split())) for paragraph in paragraphs) + "\n" if text else ""
 
 
 def _flags(command: click.Command, context: click.Context) -> str:
@@ -89,7 +89,7 @@ def _flags(command: click.Command, context: click.Context) -> str:
         if _NO_EFFECT in text:
             without_effect.append(f"`--{(parameter.name or '').replace('_', '-')}`")
             continue
-        names = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts))
+        names = ", ".join(f"`{opt}`" for opt in (*parameter.opts, *parameter.secondary_opts))
         rows.append(f"| {names} | {_kind(parameter, context)} | {_default(parameter)} | {_plain(text)} |")
     table = "\n".join(("| Flag | Value | Default | |", "|---|---|---|---|", *rows, "")) if rows else ""
     if without_effect:
@@ -101,7 +101,7 @@ def _kind(option: click.Option, context: click.Context) -> str:
     if option.is_flag:
         return ""
     if isinstance(option.type, click.Choice):
-        return _plain(" or ".join(f"`{each}`" for each in option.type.choices))
+        return _plain(" or ".join(f"`{choice}`" for choice in option.type.choices))
     metavar = option.metavar or option.type.name.lower()
     return _plain(metavar.replace(" range", "")) + (", repeatable" if option.multiple else "")
 
@@ -231,7 +231,7 @@ def _head(metric: Metric) -> tuple[str, str]:
 def _table(rows: Iterable[Row]) -> str:
     lines = ["| Metric | Kind | Labels | Level | |", "|---|---|---|---|---|"]
     for name, kind, labels, text in rows:
-        shown = ", ".join(f"`{each}`" for each in labels)
+        shown = ", ".join(f"`{label}`" for label in labels)
         lines.append(f"| `{name}` | {kind} | {shown} | {_level(name)} | {_plain(text)} |")
     return "\n".join([*lines, ""])
 

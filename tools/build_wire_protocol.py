@@ -21,7 +21,7 @@ def generate(output: Path) -> list[Path]:
     command = ["protoc", f"-I{ROOT / 'src'}", f"--python_out={output}", f"--pyi_out={output}"]
     if protoc.main([*command, *map(str, sources)]):
         raise SystemExit("protoc failed; its messages are above")
-    made = [output / FOLDER / f"{each.stem}_pb2{end}" for each in sources for end in (".py", ".pyi")]
+    made = [output / FOLDER / f"{source.stem}_pb2{end}" for source in sources for end in (".py", ".pyi")]
     for path in made:
         path.write_text(HEADER + path.read_text())
     return made

@@ -59,7 +59,7 @@ def pinned(lock: Path) -> Iterator[Pinned]:
             continue
         requirement = Requirement(text.strip())
         if requirement.marker is None or requirement.marker.evaluate():
-            yield Pinned(requirement, tuple(sorted(each.split()[0] for each in options)))
+            yield Pinned(requirement, tuple(sorted(option.split()[0] for option in options)))
 
 
 def licence(found: metadata.PackageMetadata) -> str:

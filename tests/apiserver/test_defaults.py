@@ -67,4 +67,4 @@ async def test_a_job_selects_its_own_pods(client: Client) -> None:
     ],
 )
 def test_classes_of_service(expected: str, resources: list[dict]) -> None:
-    assert qos_class({"containers": [{"resources": each} for each in resources]}) == expected
+    assert qos_class({"containers": [{"resources": resource} for resource in resources]}) == expected

@@ -54,7 +54,7 @@ class Jury:
         """What was wrong at any moment until now."""
         found = list(self.placements.violations)
         for name in self._fleet.clusters:
-            found += [f"{name}: {each}" for each in self.judges[name].violations]
+            found += [f"{name}: {violation}" for violation in self.judges[name].violations]
             found += [f"{name}: {each}" for each in self.budgets[name].violations]
             found += [f"{name}: {each}" for each in after_a_step(self.world(name))]
         return found
@@ -68,7 +68,7 @@ class Jury:
         for name in self._fleet.clusters:
             now = self.world(name)
             checks = when_quiet(now) if now.cloud is not None else []
-            found += [f"{name}: {each}" for each in (*checks, *leaks(now), *unserved(now))]
+            found += [f"{name}: {check}" for check in (*checks, *leaks(now), *unserved(now))]
         found += self._promises()
         assert self._fleet.karmada is not None
         found += list(incomplete(world(self._fleet.karmada.server)))

@@ -68,8 +68,8 @@ async def evening(at: Company, day: int) -> Evening:
     gc.collect()
     stored = Counter[str]()
     for name, cluster in at.fleet.api_servers.items():
-        for each in cluster.server.cluster.store.collections():
-            stored[f"{name} {each.group_resource}"] = len(list(each.ordered(None)))
+        for collection in cluster.server.cluster.store.collections():
+            stored[f"{name} {collection.group_resource}"] = len(list(collection.ordered(None)))
     return Evening(day, stored, len(gc.get_objects()), resident_mib(), len(list(at.jury.ledger.promises())))
 
 

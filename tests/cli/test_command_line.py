@@ -115,9 +115,9 @@ def test_top_reads_a_manifest_and_adds_up(manifest: Path, capsys: Capture) -> No
     for resource in ("cpu", "memory", "nvidia.com/gpu"):
         for side in ("requested", "allocatable"):
             assert sum(each[side][resource] for each in nodes["items"]) == sum(
-                each[side][resource] for each in pools["items"]
+                pool[side][resource] for pool in pools["items"]
             )
-    assert sum(each["requested"]["nvidia.com/gpu"] for each in nodes["items"]) == 1
+    assert sum(node["requested"]["nvidia.com/gpu"] for node in nodes["items"]) == 1
 
 
 def test_pools_without_nodes_are_shown_too(manifest: Path, capsys: Capture) -> None:

@@ -157,7 +157,7 @@ def test_simulated_clouds_sell_what_is_in_it_and_estimators_know(
     assert played["figures"]["cost"] == pytest.approx(3 * 0.21 / 6, rel=0.1)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     nodes = [line for line in lines if line["decision"] == "node"]
-    assert {(each["type"], each["zone"]) for each in nodes} <= {
+    assert {(node["type"], node["zone"]) for node in nodes} <= {
         ("standard-4", "north-1"),
         ("standard-4", "north-2"),
     }
@@ -187,15 +187,15 @@ def test_zones_that_a_cluster_has_not_are_not_sold_there(files: tuple[str, str, 
     spec = ClusterSpec(name="mine", region="north", zones=["north-2"])
     found = catalogue_of(spec, Path(files[0]))
     assert tuple(found.zones) == ("north-2",)
-    sold = [each for type_ in found.types.values() for each in type_.offerings]
+    sold = [offering for type_ in found.types.values() for offering in type_.offerings]
     assert {each.zone for each in sold} == {"north-2"}
 
 
 async def test_the_dashboard_counts_with_it(files: tuple[str, str, str]) -> None:
     wishes = DashboardOptions(catalogue=Path(files[0]))
     clients = {name: Client(InProcessTransport(ApiServer(RealClock()))) for name in ("a", "b")}
-    markets = [each._observed.market for each in FleetCollector(clients, wishes).watches.values()]
-    assert [each.region for each in markets] == ["north", "north"]
+    markets = [watch._observed.market for watch in FleetCollector(clients, wishes).watches.values()]
+    assert [market.region for market in markets] == ["north", "north"]
     assert markets[0] is not markets[1]  # each learns from the nodes of its own cluster
 
 

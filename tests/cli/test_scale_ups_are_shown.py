@@ -59,7 +59,7 @@ def records(now: float) -> list[ScaleUpRecord]:
 
 
 def objects(now: float) -> list[dict[str, Any]]:
-    return [{**to_object(each, SETTINGS.namespace), "status": to_status(each)} for each in records(now)]
+    return [{**to_object(record, SETTINGS.namespace), "status": to_status(record)} for record in records(now)]
 
 
 async def _fill(client: Any, now: float) -> None:

@@ -233,7 +233,7 @@ def play(story: Callable[[Play], Awaitable[Any]], options: ConsolidatorOptions =
         async with playing(options, **stage) as found:
             result = await story(found)
             assert found.budgets.violations == []
-            assert [each for each in found.judge.violations if "evicting" in each] == []
+            assert [violation for violation in found.judge.violations if "evicting" in violation] == []
             return result
 
     return run_manual(main())

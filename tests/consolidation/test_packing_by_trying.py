@@ -35,7 +35,7 @@ def fits(items, amounts, rooms, admits, choice) -> bool:
 
 def first_of_all(items, amounts, rooms, admits) -> list[int] | None:
     choices = product(range(len(rooms)), repeat=len(items))
-    return next((list(each) for each in choices if fits(items, amounts, rooms, admits, each)), None)
+    return next((list(choice) for choice in choices if fits(items, amounts, rooms, admits, choice)), None)
 
 
 @settings(max_examples=400)

@@ -108,7 +108,7 @@ def test_policies_side_by_side():
     ],
 )
 def test_what_is_compared(policies, thresholds, labels):
-    assert [label_of(each) for each in overrides(policies, thresholds)] == labels
+    assert [label_of(override) for override in overrides(policies, thresholds)] == labels
 
 
 # Documents

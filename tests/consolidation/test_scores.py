@@ -100,7 +100,7 @@ def test_every_balanced_pool_must_approve():
     found = score_sources(move, None, {"a": BALANCED, "b": BALANCED}, pools)
 
     assert not found.approved
-    assert [(each.pool, each.approved) for each in found.pools] == [("a", True), ("b", False)]
+    assert [(pool.pool, pool.approved) for pool in found.pools] == [("a", True), ("b", False)]
 
 
 def test_a_pool_that_does_not_score_cannot_veto():
@@ -120,7 +120,7 @@ def test_the_net_saving_is_split_completely(nodes, destination):
 
     found = score_sources(move, destination, policies, {})
 
-    shares = math.fsum(each.savings_per_hour for each in found.pools)
+    shares = math.fsum(pool.savings_per_hour for pool in found.pools)
     assert shares == pytest.approx(found.savings_per_hour, rel=1e-9, abs=1e-9)
 
 

@@ -48,7 +48,10 @@ def test_only_nodes_that_went_count_for_limits_per_time() -> None:
         record_of(2, 0),
         record_of(2, 0, phase=MovePhase.DONE, deleted_at=9.0, kept=("node-1",)),
     ]
-    assert [(each.node, each.at) for each in disturbances(records)] == [("node-0", 5.0), ("node-0", 9.0)]
+    assert [(disturbance.node, disturbance.at) for disturbance in disturbances(records)] == [
+        ("node-0", 5.0),
+        ("node-0", 9.0),
+    ]
 
 
 def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
@@ -107,7 +110,9 @@ def test_outcomes_are_counted() -> None:
 
 
 async def told(p: Play, reason: str) -> list[tuple[str, str]]:
-    return sorted((each["involvedObject"]["kind"], each["message"]) for each in await p.stage.events(reason))
+    return sorted(
+        (event["involvedObject"]["kind"], event["message"]) for event in await p.stage.events(reason)
+    )
 
 
 def test_a_move_of_one_node_is_told_on_node_and_claim_with_its_numbers() -> None:

@@ -41,7 +41,7 @@ def simulate(nodes: tuple[SmallNode, ...], gone: list[int], types: list[SmallTyp
         each for each in types if each.room[0] >= need[0] and each.room[1] >= need[1] and each.price < price
     ]
     if len(gone) > 1:
-        same = [nodes[i].price for i in gone for each in options if each.room == nodes[i].room]
+        same = [nodes[i].price for i in gone for option in options if option.room == nodes[i].room]
         options = [each for each in options if not same or each.price < min(same)]
     if not options:
         return None

@@ -65,7 +65,7 @@ async def test_every_answer_is_what_the_description_says(asked: Asked) -> None:
 async def test_the_description_covers_every_endpoint_and_only_those() -> None:
     described = json.loads(openapi.document())
 
-    assert set(described["paths"]) == {each.path for each in ENDPOINTS} | {openapi.STREAM}
+    assert set(described["paths"]) == {endpoint.path for endpoint in ENDPOINTS} | {openapi.STREAM}
     assert all(set(verbs) == {"get"} for verbs in described["paths"].values())
     names = [each["get"]["operationId"] for each in described["paths"].values()]
     assert len(names) == len(set(names))

@@ -86,9 +86,9 @@ def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts
         for name, amount in whole.amounts.items():
             assert amount.allocatable == sum(part.amounts[name].allocatable for part in parts)
             assert amount.requested == sum(part.amounts[name].requested for part in parts)
-    for each in facts:
-        listed = nodes(each.name, each.view, NOW).items
-        row = next(row for row in found.clusters if row.name == each.name)
+    for fact in facts:
+        listed = nodes(fact.name, fact.view, NOW).items
+        row = next(row for row in found.clusters if row.name == fact.name)
         assert sum(node.requested["cpu"] for node in listed) == row.amounts["cpu"].requested
         assert sum(node.price_per_hour for node in listed) == pytest.approx(row.price_per_hour)
 
@@ -167,7 +167,7 @@ def test_many_approved_moves_leave_room_for_refused_ones(monkeypatch) -> None:
     monkeypatch.setattr(boards, "POINTS_MAX", 4)
     found = board("east", both)
 
-    assert [each.approved for each in found.points] == [True, True, False, False]
+    assert [point.approved for point in found.points] == [True, True, False, False]
     assert found.points_left_out == len(both.moves) + len(both.rejected) - 4
     assert (found.approved, found.refused) == (len(both.moves), len(both.rejected))
 
@@ -182,7 +182,7 @@ def test_clusters_with_something_to_see_come_first_and_a_pool_without_moves_stil
     busy, judged = replaced(busy, approved=1), replaced(judged, refused=2)
 
     assert [each.cluster for each in in_order([empty, judged, idle, busy])] == ["b", "d", "a", "c"]
-    assert [(each.policy, each.k) for each in empty.pools] == [("Balanced (k=2)", 2)]
+    assert [(pool.policy, pool.k) for pool in empty.pools] == [("Balanced (k=2)", 2)]
 
 
 def test_without_a_plan_a_node_says_that_it_is_not_known_yet() -> None:
@@ -263,7 +263,7 @@ def test_placements_say_who_is_on_the_way_and_promises_hold_what_they_ask_for() 
     (row,) = promises([ledger], 1000.0, NOW).items
 
     assert item.state == "placed"
-    assert [(each.cluster, each.replicas, each.promised) for each in item.shares] == [
+    assert [(share.cluster, share.replicas, share.promised) for share in item.shares] == [
         ("east", 6, 2),
         ("west", 4, 0),
     ]

@@ -228,7 +228,7 @@ def test_dashboards_are_what_their_description_makes(board: build_dashboards.Boa
 
 def test_there_is_no_other_dashboard() -> None:
     assert [path.stem for path in BOARDS] == sorted(
-        f"karpool-{each.name}" for each in build_dashboards.BOARDS
+        f"karpool-{board.name}" for board in build_dashboards.BOARDS
     )
 
 

@@ -56,9 +56,9 @@ def test_helm_renders_what_is_installed(tmp_path: Path) -> None:
     for words in starting("helm"):
         assert ROOT / "deploy" / "helm" / "karpool" == CHART and str(CHART.relative_to(ROOT)) in words
         flags = [
-            each
-            for each in words[1:]
-            if each not in ("upgrade", "--install", "--create-namespace", "--reuse-values")
+            word
+            for word in words[1:]
+            if word not in ("upgrade", "--install", "--create-namespace", "--reuse-values")
         ]
         set_ = [
             part for index, each in enumerate(flags) if each == "--set" for part in flags[index : index + 2]
@@ -134,7 +134,7 @@ def test_the_secrets_of_the_dashboard_are_those_that_its_manifest_mounts() -> No
     }
     (deployment,) = of_kind("dashboard", "Deployment")
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
-    assert made == {each["secret"]["secretName"] for each in volumes if "secret" in each}
+    assert made == {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     assert "--token-file=/etc/karpool/token/token" in container("dashboard")["args"]
 
 

@@ -107,10 +107,10 @@ def test_every_argument_is_one_that_the_command_takes(folder: str) -> None:
         name, *rest = [*context._protected_args, *context.args]  # click keeps the name of the command apart
         command = commands.get_command(context, name)
         assert command is not None and name == folder.removesuffix("-planning")
-        files = [each for each in command.params if isinstance(each.type, click.Path)]
-        for each in files:
-            each.type.exists, before = False, each.type.exists  # type: ignore[attr-defined]
-            stack.callback(setattr, each.type, "exists", before)
+        files = [param for param in command.params if isinstance(param.type, click.Path)]
+        for file in files:
+            file.type.exists, before = False, file.type.exists  # type: ignore[attr-defined]
+            stack.callback(setattr, file.type, "exists", before)
         with command.make_context(name, rest, parent=context) as inner:
             assert isinstance(inner, click.Context) and inner.params
 
@@ -124,7 +124,7 @@ def test_services_budgets_and_policies_choose_the_pods(folder: str) -> None:
     selectors += [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(folder, "NetworkPolicy")]
     selectors += [each["labelSelector"]["matchLabels"] for each in pod(folder)["topologySpreadConstraints"]]
     assert len(selectors) == (5 if folder == "dashboard" else 6)  # which has one replica, and no budget
-    assert all(set(each.items()) <= set(labels.items()) for each in selectors)
+    assert all(set(selector.items()) <= set(labels.items()) for selector in selectors)
     (account,) = of_kind(folder, "ServiceAccount")
     assert pod(folder)["serviceAccountName"] == account["metadata"]["name"]
 

@@ -162,14 +162,14 @@ def test_certificates_follow_the_release_and_its_namespace() -> None:
         certificates["capacity-dashboard"]["dnsNames"]
     )
     assert len(services) == 2 and services <= set(certificates["capacity-estimator"]["dnsNames"])
-    made = {each["secretName"] for each in certificates.values()}
+    made = {certificate["secretName"] for certificate in certificates.values()}
     mounted = {name for each in found if each["kind"] == "Deployment" for name in secrets_of(each)}
     assert mounted - {"k"} == made
 
 
 def secrets_of(deployment: Object) -> list[str]:
     volumes: list[Any] = deployment["spec"]["template"]["spec"]["volumes"]
-    return [each["secret"]["secretName"] for each in volumes if "secret" in each]
+    return [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
 
 
 @rendered
@@ -177,7 +177,7 @@ def test_access_alone_has_no_pods_and_may_be_given_to_somebody_else() -> None:
     user = {"kind": "User", "name": "karpool", "apiGroup": "rbac.authorization.k8s.io"}
     found = rendering({**_ALL, "render": "access", "rbac": {"subjects": [user]}})
     bindings = [each for each in found if each["kind"].endswith("Binding")]
-    assert bindings and all(each["subjects"] == [user] for each in bindings)
+    assert bindings and all(binding["subjects"] == [user] for binding in bindings)
     assert not {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"} & {
         each["kind"] for each in found
     }
@@ -206,7 +206,9 @@ def test_a_component_overrides_what_is_set_for_all() -> None:
     assert budgets == ["karpool-consolidator"]
     assert [each["kind"] for each in found].count("PrometheusRule") == 2
     boards = [each for each in found if each["kind"] == "ConfigMap"]
-    assert len(boards) == 2 and all(yaml.safe_load(text) for each in boards for text in each["data"].values())
+    assert len(boards) == 2 and all(
+        yaml.safe_load(text) for board in boards for text in board["data"].values()
+    )
 
 
 @rendered

@@ -60,7 +60,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 
 def _options(command: click.Command) -> set[str]:
-    own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    own = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):

@@ -210,11 +210,11 @@ async def test_explain_says_what_the_number_is_made_of(world):
 
     assert found.answer == 1
     assert [(part.name, part.amount) for part in found.parts] == [("existing nodes", 1)]
-    assert [(each.plugin, each.role) for each in found.plugins] == [
+    assert [(plugin.plugin, plugin.role) for plugin in found.plugins] == [
         ("NodeResourceEstimator", "source"),
         ("ResourceQuotaEstimator", "limit"),
     ]
-    assert [(each.nodes, each.resolvable) for each in found.refusals] == [(1, False)]
+    assert [(refusal.nodes, refusal.resolvable) for refusal in found.refusals] == [(1, False)]
     assert "insufficient cpu" in found.refusals[0].reason
 
 

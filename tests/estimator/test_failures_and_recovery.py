@@ -63,7 +63,7 @@ def test_whatever_failed_counts_again_after_the_interval(observations, now):
 @settings(max_examples=100)
 @given(st.lists(news, max_size=12), moments)
 def test_the_trouble_of_one_pool_is_not_that_of_another(observations, now):
-    alone = [each for each in observations if each[1] == "gpu"]
+    alone = [observation for observation in observations if observation[1] == "gpu"]
 
     assert told(observations).of_pool("gpu", now) == told(alone).of_pool("gpu", now)
 

@@ -29,7 +29,7 @@ def test_an_empty_shelf_shows_in_metrics_and_on_the_pool():
             assert await until(stopped, within=120)
             await recorder.flush()
             events = (await cluster.embedded.client("reader").list(EVENTS)).items
-            told = [each for each in events if each["reason"] == FAILED]
+            told = [event for event in events if event["reason"] == FAILED]
             assert {each["involvedObject"]["name"] for each in told} == {"default"}
             assert all("m5.xlarge" in each["message"] for each in told)
             text = generate_latest(registry).decode()

@@ -268,8 +268,8 @@ def test_a_fleet_is_every_context_of_a_file_or_every_file_of_a_folder(tmp_path):
     contexts = configs(chosen(kubeconfig=str(path), fleet=True))
     files = configs(chosen(kubeconfig=str(folder), fleet=True))
 
-    assert [(each.name, each.server[-1]) for each in contexts] == [("east", "1"), ("west", "2")]
-    assert [(each.name, each.server[-1]) for each in files] == [("north", "1"), ("south", "2")]
+    assert [(context.name, context.server[-1]) for context in contexts] == [("east", "1"), ("west", "2")]
+    assert [(file.name, file.server[-1]) for file in files] == [("north", "1"), ("south", "2")]
 
 
 def test_a_fleet_without_clusters_is_refused(tmp_path):

@@ -49,7 +49,7 @@ def test_1_a_cluster_without_gpu_nodes_answers_for_those_it_could_have():
             await create(cluster, gpu_deployment("train", 4))
             assert await all_ready(cluster, "train", 4)
             assert await ask.replicas(**GPU) == 0
-            assert {each.labels["node.kubernetes.io/instance-type"] for each in await claims(cluster)} <= {
+            assert {claim.labels["node.kubernetes.io/instance-type"] for claim in await claims(cluster)} <= {
                 "g6e.xlarge",
                 "g5.xlarge",
             }
@@ -169,7 +169,7 @@ def test_7_a_cpu_workload_is_served_by_several_pools():
             assert await all_ready(cluster, "web", total)
             await scale(cluster, "web", total + 1)
             assert not await all_ready(cluster, "web", total + 1, within=300)
-            assert len([each for each in await pods(cluster) if not each.spec.node_name]) == 1
+            assert len([pod for pod in await pods(cluster) if not pod.spec.node_name]) == 1
 
     play(
         story,
@@ -189,7 +189,7 @@ def test_an_answer_never_counts_a_node_twice_while_it_comes_up():
             seen = []
 
             async def watched():
-                running = sum(bool(each.spec.node_name) for each in await pods(cluster))
+                running = sum(bool(pod.spec.node_name) for pod in await pods(cluster))
                 seen.append((await ask.replicas(cpu="1", memory="1Gi"), running))
                 return await ready(cluster, "web") == 5
 

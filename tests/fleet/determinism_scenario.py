@@ -65,7 +65,9 @@ async def hour(seed: int) -> tuple[int, bytes]:
         await admin.create(DEPLOYMENTS, deployment("spread", 90, topologySpreadConstraints=[rule]))
         await asyncio.sleep(600)
         most = len(cloud.instances)
-        spot = [each.id for each in cloud.instances.values() if each.offer.capacity_type == "spot"]
+        spot = [
+            instance.id for instance in cloud.instances.values() if instance.offer.capacity_type == "spot"
+        ]
         for name in draw.sample(spot, 10):
             cloud.interrupt(name, notice_seconds=60)
         await cluster.components.crash("karpenter")

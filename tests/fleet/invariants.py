@@ -63,8 +63,8 @@ def world(server: ApiServer, cloud: Cloud | None = None) -> World:
     store = server.cluster.store
     return World(
         {
-            each.group_resource: [record.object() for record in each.ordered(None)]
-            for each in store.collections()
+            collection.group_resource: [record.object() for record in collection.ordered(None)]
+            for collection in store.collections()
         },
         cloud,
     )
@@ -279,7 +279,7 @@ def after_a_step(now: World) -> list[str]:
 def claims_are_whole(now: World) -> Violations:
     """Claim, machine and node belong together, one of each."""
     assert now.cloud is not None
-    machines = {each.provider_id: each for each in now.cloud.instances.values()}
+    machines = {instance.provider_id: instance for instance in now.cloud.instances.values()}
     nodes: dict[str, list[Object]] = {}
     for node in now.of("nodes"):
         nodes.setdefault(node["spec"].get("providerID", ""), []).append(node)
@@ -394,7 +394,7 @@ class Judge:
             for each in self._all("pods")
             if each["spec"].get("nodeName") and not has_ended(each) and name_of(each) != name_of(pod)
         ]
-        here = [each for each in others if each["spec"]["nodeName"] == name_of(node)]
+        here = [other for other in others if other["spec"]["nodeName"] == name_of(node)]
         yield from misplaced(pod, node)
         yield from overfull(node, [*here, pod])
         yield from in_conflict(pod, others, nodes)

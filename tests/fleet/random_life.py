@@ -443,7 +443,9 @@ class Life:
     # The cloud
 
     async def interrupt(self) -> None:
-        spot = [each for each in self.cloud.instances.values() if each.offer.capacity_type == "spot"]
+        spot = [
+            instance for instance in self.cloud.instances.values() if instance.offer.capacity_type == "spot"
+        ]
         if spot:
             chosen = self.random.choice(spot)
             self.tell(f"interrupt {chosen.id}")
@@ -481,7 +483,7 @@ class Life:
 
     def _some_component(self) -> str:
         return self.random.choice(
-            [each for each in self.cluster.components.components if each not in self._down]
+            [component for component in self.cluster.components.components if component not in self._down]
         )
 
     async def crash(self) -> None:

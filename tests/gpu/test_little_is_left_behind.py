@@ -113,7 +113,7 @@ def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, hi
         elif what == "room":
             allocator.put_node(f"node-{place % 3}", {}, cpu_milli=place * 1000, memory_bytes=64 * GIB)
         else:
-            only = [each.name for each in devices[place:]] if what == "narrowed" else None
+            only = [device.name for device in devices[place:]] if what == "narrowed" else None
             found = allocator.find(request, only)
             afresh = FragmentationStrategy(mix)
             allocator.settings, kept = replace(allocator.settings, strategy=afresh), allocator.settings

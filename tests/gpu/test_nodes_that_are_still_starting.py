@@ -23,7 +23,7 @@ def test_a_node_with_a_startup_taint_is_waited_for() -> None:
         assert not await told.bound("infer")
         assert len(await claims(told.cluster)) == 1
         (node,) = await nodes(told.cluster)
-        taints = [each for each in node.spec.taints or () if each.key != starting["key"]]
+        taints = [taint for taint in node.spec.taints or () if taint.key != starting["key"]]
         kept = [{"key": each.key, "value": each.value, "effect": each.effect} for each in taints]
         await told.client.patch(NODES, node.name, {"spec": {"taints": kept}})
         assert await until(lambda: told.bound("infer"), within=60)

@@ -41,7 +41,7 @@ async def told(client, sight, uid):
     announcer = WaitReporter(client, sight, EventRecorder(client, "test"))
     await announcer._write(uid, KEY, WaitExplanation(uid, WaitReason.HANDING_OFF, "devices are reserved"))
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
-    said = [each for each in pod.status.conditions or () if each.type == "PodScheduled"]
+    said = [condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"]
     return said[0].reason if said else None
 
 

@@ -204,7 +204,7 @@ def test_whatever_is_written_is_a_request_or_a_bad_request(annotations, limits):
 def test_one_bad_annotation_does_not_hide_the_others():
     _, problems = read_request({T + "gpu-count": "x", T + "gpu-indices": "y", T + "qos": "z"})
 
-    assert [str(each.code) for each in problems] == [
+    assert [str(problem.code) for problem in problems] == [
         "gpu_count_out_of_range",
         "bad_gpu_indices",
         "bad_request",

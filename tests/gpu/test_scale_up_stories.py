@@ -9,7 +9,7 @@ from karpool.gpu.scale_up.input import ScaleUpSettings, WaitReason
 from karpool.provisioning.candidates.attempts import Setback
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
-SMALL, LARGE, H100 = (each.key for each in RUNGS)
+SMALL, LARGE, H100 = (rung.key for rung in RUNGS)
 
 
 def run(cluster: Cluster, seconds: float) -> None:
@@ -124,7 +124,7 @@ def test_when_all_candidates_failed_it_starts_over_with_the_first() -> None:
     told = set()
     for _ in range(240):
         run(cluster, 5)
-        told |= {each.reason for each in cluster.last_plan.explanations.values()}
+        told |= {explanation.reason for explanation in cluster.last_plan.explanations.values()}
     assert WaitReason.EXHAUSTED in told
     assert {claim.rung.key for claim in cluster.claims.values()} == {SMALL, LARGE, H100}
     cluster.out_of_stock.clear()

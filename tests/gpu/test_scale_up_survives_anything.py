@@ -15,7 +15,7 @@ from karpool.gpu.scale_up.input import ScaleUpSettings
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
 HISTORIES = int(os.environ.get("KARPOOL_HISTORIES", "200"))
-_RUNG = st.sampled_from([each.key for each in RUNGS])
+_RUNG = st.sampled_from([rung.key for rung in RUNGS])
 
 
 class Histories(RuleBasedStateMachine):

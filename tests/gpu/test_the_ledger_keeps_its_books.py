@@ -134,7 +134,7 @@ class LedgerLife(RuleBasedStateMachine):
         entries = self.ledger.committed.values()
         restore_allocations(
             fresh,
-            [Found(each.request, each.allocation.devices, each.node or "node-0") for each in entries],
+            [Found(entry.request, entry.allocation.devices, entry.node or "node-0") for entry in entries],
         )
         assert {name: fresh.available(name) for name in self.devices} == {
             name: self.allocator.available(name) for name in self.devices
@@ -220,8 +220,8 @@ class LedgerLife(RuleBasedStateMachine):
 
 def sum_of(amounts):
     total = NOTHING
-    for each in amounts:
-        total = total + each
+    for amount in amounts:
+        total = total + amount
     return total
 
 

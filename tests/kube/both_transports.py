@@ -40,7 +40,7 @@ BOTH = {"in process": in_process, "https": over_https}
 
 @asynccontextmanager
 async def running(*coroutines):
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         yield
     finally:

@@ -269,7 +269,7 @@ def answer(version="v1", **status):
 
 
 def calls(log):
-    return [msgspec.json.decode(each) for each in log.read_bytes().splitlines()]
+    return [msgspec.json.decode(splitline) for splitline in log.read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])

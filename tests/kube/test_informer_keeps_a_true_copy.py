@@ -383,7 +383,7 @@ def test_the_same_trouble_is_said_once_however_long_it_lasts(optional, troubles,
 
     with capture_logs() as logs:
         asked = virtually(scenario())
-    said = [each["reason"] for each in logs if each["log_level"] == "warning"]
+    said = [log["reason"] for log in logs if log["log_level"] == "warning"]
     assert asked > 30 * len(troubles)
     assert [code for each in said for code in ("404", "403") if code in each] == warnings
 

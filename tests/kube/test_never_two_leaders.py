@@ -86,8 +86,8 @@ class Candidate:
         self.log = log if log is not None else []
 
     def misfortunes_end(self):
-        for each in self._misfortunes:
-            each.clear()
+        for misfortune in self._misfortunes:
+            misfortune.clear()
 
     async def act(self, leadership):
         while True:
@@ -104,7 +104,7 @@ class Candidate:
 
 @asynccontextmanager
 async def campaigns(*candidates):
-    running = [asyncio.ensure_future(each.campaign()) for each in candidates]
+    running = [asyncio.ensure_future(candidate.campaign()) for candidate in candidates]
     try:
         yield running
         for each in running:
@@ -142,7 +142,9 @@ def test_two_never_act_at_once_and_someone_leads_in_the_end(misfortunes, jumps, 
 
         async def audit():
             for tick in range(800):
-                leading = [each.elector.identity for each in candidates if each.elector.leading]
+                leading = [
+                    candidate.elector.identity for candidate in candidates if candidate.elector.leading
+                ]
                 assert len(leading) <= 1, leading
                 if tick % 40 == 0 and jumps:
                     candidates[tick // 40 % len(candidates)].clock.jump(jumps[tick // 40 % len(jumps)])
@@ -150,8 +152,8 @@ def test_two_never_act_at_once_and_someone_leads_in_the_end(misfortunes, jumps, 
 
         async with campaigns(*candidates):
             await audit()
-            for each in candidates:
-                each.misfortunes_end()
+            for candidate in candidates:
+                candidate.misfortunes_end()
             await asyncio.sleep(150)  # the longest pause under way, then a lease that has to run out
             log.clear()
             await asyncio.sleep(10)
@@ -603,7 +605,7 @@ async def longest_without_leader(electors, end):
     now = asyncio.get_running_loop().time
     led_at, longest = now(), 0.0
     while not end.done():
-        leading = [each.identity for each in electors if each.leading]
+        leading = [elector.identity for elector in electors if elector.leading]
         assert len(leading) <= 1, leading
         led_at = now() if leading else led_at
         longest = max(longest, now() - led_at)

@@ -141,7 +141,7 @@ def test_a_binding_is_read():
     assert found.requirements.shape.requests == (("cpu", 500),)
     assert found.requirements.shape.node_selector == (("a", "b"),)
     assert found.targets == (TargetCluster("m1", 2), TargetCluster("m2", 0, (("x", 1),)))
-    assert [each.to_json() for each in found.targets] == [
+    assert [target.to_json() for target in found.targets] == [
         {"name": "m1", "replicas": 2},
         {"name": "m2", "components": [{"name": "x", "replicas": 1}]},
     ]
@@ -251,11 +251,13 @@ def test_a_cluster_is_read():
         }
     )
 
-    assert [each.key for each in found.taints] == ["a"]
+    assert [taint.key for taint in found.taints] == ["a"]
     assert found.serves("v1", "Pod")
     assert (found.is_ready, found.price, found.problems) == (False, 0.5, ())
     assert found.summary.free("cpu") == 3500
-    assert [(each.grade, each.floor, each.count) for each in found.summary.grades] == [(1, {"cpu": 2000}, 3)]
+    assert [(grade.grade, grade.floor, grade.count) for grade in found.summary.grades] == [
+        (1, {"cpu": 2000}, 3)
+    ]
 
 
 def test_what_cannot_be_read_of_a_cluster_is_named_and_the_rest_stands():

@@ -268,7 +268,7 @@ def test_what_karpenter_accepts_is_accepted(entry: Raw, expected: object) -> Non
 
 def test_real_world_features_in_one_file() -> None:
     documents = yaml.safe_load_all((FIXTURES / "pools.yaml").read_text())
-    pools = [pool_of(decode(each, NodePool)) for each in documents]
+    pools = [pool_of(decode(document, NodePool)) for document in documents]
 
     assert [each.name for each in pools] == ["general", "gpu-spot", "fixed"]
     assert pools[1].weight == 60

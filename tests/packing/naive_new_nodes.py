@@ -82,10 +82,10 @@ class NaivePacker:
         soft_taints = any(taint.effect == "PreferNoSchedule" for pool in self.pools for taint in pool.taints)
         if self.options.preferences == "ignore":
             return [(plain, None, False)]
-        by_weight = lambda entries: [each.term for each in sorted(entries, key=lambda each: -each.weight)]  # noqa: E731
+        by_weight = lambda entries: [entry.term for entry in sorted(entries, key=lambda each: -each.weight)]  # noqa: E731
         together, apart = by_weight(shape.preferred_affinity), by_weight(shape.preferred_anti_affinity)
         nodes = by_weight(shape.preferred_nodes)
-        soft = [replace(each, required=True) for each in shape.spreads if not each.required]
+        soft = [replace(spread, required=True) for spread in shape.spreads if not spread.required]
         found = []
         while together or apart or nodes or soft:
             variant = replace(
@@ -273,7 +273,7 @@ class NaivePacker:
         if untolerated(pool.taints, shape.tolerations):
             return True
         return avoids_soft and any(
-            not any(each.tolerates(taint) for each in shape.tolerations) for taint in pool.taints
+            not any(toleration.tolerates(taint) for toleration in shape.tolerations) for taint in pool.taints
         )
 
     @staticmethod
@@ -480,7 +480,7 @@ class NaivePacker:
 
     def spread_allows(self, shape, spread, value, *, new):
         counts, domains = self.spread_counts(shape, spread, new=new)
-        least = min((counts[each] for each in domains), default=0)
+        least = min((counts[domain] for domain in domains), default=0)
         if len(domains) < spread.min_domains or (new and spread.topology_key == HOSTNAME):
             least = 0
         itself = 1 if spread.selector.matches(dict(shape.labels)) else 0
@@ -604,7 +604,7 @@ class NaivePacker:
                     ),
                     default=float("inf"),
                 )
-            return *(each.get(value, 0) for each in counts), cheapest, value or ""
+            return *(count.get(value, 0) for count in counts), cheapest, value or ""
 
         return sorted(values, key=rank)
 

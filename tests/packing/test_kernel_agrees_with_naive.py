@@ -87,7 +87,7 @@ def test_what_was_counted_can_be_placed(cluster, shape):
 def test_first_fit_places_sets_as_pod_by_pod_would(cluster, components, bound):
     nodes = naive_nodes(cluster.in_order(), cluster.pods)
 
-    result = first_fit(cluster.snapshot, [PodGroup(*each) for each in components], bound=bound)
+    result = first_fit(cluster.snapshot, [PodGroup(*component) for component in components], bound=bound)
 
     assert result.sets == naive_sets(nodes, components, bound)
     assert same_room(nodes, result.after)
@@ -113,7 +113,9 @@ def test_large_nodes_hold_as_many_sets_as_arithmetic_says(cores, parts):
 def test_workloads_are_deducted_one_after_the_other(cluster, workloads):
     nodes = naive_nodes(cluster.in_order(), cluster.pods)
 
-    after = deduct(cluster.snapshot, [[PodGroup(*each) for each in components] for components in workloads])
+    after = deduct(
+        cluster.snapshot, [[PodGroup(*component) for component in components] for components in workloads]
+    )
 
     for components in workloads:
         naive_sets(nodes, components, 1)
@@ -126,7 +128,7 @@ def test_never_above_the_best_possible(rows, components):
     assume(any(replicas for _, replicas in components))
     cluster = built(rows)
 
-    found = first_fit(cluster.snapshot, [PodGroup(*each) for each in components], bound=3).sets
+    found = first_fit(cluster.snapshot, [PodGroup(*component) for component in components], bound=3).sets
 
     assert found <= best_sets(naive_nodes(rows), components, 3)
 

@@ -41,7 +41,7 @@ def test_a_planned_node_keeps_every_type_that_holds_it_and_the_cheapest_is_chose
     packing = pack([pending("web")])
 
     (node,) = packing.nodes
-    assert [each.instance_type for each in node.options] == ["small", "large"]
+    assert [option.instance_type for option in node.options] == ["small", "large"]
     assert node.chosen == LaunchOption("small", "a", ON_DEMAND, 1.0)
     assert node.requests == {"cpu": 1000, "memory": 1 << 30, "pods": 1}
     assert packing.price_per_hour == 1.0
@@ -213,7 +213,7 @@ def test_min_values_keeps_enough_types():
     packing = pack([pending("fits"), pending("too-large", cpu=7000)], [choosy], types)
 
     assert [each.pod for each in packing.left] == ["too-large"]
-    assert {each.instance_type for each in packing.nodes[0].options} == {"x86", "arm", "big"}
+    assert {option.instance_type for option in packing.nodes[0].options} == {"x86", "arm", "big"}
 
 
 def test_a_type_of_unknown_price_comes_last_or_is_skipped_with_a_reason():
@@ -222,7 +222,7 @@ def test_a_type_of_unknown_price_comes_last_or_is_skipped_with_a_reason():
     last = pack([pending("web")], types=types)
     skipped = pack([pending("web")], types=types, options=PackOptions(needs_price=True))
 
-    assert [each.price_per_hour for each in last.nodes[0].options] == [99.0, None]
+    assert [option.price_per_hour for option in last.nodes[0].options] == [99.0, None]
     assert [each.instance_type for each in skipped.nodes[0].options] == ["dear"]
     assert skipped.skipped == (SkippedType("general", "mystery", "its price is not known"),)
 
@@ -388,5 +388,5 @@ def test_requests_beyond_any_number_fit_nowhere_and_overflow_nothing():
 
 def test_no_pods_no_pools_and_no_types_are_answers_too():
     assert pack([]).nodes == ()
-    assert [str(each) for each in pack([pending("web")], []).left[0].reasons] == ["there is no pool"]
+    assert [str(reason) for reason in pack([pending("web")], []).left[0].reasons] == ["there is no pool"]
     assert len(pack([pending("web")], types=catalogue()).left) == 1

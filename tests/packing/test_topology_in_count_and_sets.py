@@ -82,7 +82,7 @@ def test_count_is_what_a_scheduler_reaches_pod_by_pod(case, shape):
 def test_sets_are_placed_as_pod_by_pod_would(case, components, bound):
     cluster, snapshot = case
 
-    result = first_fit(snapshot, [PodGroup(*each) for each in components], bound=bound)
+    result = first_fit(snapshot, [PodGroup(*component) for component in components], bound=bound)
 
     assert result.sets == naive_sets(cluster, components, snapshot.order.tolist(), bound)
     assert bound_by_node(result.after) == pods_by_node(cluster)
@@ -93,7 +93,7 @@ def test_sets_are_placed_as_pod_by_pod_would(case, components, bound):
 def test_workloads_meet_those_deducted_before(case, workloads):
     cluster, snapshot = case
 
-    after = deduct(snapshot, [[PodGroup(*each) for each in components] for components in workloads])
+    after = deduct(snapshot, [[PodGroup(*component) for component in components] for components in workloads])
 
     for components in workloads:
         naive_sets(cluster, components, snapshot.order.tolist(), 1)

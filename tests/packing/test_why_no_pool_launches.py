@@ -20,7 +20,7 @@ PORT = frozenset({("0.0.0.0", "TCP", 80)})
 def reasons(pod, *pools, **settings):
     packing = pack_new_nodes(snapshot_of(()), [pod], pools, settings.pop("types", TYPES), **settings)
     (left,) = packing.left
-    return [(str(each), each.types) for each in left.reasons]
+    return [(str(reason), reason.types) for reason in left.reasons]
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,11 @@ class Desk:
 async def followed(client: Client, watches: Iterable[WatchedKind[Any]]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         informers = []
-        for each in watches:
-            informer = Informer(client, each.resource, into=each.into, selection=each.selection, keep=False)
-            informer.add_sink(each.sink)
+        for watch in watches:
+            informer = Informer(
+                client, watch.resource, into=watch.into, selection=watch.selection, keep=False
+            )
+            informer.add_sink(watch.sink)
             informers.append(informer)
         tasks = [group.create_task(informer.run()) for informer in informers]
         try:

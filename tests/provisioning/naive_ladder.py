@@ -40,7 +40,9 @@ def launchable(
     for taint in pool.taints:
         usual = Toleration(key=taint.key, operator="Exists") if taint.key in wish.resources else None
         tolerations = [*wish.tolerations, *([usual] if usual else [])]
-        if taint.effect in HARD_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
+        if taint.effect in HARD_EFFECTS and not any(
+            toleration.tolerates(taint) for toleration in tolerations
+        ):
             return set()
     if any(most < wish.resources.get(name, 0) for name, most in pool.limits.items()):
         return set()

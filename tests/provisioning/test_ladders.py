@@ -53,7 +53,7 @@ def climbed(wish: CandidateQuery, *pools: CompiledPool) -> CandidateLadder:
 
 def test_cheaper_and_smaller_nodes_come_first_and_the_widest_last() -> None:
     found = climbed(CandidateQuery({"nvidia.com/gpu": 1}, A100), CompiledPool("gpu"))
-    assert [each.instance_types for each in found.candidates] == [
+    assert [candidate.instance_types for candidate in found.candidates] == [
         ("one-a", "one-b"),
         ("four",),
         ("eight",),
@@ -80,12 +80,12 @@ def test_preferences_come_before_what_is_merely_allowed() -> None:
         ),
     )
     found = climbed(wish, CompiledPool("gpu"))
-    assert [each.zones for each in found.candidates] == [("zone-a",), ("zone-b",), ()]
+    assert [candidate.zones for candidate in found.candidates] == [("zone-a",), ("zone-b",), ()]
 
 
 def test_alternatives_keep_the_order_of_the_pods_terms() -> None:
     wish = CandidateQuery({"nvidia.com/gpu": 8}, ({ZONE: only("zone-b")}, {ZONE: only("zone-a")}))
-    assert [each.zones for each in climbed(wish, CompiledPool("gpu")).candidates] == [
+    assert [candidate.zones for candidate in climbed(wish, CompiledPool("gpu")).candidates] == [
         ("zone-b",),
         ("zone-a",),
     ]
@@ -94,7 +94,12 @@ def test_alternatives_keep_the_order_of_the_pods_terms() -> None:
 def test_pools_come_in_karpenters_order() -> None:
     pools = (CompiledPool("a"), CompiledPool("b"), CompiledPool("heavy", weight=10))
     found = climbed(CandidateQuery({"nvidia.com/gpu": 8}), *pools)
-    assert [each.pools for each in found.candidates] == [("heavy",), ("b",), ("a",), ("a", "b", "heavy")]
+    assert [candidate.pools for candidate in found.candidates] == [
+        ("heavy",),
+        ("b",),
+        ("a",),
+        ("a", "b", "heavy"),
+    ]
 
 
 def test_each_pool_that_cannot_help_says_why() -> None:
@@ -117,7 +122,7 @@ def test_each_pool_that_cannot_help_says_why() -> None:
         "limited": "its limits are below what is asked for: nvidia.com/gpu",
         "labelled": f"its nodes cannot have {GPU_NAME} In (a100)",
     }
-    assert {pool for each in found.candidates for pool in each.pools} == {"good"}
+    assert {pool for candidate in found.candidates for pool in candidate.pools} == {"good"}
 
 
 def test_the_taint_that_guards_devices_is_tolerated_and_no_other() -> None:
@@ -125,12 +130,14 @@ def test_the_taint_that_guards_devices_is_tolerated_and_no_other() -> None:
     (first, *_) = climbed(
         CandidateQuery({"nvidia.com/gpu": 1}), CompiledPool("gpu", taints=(guard,))
     ).candidates
-    assert [each.tolerates(guard) for each in first.tolerations] == [True]
+    assert [toleration.tolerates(guard) for toleration in first.tolerations] == [True]
 
 
 def test_a_predicate_narrows_what_labels_cannot_say() -> None:
     wish = CandidateQuery({"nvidia.com/gpu": 1}, only=lambda each: each.name == "four")
-    assert {each.instance_types for each in climbed(wish, CompiledPool("gpu")).candidates} == {("four",)}
+    assert {candidate.instance_types for candidate in climbed(wish, CompiledPool("gpu")).candidates} == {
+        ("four",)
+    }
 
 
 def test_a_ladder_that_is_too_long_is_cut_before_the_widest_and_says_so() -> None:

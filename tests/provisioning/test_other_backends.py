@@ -113,7 +113,7 @@ def test_each_unit_is_an_object_and_a_template_and_no_pod(name: str) -> None:
         assert await chosen.request(ask(units=3), ACCELERATED, (0, 2)) == RequestResult(created=(0, 2))
         assert await chosen.request(ask(units=3), ACCELERATED) == RequestResult(created=(1,), present=(0, 2))
         placeholders = await seen(found, chosen, 3)
-        assert {each.index for each in placeholders} == {0, 1, 2}
+        assert {placeholder.index for placeholder in placeholders} == {0, 1, 2}
         admin = found.client("admin")
         templates = {each["metadata"]["name"]: each for each in (await admin.list(PODTEMPLATES)).items}
         assert set(templates) == {each.key.name for each in placeholders}

@@ -119,7 +119,7 @@ def test_units_that_fit_together_share_a_node() -> None:
 
         await desk.reached(stage, PlaceholderState.THERE, count=4)
         assert types_of(await stage.nodes()) == ["large"]
-        assert {each.index for each in desk.pods.placeholders()} == {0, 1, 2, 3}
+        assert {placeholder.index for placeholder in desk.pods.placeholders()} == {0, 1, 2, 3}
 
     play(story)
 
@@ -164,7 +164,7 @@ def test_only_the_units_asked_for_are_made_and_a_finished_one_does_not_come_back
         assert await desk.pods.request(wanted, ACCELERATED, [3, 2]) == RequestResult(
             created=(2,), present=(3,)
         )
-        names = sorted(each.index for each in await _placeholders(stage, desk, 3))
+        names = sorted(placeholder.index for placeholder in await _placeholders(stage, desk, 3))
         assert names == [1, 2, 3]
 
     play(story)
@@ -183,7 +183,7 @@ def test_asking_twice_is_asking_once_even_when_two_ask_at_the_same_time() -> Non
         wanted = ask(units=20)
         results = await asyncio.gather(*(desk.pods.request(wanted, ACCELERATED) for _ in range(3)))
         assert sorted(index for each in results for index in each.created) == list(range(20))
-        assert all(len(each.created) + len(each.present) == 20 for each in results)
+        assert all(len(result.created) + len(result.present) == 20 for result in results)
         assert len(await stage.all_pods()) == 20
 
     play(story)
@@ -436,7 +436,7 @@ def test_controllers_that_share_a_namespace_do_not_see_each_others_pods() -> Non
         await _placeholders(stage, desk, 2)
         scaler = SmartPodBackend(desk.client, SETTINGS, desk.monitor, RequestPurpose.SCALE_UP)
         async with followed(desk.client, scaler.watches):
-            assert [each.request for each in scaler.placeholders()] == ["scaleup-1"]
+            assert [placeholder.request for placeholder in scaler.placeholders()] == ["scaleup-1"]
 
     play(story)
 

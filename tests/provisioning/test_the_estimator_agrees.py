@@ -30,8 +30,8 @@ def claim(pool: str, number: int, reached: str) -> NodeClaim:
         conditions = [{"type": "Launched", "status": "Unknown", **why}]
     elif reached == "registered":
         conditions = [{"type": kind, "status": "True"} for kind in ("Launched", "Registered")]
-    for each in conditions:
-        each["lastTransitionTime"] = rfc3339(START + 5)
+    for condition in conditions:
+        condition["lastTransitionTime"] = rfc3339(START + 5)
     requirements = [
         {"key": INSTANCE_TYPE, "operator": "In", "values": [f"type-{number}", "type-9"]},
         {"key": CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},

@@ -66,7 +66,7 @@ def test_a_workload_takes_the_room_of_a_placeholder_by_preemption() -> None:
             return await ready(cluster, "web") == 1
 
         assert await until(runs, within=60)
-        assert [each.spec.node_name for each in await pods(cluster)] == [node]
+        assert [pod.spec.node_name for pod in await pods(cluster)] == [node]
         assert len(await nodes(cluster)) == 1 and not backend.placeholders()
 
     play(story, pool("general", type=[TYPE]), deployment("web", 0, cpu="1500m"))
@@ -81,7 +81,7 @@ def test_a_placeholder_never_evicts_anybody() -> None:
         (before,) = await pods(cluster)
         await backend.request(WANTED, PLACE)
         await asyncio.sleep(300)
-        assert before.metadata.uid in [each.metadata.uid for each in await pods(cluster)]
+        assert before.metadata.uid in [pod.metadata.uid for pod in await pods(cluster)]
         assert not (await stands(backend)()), "the pool's limit is reached, so it waits"
 
     # Workloads of the lowest priority that people use, and no room for anything else.
@@ -103,8 +103,8 @@ def test_a_node_is_kept_while_its_placeholder_stands_and_goes_when_nobody_comes(
         assert await stands(backend)(), "consolidation leaves it alone"
         raw = (await cluster.embedded.client("reader").list(PODS)).items
         assert [each["metadata"]["annotations"][DO_NOT_DISRUPT] for each in raw] == ["true"]
-        for each in backend.placeholders():
-            await backend.withdraw(each)
+        for placeholder in backend.placeholders():
+            await backend.withdraw(placeholder)
 
         async def empty() -> bool:
             return not await nodes(cluster)

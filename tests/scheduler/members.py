@@ -101,7 +101,7 @@ class Members:
     async def _apply(self) -> None:
         bindings = await self.stage.bindings()
         for name, member in self.members.items():
-            wanted = {each["metadata"]["name"]: targets(each).get(name, 0) for each in bindings}
+            wanted = {binding["metadata"]["name"]: targets(binding).get(name, 0) for binding in bindings}
             member.applied = {workload: count for workload, count in wanted.items() if count}
 
     async def _bind(self) -> None:
@@ -109,16 +109,16 @@ class Members:
             member.step()
 
     async def _report(self) -> None:
-        for each in await self.stage.bindings():
-            name = each["metadata"]["name"]
-            if not each.get("status", {}).get("lastScheduledTime"):
+        for binding in await self.stage.bindings():
+            name = binding["metadata"]["name"]
+            if not binding.get("status", {}).get("lastScheduledTime"):
                 continue
             items = [
                 _item(member, member.applied[name], member.bound.get(name, 0))
                 for member in self.members.values()
                 if name in member.applied
             ]
-            if (each["status"].get("aggregatedStatus") or []) != items:
+            if (binding["status"].get("aggregatedStatus") or []) != items:
                 patch = {"status": {"aggregatedStatus": items}}
                 try:
                     await self.stage.admin.patch(
@@ -134,7 +134,7 @@ class Members:
             await self.stage.admin.patch(CLUSTERS, name, status, subresource="status")
 
     def free(self) -> int:
-        return sum(each.cores - sum(each.applied.values()) for each in self.members.values())
+        return sum(member.cores - sum(member.applied.values()) for member in self.members.values())
 
 
 class Estimators:
@@ -155,7 +155,7 @@ class Estimators:
         await asyncio.sleep(0.01)
         if self._fails and self._calls % self._fails == 0:
             return EstimatorReply(None, "nobody is there", lost_since=asyncio.get_running_loop().time())
-        promised = [pb.AssumedWorkload.FromString(each) for each in promises]
+        promised = [pb.AssumedWorkload.FromString(promise) for promise in promises]
         taken = sum(part.replicas for each in promised for part in each.components)
         member = self._members[cluster.name]
         return EstimatorReply(max(0, member.cores - member.used - taken))

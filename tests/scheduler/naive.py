@@ -76,9 +76,11 @@ def group_tier(group: Object, cluster: Object) -> int:
 
 
 def tolerated(taint: Object, tolerations: list[Object]) -> bool:
-    for each in tolerations:
-        effect, key = each.get("effect") or taint["effect"], each.get("key") or taint["key"]
-        same_value = each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", "")
+    for toleration in tolerations:
+        effect, key = toleration.get("effect") or taint["effect"], toleration.get("key") or taint["key"]
+        same_value = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get(
+            "value", ""
+        )
         if effect == taint["effect"] and key == taint["key"] and same_value:
             return True
     return False
@@ -162,10 +164,10 @@ def group_weight(members: list[Object], spec: Object, least: int, cluster_least:
         return len(able) * 1000 + sum(each["score"] for each in able) // len(able) if able else 0
     share = (spec["replicas"] + least - 1) // least
     added: list[Object] = []
-    for each in members:
+    for member in members:
         if len(added) >= max(cluster_least, least) and sum(one["total"] for one in added) >= share:
             break
-        added.append(each)
+        added.append(member)
     room = sum(each["total"] for each in added)
     if room < share:
         return room * 1000 + sum(each["score"] for each in members) // len(members)
@@ -223,8 +225,8 @@ def by_cluster(candidates: list[Object], spec: Object, constraint: Object) -> li
 def by_region(candidates: list[Object], spec: Object, constraints: Object) -> list[Object]:
     region, cluster = constraints["region"], constraints["cluster"]
     members: dict[str, list[Object]] = {}
-    for each in candidates:
-        members.setdefault(each["region"], []).append(each)
+    for candidate in candidates:
+        members.setdefault(candidate["region"], []).append(candidate)
     if len(members) < region["minGroups"]:
         raise Failed(
             "SchedulerError", "the number of feasible region is less than spreadConstraint.MinGroups"
@@ -267,7 +269,7 @@ def assign(chosen: list[Object], spec: Object, raw: dict[str, Object], *, fresh:
     left, result = spec["replicas"], {}
     for tier in sorted({each["tier"] for each in chosen}):
         members = [each for each in chosen if each["tier"] == tier]
-        share = min(left, sum(each["total"] for each in members))
+        share = min(left, sum(member["total"] for member in members))
         if left:
             result |= within(members, spec, raw, share, fresh=fresh)
         left -= share
@@ -346,18 +348,18 @@ def attempt(
     for each in spec["clusters"]:
         held.setdefault(each["name"], each.get("replicas", 0))
     reasons, candidates = [], []
-    for each in clusters:
-        if each["metadata"].get("deletionTimestamp"):
+    for cluster in clusters:
+        if cluster["metadata"].get("deletionTimestamp"):
             continue
-        reason, name = refusal(binding, group, each), each["metadata"]["name"]
+        reason, name = refusal(binding, group, cluster), cluster["metadata"]["name"]
         if reason:
             reasons.append(reason)
             continue
         candidates.append(
             {
                 "name": name,
-                "region": each["spec"]["region"],
-                "tier": group_tier(group, each),
+                "region": cluster["spec"]["region"],
+                "tier": group_tier(group, cluster),
                 "score": 100 if name in held else 0,
                 "available": available[name],
                 "total": available[name] + held.get(name, 0),

@@ -61,4 +61,6 @@ def flink(name="job", *, on=(), generation=1, **more):
 
 
 def in_flight(ledger, cluster="m1"):
-    return {each.binding.name: each.replicas for each in ledger.promises(cluster) if each.replicas}
+    return {
+        promise.binding.name: promise.replicas for promise in ledger.promises(cluster) if promise.replicas
+    }

@@ -55,7 +55,7 @@ async def test_two_deployments_created_together_and_room_for_one(flags):
         await stage.create(binding("one", 5, how=AGGREGATED), binding("two", 5, how=AGGREGATED))
 
         assert sorted((await outcome(stage, "one", "two")).values()) == ["Success", "Unschedulable"]
-        assert [each.replicas for each in scheduler.view.ledger.promises("member1")] == [5]
+        assert [promise.replicas for promise in scheduler.view.ledger.promises("member1")] == [5]
 
 
 async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_start():
@@ -72,7 +72,7 @@ async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_star
 
 
 async def nothing_in_flight(ledger):
-    return not any(each.replicas for each in ledger.promises())
+    return not any(promise.replicas for promise in ledger.promises())
 
 
 async def test_room_that_is_given_back_goes_to_who_waits():
@@ -84,4 +84,6 @@ async def test_room_that_is_given_back_goes_to_who_waits():
         await stage.admin.delete(RESOURCEBINDINGS, f"{placed}-deployment", namespace="default")
 
         await stage.until_placed(waits)
-        assert [each.binding.name for each in scheduler.view.ledger.promises()] == [f"{waits}-deployment"]
+        assert [promise.binding.name for promise in scheduler.view.ledger.promises()] == [
+            f"{waits}-deployment"
+        ]

@@ -240,7 +240,7 @@ async def test_component_sets_are_counted_as_sets(clock, ledger):
     found = await AvailabilityReader(settings, clock, ledger=ledger, asker=asker).gather(job, [member()])
 
     assert [part.value for part in found["m1"].parts] == [1, 1]  # of 10 cores 7 are left, a set takes 4
-    assert [each.name for each in asker.asked[0].components] == ["manager", "worker"]
+    assert [component.name for component in asker.asked[0].components] == ["manager", "worker"]
 
 
 async def test_a_server_that_verifies_is_told_all_and_another_what_is_in_flight(clock, ledger):

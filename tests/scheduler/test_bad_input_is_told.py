@@ -73,7 +73,7 @@ def test_a_condition_and_an_event_say_what_is_wrong_and_others_are_placed(bad, s
     (told,) = [each for each in found["status"]["conditions"] if each["type"] == "Scheduled"]
     assert told["status"] == "False"
     assert said in told["message"]
-    assert any(said in each for each in events)
+    assert any(said in event for event in events)
     assert "clusters" not in found["spec"]
     assert "schedulerObservedGeneration" not in found["status"]
 

@@ -297,7 +297,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing():
 
     decisions, written = play(story)
     assert written == 0
-    assert {str(each.binding): each.shown_targets for each in decisions} == {
+    assert {str(decision.binding): decision.shown_targets for decision in decisions} == {
         "default/web-deployment": "{m1:4}",
         "default/big-deployment": "{}",
     }
@@ -309,7 +309,7 @@ def test_a_deleted_binding_gives_its_promises_back():
         async with stage.scheduling() as scheduler:
             await stage.create(binding("web", 4))
             await stage.until_placed("web")
-            held = [each.replicas for each in scheduler.view.ledger.promises()]
+            held = [promise.replicas for promise in scheduler.view.ledger.promises()]
             await stage.admin.delete(RESOURCEBINDINGS, "web-deployment", namespace="default")
             await asyncio.sleep(1)
             assert not await exists(stage, "web")

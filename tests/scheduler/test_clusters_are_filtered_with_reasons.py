@@ -121,7 +121,7 @@ def test_overflow_clusters_are_for_workloads():
     plain = schedule(binding(0, DYNAMIC, placement=placed, workload=False), members, {})
 
     assert workload.shown_targets == "{m1:5, m2:4}"
-    assert [each.name for each in plain.targets] == ["m1"]
+    assert [target.name for target in plain.targets] == ["m1"]
 
 
 # Workload affinity
@@ -170,7 +170,7 @@ def test_peers_filter_only_behind_their_gate(peers, expected):
     gated = schedule(given, members, {}, SchedulingSettings(workload_affinity=True), peers=peers)
     ungated = schedule(given, members, {}, peers=peers)
 
-    assert sorted(each.name for each in gated.targets) == expected
+    assert sorted(target.name for target in gated.targets) == expected
     assert len(ungated.targets) == 3
 
 

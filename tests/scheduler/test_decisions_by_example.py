@@ -24,7 +24,7 @@ GROUPS = {
 
 
 def placed(decision):
-    return {each.name: each.replicas for each in decision.targets or ()}
+    return {target.name: target.replicas for target in decision.targets or ()}
 
 
 # Affinity groups
@@ -129,7 +129,7 @@ def test_an_unchanged_result_keeps_its_order():
 
     decision = schedule(given, clusters("m1", "m2", "m3"), {})
 
-    assert [each.name for each in decision.targets] == ["m3", "m1", "m2"]
+    assert [target.name for target in decision.targets] == ["m3", "m1", "m2"]
 
 
 def test_a_target_named_twice_counts_once():
@@ -143,7 +143,7 @@ def test_a_target_named_twice_counts_once():
 def test_plain_resources_go_everywhere_without_replicas():
     decision = schedule(binding(0, workload=False), clusters("m2", "m1"), {})
 
-    assert [each.to_json() for each in decision.targets] == [{"name": "m1"}, {"name": "m2"}]
+    assert [target.to_json() for target in decision.targets] == [{"name": "m1"}, {"name": "m2"}]
 
 
 def test_empty_workloads_are_propagated_on_request():
@@ -187,7 +187,7 @@ def test_a_decision_carries_its_numbers():
 
     attempt = schedule(binding(10, AGGREGATED, previous={"m1": 1}), members, known).attempts[0]
 
-    assert [(each.name, each.score, each.total) for each in attempt.candidates] == [
+    assert [(candidate.name, candidate.score, candidate.total) for candidate in attempt.candidates] == [
         ("m1", 100, 7),
         ("m2", 0, 8),
     ]
@@ -214,7 +214,7 @@ def test_a_set_goes_complete_to_one_cluster():
     decision = schedule(flink(), clusters("m1", "m2"), rooms(m1=0, m2=3), settings)
 
     parts = [{"name": "manager", "replicas": 1}, {"name": "worker", "replicas": 4}]
-    assert [each.to_json() for each in decision.targets] == [{"name": "m2", "components": parts}]
+    assert [target.to_json() for target in decision.targets] == [{"name": "m2", "components": parts}]
 
 
 def test_no_room_for_a_set_is_said_in_karmadas_words():
@@ -229,7 +229,7 @@ def test_room_for_sets_is_looked_for_only_by_what_is_divided():
         flink(DUPLICATED), clusters("m1"), rooms(m1=0), SchedulingSettings(multiple_pod_templates=True)
     )
 
-    assert [each.name for each in decision.targets] == ["m1"]
+    assert [target.name for target in decision.targets] == ["m1"]
 
 
 def test_a_set_that_runs_is_not_charged_for_itself():
@@ -238,7 +238,7 @@ def test_a_set_that_runs_is_not_charged_for_itself():
 
     decision = schedule(flink(previous={"m1": 0}), clusters("m1", "m2"), rooms(m1=0, m2=0), settings)
 
-    assert [each.name for each in decision.targets] == ["m1"]
+    assert [target.name for target in decision.targets] == ["m1"]
 
 
 # Partial placement

@@ -134,7 +134,7 @@ def test_decisions_are_those_of_the_twin(case):
         assert found.targets == (() if error.reason == "NoClusterFit" else None)
     else:
         assert found.reason is ScheduleReason.SUCCESS, found.message
-        assert {each.name: each.replicas for each in found.targets} == replicas
+        assert {target.name: target.replicas for target in found.targets} == replicas
         assert found.group == group
 
 
@@ -172,7 +172,7 @@ def test_partial_placement_places_all_that_fits_and_says_what_is_missing(case):
     if whole.is_success:
         assert partly.targets == whole.targets
     if partly.is_partial:
-        placed = {each.name: each.replicas for each in partly.targets}
+        placed = {target.name: target.replicas for target in partly.targets}
         held = binding.assigned()
         assert partly.missing == binding.replicas - sum(placed.values()) > 0
         assert all(count <= held.get(name, 0) + available[name] for name, count in placed.items())
@@ -189,9 +189,9 @@ def test_only_clusters_that_passed_the_filters_are_asked_and_each_once(case):
     known, asked = {}, []
     while isinstance(step := decide(plan, known), NeedsEstimates):
         assert step.clusters
-        for each in step.clusters:
-            asked.append(each.name)
-            known[each.name] = ClusterAvailability(available[each.name], "test")
+        for cluster in step.clusters:
+            asked.append(cluster.name)
+            known[cluster.name] = ClusterAvailability(available[cluster.name], "test")
 
     refused = [{each.cluster for each in attempt.refused} for attempt in step.attempts]
     assert len(asked) == len(set(asked))

@@ -77,7 +77,7 @@ async def test_a_black_hole_slows_down_one_call_not_every_one():
         await clients.ask(member(), ONE_CORE)
         replies = [await clients.ask(member(), ONE_CORE) for _ in range(5)]
         assert len(hole.requests) == 1
-        assert all(each.value is None and each.lost_since == 1000.0 for each in replies)
+        assert all(reply.value is None and reply.lost_since == 1000.0 for reply in replies)
 
         hole.behave = says(3)
         clock.at += 10.0

@@ -73,7 +73,7 @@ class Promises(RuleBasedStateMachine):
     )
     def decide(self, name, cluster, replicas, outcome):
         known = self.seen[name]
-        to = {each.name: each.replicas for each in known.targets} | {cluster: replicas}
+        to = {target.name: target.replicas for target in known.targets} | {cluster: replicas}
         targets = tuple(TargetCluster(each, count) for each, count in sorted(to.items()) if count)
         self.now += 1.0
         token = self.ledger.promise(known, targets, self.now)
@@ -100,8 +100,8 @@ class Promises(RuleBasedStateMachine):
     def somebody_takes_replicas_back(self, name, cluster):
         present = self.api[name]
         targets = tuple(
-            TargetCluster(each.name, each.replicas // 2) if each.name == cluster else each
-            for each in present.targets
+            TargetCluster(target.name, target.replicas // 2) if target.name == cluster else target
+            for target in present.targets
         )
         kept = tuple(each for each in targets if each.replicas)
         if kept != present.targets:
@@ -235,7 +235,7 @@ class Promises(RuleBasedStateMachine):
             self.deliver(name)
         self.estimator_reports("a")
         self.estimator_reports("b")
-        assert not any(each.replicas for each in self.ledger.promises() if not each.shrank)
+        assert not any(promise.replicas for promise in self.ledger.promises() if not promise.shrank)
 
     # Words
 

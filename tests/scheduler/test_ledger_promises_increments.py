@@ -282,7 +282,7 @@ def test_a_target_says_itself_which_components_it_gets(ledger):
     target = TargetCluster("m1", 0, (TargetComponent("manager", 1), TargetComponent("worker", 2)))
     ledger.confirm(ledger.promise(flink(), (target,), 0.0), 2)
 
-    assert [each.in_flight for each in ledger.promises("m1")] == [(1, 2)]
+    assert [promise.in_flight for promise in ledger.promises("m1")] == [(1, 2)]
 
 
 def test_health_without_a_hook_proves_nothing(ledger):

@@ -110,7 +110,7 @@ def test_component_sets_are_written_down_too():
 
     after = restarted(flink(on=["m1"], generation=2, annotations={PROMISES: record}))
 
-    assert [each.in_flight for each in after.promises("m1")] == [(1, 3)]
+    assert [promise.in_flight for promise in after.promises("m1")] == [(1, 3)]
 
 
 def test_even_when_nothing_was_promised_by_then():

@@ -11,7 +11,7 @@ GROUPS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 10, 10, 20, 3
 
 @given(GROUPS, st.integers(1, 5), st.integers(0, 7), st.integers(0, 14))
 def test_the_choice_is_that_of_trying_every_combination(groups, least, most, clusters):
-    raw = [{"name": each.name, "value": each.clusters, "weight": each.score} for each in groups]
+    raw = [{"name": group.name, "value": group.clusters, "weight": group.score} for group in groups]
     expected = naive.select_groups(raw, least, most, clusters)
 
     found = select_groups(groups, least, most, clusters)

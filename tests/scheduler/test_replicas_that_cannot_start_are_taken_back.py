@@ -27,7 +27,7 @@ def test_lowering(desired, ready, stuck, after):
     result, changes = lower_targets([TargetCluster("m1", desired)], {"m1": ready}, {"m1": stuck})
 
     assert result == [TargetCluster("m1", after)]
-    assert sum(each.taken_back for each in changes) == desired - after
+    assert sum(change.taken_back for change in changes) == desired - after
 
 
 def test_no_answer_takes_nothing_back():

@@ -51,8 +51,8 @@ def test_runs_of_nodes_hold_what_the_kernel_finds(grades, before, requests):
         nodes.place(parts)
 
     after = deduct(kernel(grades), [groups(parts) for parts in before], topology=False)
-    known = {name for each in grades for name in each.floor}
-    asked = tuple(each for each in requests if each[0] in known)
+    known = {name for grade in grades for name in grade.floor}
+    asked = tuple(request for request in requests if request[0] in known)
     assert nodes.count(requests) == count(after, PodShape(asked), topology=False).total
 
 

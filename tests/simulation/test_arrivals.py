@@ -71,6 +71,6 @@ def test_sizes_are_drawn_by_weight():
         ScenarioWorkload(name="w", kind="Pod", every="10s", sizes=sizes, requests={"memory": "1Gi"})
     )
     requests = [each.object["spec"]["containers"][0]["resources"]["requests"] for each in found]
-    small = sum(each["cpu"] == "1" for each in requests)
+    small = sum(request["cpu"] == "1" for request in requests)
     assert all(each["memory"] == "1Gi" for each in requests)
     assert 0.85 < small / len(requests) < 0.95

@@ -87,7 +87,7 @@ def test_pools_are_used_by_weight_and_another_zone_follows_one_that_fails():
     result, missed = part_of("several-pools", "23m")
     assert missed == []  # among it: someone was drained from spot, someone was lost with the zone
     nodes = decided(result, "node")
-    assert [each["pool"] for each in nodes[:4]] == ["first", "first", "first", "spot"]
+    assert [node["pool"] for node in nodes[:4]] == ["first", "first", "first", "spot"]
     assert {each["capacityType"] for each in nodes if each["pool"] == "spot"} == {"spot"}
     before, after = (
         [each["zone"] for each in nodes if (each["t"] > 21 * 60) == late] for late in (False, True)
@@ -132,7 +132,7 @@ def test_the_eager_policy_disturbs_and_saves_the_careful_ones_do_not():
     assert eager["moves"] > 0
     assert eager["cost"] < results["WhenEmpty"]["cost"]
     assert eager["nodesEnd"] < results["WhenEmpty"]["nodesEnd"]
-    assert all(each["stuckMost"] == each["overfull"] == 0 for each in results.values())
+    assert all(result["stuckMost"] == result["overfull"] == 0 for result in results.values())
 
 
 def test_pods_of_a_trace_get_what_they_need_and_it_is_given_back():

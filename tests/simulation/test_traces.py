@@ -154,7 +154,7 @@ def test_line_ends_marks_and_quotes_of_other_systems_are_read(tmp_path):
 
 def test_what_a_limit_leaves_out_is_said_and_what_is_kept_is_what_comes_first(tmp_path):
     found = traced(tmp_path, PODS, limit=1)
-    assert [each.at for each in found.arrivals] == [0]
+    assert [arrival.at for arrival in found.arrivals] == [0]
     assert found.notes == [f"{tmp_path / 'trace.csv'}: the first 1 of 2 pods come (limit)"]
     assert traced(tmp_path, PODS, limit=2).notes == []
     assert traced(tmp_path, MACHINES, limit=1).notes == [

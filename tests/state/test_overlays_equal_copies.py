@@ -135,13 +135,13 @@ def test_arrays_of_a_snapshot_cannot_be_written():
     snapshot = built([NodeRow("n0", {"disk": "a"}, (), {"cpu": 4, "pods": 2})], [("n0", PodShape())]).snapshot
     overlays = [snapshot, snapshot.minus([PodPlacement(0, PodShape())]), snapshot.plus([NodeRow("n1")])]
 
-    for each in overlays:
+    for overlay in overlays:
         for array in (
-            each.free("cpu"),
-            each.allocatable("cpu"),
-            each.slots,
-            each.label("disk").codes,
-            each.order,
+            overlay.free("cpu"),
+            overlay.allocatable("cpu"),
+            overlay.slots,
+            overlay.label("disk").codes,
+            overlay.order,
         ):
             assert isinstance(array, np.ndarray)
             with pytest.raises(ValueError, match="read-only"):

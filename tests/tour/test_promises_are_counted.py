@@ -90,7 +90,7 @@ def test_what_was_kept_is_kept_with_its_numbers() -> None:
 def test_what_was_not_kept_is_named_and_the_tour_goes_on(what: Any, said: str) -> None:
     outcomes = played(what, keeps)
 
-    assert [each.kept for each in outcomes] == [False, True]
+    assert [outcome.kept for outcome in outcomes] == [False, True]
     assert tour_text.broken(outcomes) == said
     assert json.loads(tour_text.document(outcomes, 1.0, "json"))["kept"] is False
 

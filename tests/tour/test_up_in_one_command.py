@@ -68,7 +68,7 @@ def test_every_promise_of_the_tour_is_kept_and_nothing_is_left_behind(tmp_path: 
     }
     addresses = re.findall(ADDRESS, err.decode())
     assert len(addresses) == 6  # five API servers and the dashboard
-    assert [each for each in addresses if is_open(each)] == []
+    assert [address for address in addresses if is_open(address)] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +106,7 @@ def test_in_a_terminal_it_stays_for_kubectl_and_the_browser(tmp_path: Path) -> N
     finally:
         os.close(ours)
     assert {"karmada", "virginia", "oregon", "ireland", "tokyo"} <= {
-        name for each in contexts for name in each
+        name for context in contexts for name in context
     }
     assert {"virginia", "oregon", "ireland", "tokyo"} <= set(re.findall(r"\w+", json.dumps(fleet)))
     assert list(tmp_path.iterdir()) == []

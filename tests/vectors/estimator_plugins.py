@@ -122,11 +122,11 @@ def aggregated(plugins: Iterable[Given], point: ExtensionPoint) -> Given:
     """Karmada knows no sources: all its plugins cap."""
     verdicts = [
         PluginResult(
-            each["name"],
+            plugin["name"],
             PluginRole.LIMIT,
-            Estimate(each["value"], EstimateCode(each["code"]), tuple(each.get("reasons") or ())),
+            Estimate(plugin["value"], EstimateCode(plugin["code"]), tuple(plugin.get("reasons") or ())),
         )
-        for each in plugins
+        for plugin in plugins
     ]
     found = merge_results(verdicts, point)
     return {"value": found.value, "code": found.code.value, "reasons_unordered": list(found.reasons)}

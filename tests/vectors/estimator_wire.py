@@ -66,7 +66,7 @@ def shown(request: Any) -> Mapping[str, Any]:
             return {
                 "cluster": request.cluster,
                 "namespace": request.namespace,
-                "components": [_component(each) for each in request.components],
+                "components": [_component(component) for component in request.components],
                 "assumed_workloads": [_assumed(each) for each in request.assumed],
             }
         case UnschedulableRequest():
@@ -88,7 +88,7 @@ def shown(request: Any) -> Mapping[str, Any]:
 def _assumed(workload: AssumedWorkload) -> Mapping[str, Any]:
     return {
         "namespace": workload.namespace,
-        "components": [_component(each) for each in workload.components],
+        "components": [_component(component) for component in workload.components],
     }
 
 
@@ -121,21 +121,23 @@ def _claim(claim: ReplicaNodeClaim | None) -> Mapping[str, Any] | None:
         and {
             "nodeSelectorTerms": [
                 {
-                    "matchExpressions": [_condition(each) for each in term.match_expressions or ()],
-                    "matchFields": [_condition(each) for each in term.match_fields or ()],
+                    "matchExpressions": [
+                        _condition(expression) for expression in term.match_expressions or ()
+                    ],
+                    "matchFields": [_condition(field) for field in term.match_fields or ()],
                 }
                 for term in affinity.node_selector_terms or ()
             ]
         },
         "tolerations": [
             {
-                "key": each.key,
-                "operator": each.operator,
-                "value": each.value,
-                "effect": each.effect,
-                "tolerationSeconds": each.toleration_seconds,
+                "key": toleration.key,
+                "operator": toleration.operator,
+                "value": toleration.value,
+                "effect": toleration.effect,
+                "tolerationSeconds": toleration.toleration_seconds,
             }
-            for each in claim.tolerations
+            for toleration in claim.tolerations
         ],
     }
 

@@ -380,7 +380,7 @@ def answer_hint(case: Case) -> str:
 def answer_compose(case: Case) -> Given:
     given = case["input"]
     asked, problems = tensor_fusion.read_request(given["annotations"])
-    refused = [each.code for each in problems if each.code != "bad_request"]
+    refused = [problem.code for problem in problems if problem.code != "bad_request"]
     if refused:
         return {"error": str(refused[0])}
     return {

@@ -72,7 +72,7 @@ def answer_assign(case: Case) -> Given:
     binding = Binding(KEY, replicas=case["replicas"], requirements=needs({}) if is_workload else None)
     settings = SchedulingSettings(propagate_empty=bool(case.get("propagate_empty")))
     targets = targets_for(binding, settings, found.replicas, [each.name for each in chosen])
-    return {"clusters": {each.name: each.replicas for each in targets}}
+    return {"clusters": {target.name: target.replicas for target in targets}}
 
 
 def task(case: Case) -> AssignmentTask:
@@ -109,7 +109,7 @@ def answer_components(case: Case) -> Given:
     )
     settings = SchedulingSettings(multiple_pod_templates=case["multi_template_gate"])
     targets = targets_for(binding, settings, {}, case["candidates"])
-    return {"clusters": [each.to_json() for each in targets]}
+    return {"clusters": [target.to_json() for target in targets]}
 
 
 @kind("select_groups")
@@ -215,7 +215,7 @@ def assumed(case: Case) -> list[AssumedWorkload]:
 def answer_first_fit(case: Case) -> Given:
     """By the packing kernel. Virtual nodes, which all have 110 slots, have to agree where they can."""
     rows = [NodeRow(f"n{i:06}", {}, (), resources.parse(free)) for i, free in enumerate(case["nodes"])]
-    groups = [Group(each.shape, each.replicas) for each in components(case["components"])]
+    groups = [Group(component.shape, component.replicas) for component in components(case["components"])]
     return {"sets": first_fit(snapshot_of(rows), groups, bound=case["upper_bound"], topology=False).sets}
 
 

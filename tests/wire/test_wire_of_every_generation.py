@@ -52,7 +52,7 @@ def test_every_generation_asks_the_same(generation):
     assert request.namespace == "web"
     assert shape.requests == (("cpu", 500),)
     assert shape.node_selector == (("a", "3"),)
-    assert [(each.key, each.value, each.effect) for each in shape.tolerations] == [
+    assert [(toleration.key, toleration.value, toleration.effect) for toleration in shape.tolerations] == [
         ("key1", "value1", "NoSchedule")
     ]
     assert [dict(term.labels)["zone"].values for term in shape.node_terms] == [{"us-west"}]

@@ -69,8 +69,8 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
 
 def note_skipped(bad: Sequence[SkippedObject]) -> None:
     """For people: what could not be understood, and that the rest was."""
-    for each in bad:
-        note(f"skipped: {each}")
+    for skipped_object in bad:
+        note(f"skipped: {skipped_object}")
 
 
 def cluster_name(options: ClusterOptions) -> str:

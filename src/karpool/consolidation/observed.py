@@ -143,7 +143,7 @@ class Observed:
 
     def put_class(self, key: ObjectKey, found: NodeClass) -> None:
         subnets = (found.status.subnets if found.status else None) or ()
-        self._zones[key.name] = frozenset(each.zone for each in subnets if each.zone)
+        self._zones[key.name] = frozenset(subnet.zone for subnet in subnets if subnet.zone)
         self.market.see_zones(sorted(self._zones[key.name]))
 
     def _drop_class(self, key: ObjectKey) -> None:
@@ -287,15 +287,15 @@ class Observed:
         usage: dict[str, Resources] = {name: {} for name, pool in self._pools.items() if pool.limits}
         if not usage:
             return usage
-        for each in machines:
-            if each.pool not in usage or each.is_leaving:
+        for machine in machines:
+            if machine.pool not in usage or machine.is_leaving:
                 continue
             try:
-                amounts = counted_capacity(each.claim, each.node)
+                amounts = counted_capacity(machine.claim, machine.node)
             except Invalid as error:
-                self.problems.add("Node", each.name, error)
+                self.problems.add("Node", machine.name, error)
                 continue
-            add(usage[each.pool], {**amounts, NODE_COUNT: 1})
+            add(usage[machine.pool], {**amounts, NODE_COUNT: 1})
         return usage
 
 

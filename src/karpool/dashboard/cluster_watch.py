@@ -163,7 +163,7 @@ class DashboardCluster:
         """Every kind, and that something of it changed: told last, when all others know."""
         wanted = list(self._watches())
         yield from wanted
-        for resource, into, selection in {(each.resource, each.into, each.selection): 0 for each in wanted}:
+        for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in wanted}:
             told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
             yield WatchedKind(resource, into, told, selection, optional=True)
 

@@ -135,8 +135,8 @@ class NodeClaimStore:
             self._events.remember(claim)
         self._observe(claim, fact, before)
         self._count_claim(name)
-        for each in (before, fact):
-            self._count_node_with(each.provider_id if each is not None else "")
+        for claim_entry in (before, fact):
+            self._count_node_with(claim_entry.provider_id if claim_entry is not None else "")
 
     def drop_claim(self, key: ObjectKey) -> None:
         fact = self.claims.pop(key.name, None)
@@ -254,7 +254,9 @@ class NodeClaimStore:
             keys = {name for each in types for name in each.allocatable}
             least = {name: min(each.allocatable.get(name, 0) for each in types) for name in keys}
             keys = {name for each in types for name in each.capacity}
-            most = {name: max(each.capacity.get(name, 0) for each in types) for name in keys}
+            most = {
+                name: max(instance_type.capacity.get(name, 0) for instance_type in types) for name in keys
+            }
         return least, most
 
     @staticmethod

@@ -151,7 +151,7 @@ class KarpenterObjects:
 
     def put_class(self, key: ObjectKey, found: NodeClass) -> None:
         subnets = (found.status.subnets if found.status else None) or ()
-        zones = frozenset(each.zone for each in subnets if each.zone)
+        zones = frozenset(subnet.zone for subnet in subnets if subnet.zone)
         self.market.see_zones(sorted(zones))
         if self._zones.get(key.name) != zones:
             self._zones[key.name] = zones

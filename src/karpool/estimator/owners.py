@@ -29,7 +29,7 @@ class OwnedObject(WireObject, frozen=True):
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    return next((each for each in meta.owner_references or () if each.controller), None)
+    return next((reference for reference in meta.owner_references or () if reference.controller), None)
 
 
 def group_of(api_version: str) -> str:

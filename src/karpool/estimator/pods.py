@@ -133,11 +133,11 @@ class PodsByOwner:
         assert workload is not None
         bound: Counter[Requests] = Counter()
         waiting = 0
-        for each in self._by_controller.get(assumed.namespace, {}).values():
-            owners = chain(each.controller, self._owner_of)
+        for controlled in self._by_controller.get(assumed.namespace, {}).values():
+            owners = chain(controlled.controller, self._owner_of)
             if any(is_of(owner, workload.api_version, workload.kind, workload.name) for owner in owners):
-                bound += each.bound
-                waiting += each.waiting
+                bound += controlled.bound
+                waiting += controlled.waiting
         return bound, waiting
 
     def _remember(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool) -> None:

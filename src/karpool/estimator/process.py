@@ -126,7 +126,7 @@ def configs(chosen: Mapping[str, Any]) -> list[ClusterConfig]:
 def _of_folder(path: Path) -> list[ClusterConfig]:
     # Mounted secrets hold their files a second time under names with two dots.
     files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
-    return [kubeconfig.load(each, cluster=_cluster_of(each)) for each in files]
+    return [kubeconfig.load(file, cluster=_cluster_of(file)) for file in files]
 
 
 def _cluster_of(path: Path) -> str:

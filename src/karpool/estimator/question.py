@@ -55,7 +55,7 @@ class EstimateQuestion:
     def deduction(self) -> AssumedDeduction:
         if not self.assumed:
             return AssumedDeduction(self.snapshot)
-        workloads = ([group_of(each) for each in workload.components] for workload in self.assumed)
+        workloads = ([group_of(component) for component in workload.components] for workload in self.assumed)
         return deducted(self.snapshot, workloads, topology=self.topology)
 
     @property
@@ -66,7 +66,7 @@ class EstimateQuestion:
     def existing(self) -> int:
         """How many replicas, or sets, the nodes that exist take; exact, however many."""
         if isinstance(self.request, ComponentSetsRequest):
-            groups = [group_of(each) for each in self.request.components]
+            groups = [group_of(component) for component in self.request.components]
             return first_fit(self.room, groups, topology=self.topology).sets
         return count(self.room, self.request.shape, topology=self.topology).total
 

@@ -271,7 +271,7 @@ class Sight:
     def records(self) -> dict[str, ScaleUpRecord]:
         """Ours where the watch has not caught up with it yet."""
         found = {name: each for name, each in self._records.items() if each.uid not in self._removed}
-        self._removed &= {each.uid for each in self._records.values()}
+        self._removed &= {record.uid for record in self._records.values()}
         for name, ours in list(self.written.items()):
             seen = found.get(name)
             if seen is not None and _is_as_new(seen, ours):
@@ -363,7 +363,14 @@ class Sight:
 
     def _is_starting(self, node: Node) -> bool:
         """Whether it has taints that keep pods away only until it is up."""
-        pool = next((each for each in self.ladders.pools if each.name == node.labels.get(NODEPOOL)), None)
+        pool = next(
+            (
+                compiled_pool
+                for compiled_pool in self.ladders.pools
+                if compiled_pool.name == node.labels.get(NODEPOOL)
+            ),
+            None,
+        )
         starting = pool.startup_taints if pool is not None else ()
         return any(
             is_ephemeral(taint) or any(same_taint(taint, each) for each in starting)

@@ -47,6 +47,8 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> T
     """The first taint that keeps a pod away, if any. PreferNoSchedule never does."""
     tolerations = tuple(tolerations)
     for taint in taints:
-        if taint.effect in HARD_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
+        if taint.effect in HARD_EFFECTS and not any(
+            toleration.tolerates(taint) for toleration in tolerations
+        ):
             return taint
     return None

@@ -63,9 +63,9 @@ def explain_nodes(snapshot: Room, shape: PodShape, *, all_causes: bool = False) 
 def _merged(refusals: Iterable[Refusal]) -> list[Refusal]:
     """One entry per reason: several constraints may be worded alike."""
     totals: dict[tuple[str, str, bool], int] = {}
-    for each in refusals:
-        key = (each.plugin, each.reason, each.resolvable)
-        totals[key] = totals.get(key, 0) + each.nodes
+    for refusal in refusals:
+        key = (refusal.plugin, refusal.reason, refusal.resolvable)
+        totals[key] = totals.get(key, 0) + refusal.nodes
     return [
         Refusal(plugin, reason, nodes, resolvable) for (plugin, reason, resolvable), nodes in totals.items()
     ]

@@ -33,7 +33,7 @@ def explain_pools(
 ) -> tuple[PoolRefusal, ...]:
     if not pools:
         return (PoolRefusal("", POOL, "there is no pool"),)
-    by_name = {each.offer.pool.name: each for each in launch}
+    by_name = {launchable_pool.offer.pool.name: launchable_pool for launchable_pool in launch}
     found: list[PoolRefusal] = []
     for pool in pools:
         each = by_name.get(pool.name)

@@ -193,7 +193,7 @@ class LaunchFailures:
         """Everything that does not count, pools first."""
         pools = (self.of_pool(name, now) for name in sorted(self._pools))
         offers = sorted(self.of_offers(now), key=lambda each: each.offer or OfferingKey("", "", ""))
-        return [*(each for each in pools if each is not None), *offers]
+        return [*(pool for pool in pools if pool is not None), *offers]
 
     # Inside
 

@@ -89,10 +89,10 @@ class Market:
         if self.known:
             return
         self._place(region_of((template.metadata.labels if template.metadata else None) or {}))
-        for each in template.spec.requirements or ():
-            if each.key in (REGION, ZONE) and each.operator == "In":
-                for value in each.values or ():
-                    self._place(region_of({each.key: value}))
+        for requirement in template.spec.requirements or ():
+            if requirement.key in (REGION, ZONE) and requirement.operator == "In":
+                for value in requirement.values or ():
+                    self._place(region_of({requirement.key: value}))
 
     def see_zones(self, zones: Iterable[str]) -> None:
         for zone in zones:

@@ -78,7 +78,7 @@ async def run(
         async def led(leadership: Leadership | None) -> None:
             def follow(old: MemberCluster | None, new: MemberCluster | None) -> None:
                 if estimators is not None and new is None:
-                    estimators.keep({each.name for each in scheduler.view.clusters.all()})
+                    estimators.keep({cluster.name for cluster in scheduler.view.clusters.all()})
 
             scheduler = Scheduler(
                 control.client,

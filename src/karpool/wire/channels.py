@@ -52,7 +52,7 @@ class ClientTls:
         return self.authority is None and not self.skip_verify
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        return stamp(each for each in (self.authority, self.certificate, self.key) if each is not None)
+        return stamp(path for path in (self.authority, self.certificate, self.key) if path is not None)
 
     def read(self) -> "ChannelCredentials":
         """Raises Invalid naming the file."""
@@ -148,5 +148,7 @@ def _name_in(certificate: x509.Certificate) -> str:
         names = x509.SubjectAlternativeName([])
     found = names.get_values_for_type(x509.DNSName)
     found += [str(each) for each in names.get_values_for_type(x509.IPAddress)]
-    found += [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    found += [
+        str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ]
     return found[0].replace("*", "any", 1) if found else ""

@@ -42,7 +42,7 @@ class EncodedQuestion:
         """The whole request. `promises` come from `encode_assumed`."""
         number = _ASSUMED_OF_SETS if self.for_sets else _ASSUMED_OF_REPLICAS
         return b"".join(
-            (_field(1, cluster.encode()), self.body, *(_field(number, each) for each in promises))
+            (_field(1, cluster.encode()), self.body, *(_field(number, promise) for promise in promises))
         )
 
     def read(self, data: bytes) -> EstimateAnswer:
@@ -62,7 +62,7 @@ def ask_replicas(wanted: ReplicaRequirements | None) -> EncodedQuestion:
 
 def ask_component_sets(components: Iterable[Component], namespace: str = "") -> EncodedQuestion:
     message = pb.MaxAvailableComponentSetsRequest(
-        components=[_component(each) for each in components], namespace=namespace
+        components=[_component(component) for component in components], namespace=namespace
     )
     return EncodedQuestion(True, message.SerializeToString(deterministic=True))
 
@@ -76,7 +76,7 @@ def encode_assumed(assumed: AssumedWorkload) -> bytes:
         )
     message = pb.AssumedWorkload(
         namespace=assumed.namespace,
-        components=[_component(each) for each in assumed.components],
+        components=[_component(component) for component in assumed.components],
         workload=reference,
     )
     return message.SerializeToString(deterministic=True)
@@ -101,7 +101,7 @@ def read_unschedulable(data: bytes) -> int:
 
 
 def _arrived(messages: Iterable[pb.Arrived]) -> tuple[ArrivedReplicas, ...]:
-    return tuple(ArrivedReplicas(tuple(each.bound), each.waiting) for each in messages)
+    return tuple(ArrivedReplicas(tuple(message.bound), message.waiting) for message in messages)
 
 
 def _component(component: Component) -> pb.Component:
@@ -139,7 +139,7 @@ def _claim(claim: ReplicaNodeClaim | None) -> pb.NodeClaim | None:
     if claim is None:
         return None
     affinity = None if claim.node_affinity is None else _node_selector(claim.node_affinity)
-    tolerations = [_toleration(each) for each in claim.tolerations]
+    tolerations = [_toleration(toleration) for toleration in claim.tolerations]
     return pb.NodeClaim(
         node_affinity=affinity,
         node_selector=claim.node_selector,
@@ -153,8 +153,8 @@ def _node_selector(selector: NodeSelector) -> pb.NodeSelector:
     return pb.NodeSelector(
         node_selector_terms=[
             pb.NodeSelectorTerm(
-                match_expressions=[_condition(each) for each in term.match_expressions or ()],
-                match_fields=[_condition(each) for each in term.match_fields or ()],
+                match_expressions=[_condition(expression) for expression in term.match_expressions or ()],
+                match_fields=[_condition(field) for field in term.match_fields or ()],
             )
             for term in selector.node_selector_terms or ()
         ]

@@ -185,16 +185,16 @@ class RequestReader:
         return ReplicaNodeClaim(
             selector,
             None if affinity is None else self._node_selector(affinity),
-            tuple(self._toleration(each) for each in tolerations),
+            tuple(self._toleration(toleration) for toleration in tolerations),
         )
 
     def _node_selector(self, message: pb.NodeSelector) -> NodeSelector:
-        return NodeSelector(node_selector_terms=[self._term(each) for each in message.node_selector_terms])
+        return NodeSelector(node_selector_terms=[self._term(term) for term in message.node_selector_terms])
 
     def _term(self, message: pb.NodeSelectorTerm) -> NodeSelectorTerm:
         return NodeSelectorTerm(
-            match_expressions=[self._condition(each) for each in message.match_expressions],
-            match_fields=[self._condition(each) for each in message.match_fields],
+            match_expressions=[self._condition(expression) for expression in message.match_expressions],
+            match_fields=[self._condition(field) for field in message.match_fields],
         )
 
     def _condition(self, message: pb.NodeSelectorRequirement) -> SelectorRequirement:

@@ -29,7 +29,7 @@ class TlsFiles:
 
     @property
     def _paths(self) -> list[Path]:
-        return [each for each in (self.certificate, self.key, self.client_ca) if each is not None]
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Changes whenever a file, or the link that a mounted secret is, does."""

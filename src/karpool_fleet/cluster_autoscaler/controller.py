@@ -106,7 +106,7 @@ class ClusterAutoscaler:
         ]
 
     def _counts(self, views: Sequence[GroupView]) -> Counts:
-        grouped = {each.id for view in views for each in view.instances}
+        grouped = {instance.id for view in views for instance in view.instances}
         rest = (node for node in self._watched.nodes() if node.name not in grouped)
         return total([*(view.counts for view in views), others(rest, self._clock.now(), self._settings)])
 

@@ -98,7 +98,7 @@ def _checked(group: NodeGroup, catalogue: Catalogue) -> NodeGroup:
         raise Invalid("instanceType", group.instance_type, "is not in the catalogue")
     if not 0 <= group.min_size <= group.max_size:
         raise Invalid("minSize", group.min_size, f"must be from 0 to maxSize, which is {group.max_size}")
-    sold = [each.zone for each in type_.offerings if each.capacity_type == group.capacity_type]
+    sold = [offering.zone for offering in type_.offerings if offering.capacity_type == group.capacity_type]
     for zone in group.zones:
         if zone not in sold:
             raise Invalid("zones", zone, f"{group.instance_type} {group.capacity_type} is not sold there")

@@ -69,7 +69,7 @@ class Growing:
 
     def wanted(self, instances: Sequence[Instance]) -> list[Instance]:
         """Without those that are being given back."""
-        return [each for each in instances if each.id not in self._given_back]
+        return [instance for instance in instances if instance.id not in self._given_back]
 
     def settle(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> None:
         """Give back what never came, forget back-offs of what came, and keep the least size."""
@@ -167,7 +167,9 @@ class Growing:
         if decision.chosen is None:
             return False
         self._grow(
-            tasks, next(each for each in views if each.group is decision.chosen.group), decision.chosen
+            tasks,
+            next(group_view for group_view in views if group_view.group is decision.chosen.group),
+            decision.chosen,
         )
         return True
 
@@ -222,7 +224,7 @@ class Growing:
         rows: list[NodeRow] = []
         held: list[tuple[int, str]] = []  # new row, node
         for view in views:
-            zones = [each.offer.zone for each in view.starting] + list(view.launching)
+            zones = [instance.offer.zone for instance in view.starting] + list(view.launching)
             held += [
                 (len(rows) + number, each.id)
                 for number, each in enumerate(view.starting)

@@ -50,7 +50,7 @@ class GroupView:
 
     @property
     def zones(self) -> list[str]:
-        return [each.offer.zone for each in self.instances] + list(self.launching)
+        return [instance.offer.zone for instance in self.instances] + list(self.launching)
 
 
 def observe(

@@ -56,7 +56,7 @@ def keeps_node(pod: Pod, budgets: Budgets, settings: AutoscalerSettings) -> str 
         if settings.skip_nodes_with_local_storage and (name := _local_volume(pod)):
             return f"has local storage, volume {name}"
         in_system = settings.skip_nodes_with_system_pods and pod.metadata.namespace == SYSTEM
-        if in_system and not any(each.selects(pod) for each in budgets(SYSTEM)):
+        if in_system and not any(budget.selects(pod) for budget in budgets(SYSTEM)):
             return "is a system pod without a disruption budget"
     return blocking_budget(pod, budgets(pod.metadata.namespace))
 

@@ -60,10 +60,10 @@ def decide(
 ) -> GrowDecision:
     """`snapshot` holds the nodes there are and the nodes that are coming."""
     waiting = pack_new_nodes(snapshot, pods, (), catalogue).left
-    homeless = {each.pod for each in waiting}
+    homeless = {unplaced_pod.pod for unplaced_pod in waiting}
     if not homeless:
         return GrowDecision(None, {})
-    found = [option for each in candidates if (option := _option(snapshot, pods, each, catalogue))]
+    found = [option for candidate in candidates if (option := _option(snapshot, pods, candidate, catalogue))]
     helped = {pod for option in found for pod in option.pods}
     why = _Reasons(candidates)
     unhelped = {

@@ -142,7 +142,7 @@ class Faults:
         """Die right before, or right after, the n-th write from now (1 is the next)."""
         assert when in ("before", "after"), when
         fault = Fault(component, "WRITE", times=1)
-        self._crashes = [each for each in self._crashes if not each[0].ended.is_set()]
+        self._crashes = [crash for crash in self._crashes if not crash[0].ended.is_set()]
         self._crashes.append((fault, self.writes.get(component, 0) + number, when))
         return fault
 

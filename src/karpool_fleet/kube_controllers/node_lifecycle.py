@@ -57,7 +57,7 @@ def stay_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration], def
     tolerations = tuple(tolerations)
     allowed = math.inf
     for taint in taints:
-        matching = [each for each in tolerations if each.tolerates(taint)]
+        matching = [toleration for toleration in tolerations if toleration.tolerates(taint)]
         if not matching:
             allowed = min(allowed, default_seconds if taint.key in (NOT_READY, UNREACHABLE) else 0.0)
             continue

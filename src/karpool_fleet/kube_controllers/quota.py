@@ -156,8 +156,8 @@ class EmbeddedQuotas:
         for collection in self._cluster.store.collections():
             kind = collection.group_resource
             if quota.counts(kind):
-                for each in collection.in_namespace(record.namespace).values():
-                    quota.charge(each.uid, quota.measure(kind, each.object()))
+                for stored_object in collection.in_namespace(record.namespace).values():
+                    quota.charge(stored_object.uid, quota.measure(kind, stored_object.object()))
         return quota
 
     def _schedule(self, namespace: str, name: str) -> None:

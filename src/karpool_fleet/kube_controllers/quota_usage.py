@@ -94,7 +94,7 @@ def _limits(pod: Pod) -> Resources:
     """Limits add up as requests do; overhead counts only where something is limited at all."""
     spec = msgspec.structs.replace(
         pod.spec,
-        containers=[_limits_as_requests(each) for each in pod.spec.containers or ()],
+        containers=[_limits_as_requests(container) for container in pod.spec.containers or ()],
         init_containers=[_limits_as_requests(each) for each in pod.spec.init_containers or ()],
         resources=_swapped(pod.spec.resources),
         overhead=None,
@@ -146,9 +146,9 @@ def unstated(hard: Iterable[str], obj: Object) -> list[str]:
             continue
         side = "limits" if name.startswith("limits.") else "requests"
         silent = [
-            str(each.get("name"))
-            for each in containers
-            if base_of(name) not in ((each.get("resources") or {}).get(side) or {})
+            str(container.get("name"))
+            for container in containers
+            if base_of(name) not in ((container.get("resources") or {}).get(side) or {})
         ]
         if silent:
             found.append(f"{name} for: {', '.join(silent)}")

@@ -185,7 +185,12 @@ class VolumeController:
             return StorageClass()
         known = sorted((decode(raw, StorageClass) for raw in self._classes.objects()), key=lambda c: c.name)
         return next(
-            (each for each in known if each.name == wanted or (wanted is None and each.is_default)), None
+            (
+                storage_class
+                for storage_class in known
+                if storage_class.name == wanted or (wanted is None and storage_class.is_default)
+            ),
+            None,
         )
 
     def _suitable(self, claim: PersistentVolumeClaim, chosen: StorageClass) -> Iterator[PersistentVolume]:

@@ -19,7 +19,7 @@ from karpool.packing.topology.topology import Topology
 
 def has_rules(shape: PodShape) -> bool:
     """Whether where other pods run decides where this one may."""
-    return bool(shape.affinity or shape.anti_affinity) or any(each.required for each in shape.spreads)
+    return bool(shape.affinity or shape.anti_affinity) or any(spread.required for spread in shape.spreads)
 
 
 def _repels(shape: PodShape) -> bool:

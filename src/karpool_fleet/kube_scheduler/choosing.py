@@ -102,7 +102,7 @@ class Chooser:
     def _has_preferences(self, shape: PodShape) -> bool:
         return bool(
             shape.preferred_nodes
-            or any(not each.required for each in shape.spreads)
+            or any(not spread.required for spread in shape.spreads)
             or self._is_attracted(shape)
             or scoring.soft_taints(self.board.nodes, shape.tolerations).any()
         )
@@ -121,7 +121,7 @@ class Chooser:
         raw = scoring.soft_taints(nodes, shape.tolerations)
         if raw.any():
             total += weights.taints * scoring.least_is_best(raw, open_nodes)
-        if any(not each.required for each in shape.spreads):
+        if any(not spread.required for spread in shape.spreads):
             total += weights.spread * scoring.spread_score(self._soft_spreads(opinion), open_nodes)
         if self._is_attracted(shape) and (raw_pull := self._pull(opinion)) is not None:
             total += weights.pod_affinity * scoring.between_extremes(raw_pull, open_nodes)
@@ -130,7 +130,7 @@ class Chooser:
     def _soft_spreads(self, opinion: _Opinion) -> list[SpreadRule]:
         if opinion.probe is None:
             shape = opinion.shape
-            soft = tuple(replace(each, required=True) for each in shape.spreads if not each.required)
+            soft = tuple(replace(spread, required=True) for spread in shape.spreads if not spread.required)
             opinion.probe = replace(shape, spreads=soft, affinity=(), anti_affinity=())
         topology: Topology = self.board.all_topology()
         return [rule for rule in topology.rules(opinion.probe).own if isinstance(rule, SpreadRule)]

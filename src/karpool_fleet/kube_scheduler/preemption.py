@@ -118,7 +118,7 @@ def _fits_without(snapshot: Room, shape: PodShape, lower: Bools) -> Bools:
 
 
 def _on_node(trial: "_Trial", runners: Iterable[Runner], budgets: Sequence[CompiledPdb]) -> Preemption | None:
-    lower = [each for each in runners if each.priority < trial.shape.priority]
+    lower = [runner for runner in runners if runner.priority < trial.shape.priority]
     for each in lower:
         trial.remove(each)
     if not lower or not trial.fits():
@@ -136,7 +136,7 @@ def _on_node(trial: "_Trial", runners: Iterable[Runner], budgets: Sequence[Compi
     if not victims:
         return None
     victims.sort(key=lambda each: each.importance)
-    return Preemption(trial.node, tuple(each.pod for each in victims), broken)
+    return Preemption(trial.node, tuple(victim.pod for victim in victims), broken)
 
 
 def _split_by_budget(
@@ -146,13 +146,13 @@ def _split_by_budget(
     left = [budget.disruptions_allowed for budget in budgets]
     breaking: list[Runner] = []
     others: list[Runner] = []
-    for each in pods:
+    for pod in pods:
         breaks = False
         for number, budget in enumerate(budgets):
-            if budget.selects(each.pod):
+            if budget.selects(pod.pod):
                 left[number] -= 1
                 breaks = breaks or left[number] < 0
-        (breaking if breaks else others).append(each)
+        (breaking if breaks else others).append(pod)
     return breaking, others
 
 
@@ -179,7 +179,7 @@ class _Trial:
                 )
             ]
         )
-        self._there: dict[str, PodShape] = {each.pod.metadata.key: each.shape for each in runners}
+        self._there: dict[str, PodShape] = {runner.pod.metadata.key: runner.shape for runner in runners}
         self._there |= {f"reserved {number}": other for number, other in enumerate(reserved)}
         self._room = PlacementBoard(self._alone)
         for other in self._there.values():

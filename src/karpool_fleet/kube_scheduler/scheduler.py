@@ -215,7 +215,7 @@ class KubeScheduler:
             if promise.node in happened.nodes:
                 self._queue.wake_pod(key, now)
         if happened.volumes:
-            for pod in [each for each in self._queue.waiting() if each.mounts_claims]:
+            for pod in [queued_pod for queued_pod in self._queue.waiting() if queued_pod.mounts_claims]:
                 self._queue.wake_pod(pod.key, now)
         self._wake_shapes(happened, now)
 
@@ -278,7 +278,14 @@ class KubeScheduler:
     def _refuse(self, queued: QueuedPod) -> None:
         """A pod that cannot be understood is told so, and looked at again when it changes."""
         self._queue.remove(queued.key)
-        problem = next((each for each in self._cache.state.problems if each.name == str(queued.key)), None)
+        problem = next(
+            (
+                unreadable_object
+                for unreadable_object in self._cache.state.problems
+                if unreadable_object.name == str(queued.key)
+            ),
+            None,
+        )
         message = f"the pod cannot be read: {problem}" if problem else "the pod cannot be read"
         self._writer.report(queued.key, Report(queued.uid, "SchedulerError", message))
 

@@ -48,8 +48,8 @@ def preferred_nodes(nodes: NodeTable, terms: tuple[WeightedNodeTerm, ...]) -> In
 
     def compute(table: NodeTable) -> Int64s:
         total = np.zeros(table.n, dtype=np.int64)
-        for each in terms:
-            total += each.weight * matches_terms(table, (each.term,))
+        for term in terms:
+            total += term.weight * matches_terms(table, (term.term,))
         return total
 
     return nodes.per_node(("preferred nodes", terms), compute)
@@ -61,7 +61,8 @@ def soft_taints(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Int64s
     def compute(table: NodeTable) -> Int64s:
         by_set = [
             sum(
-                taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in tolerations)
+                taint.effect == PREFER_NO_SCHEDULE
+                and not any(toleration.tolerates(taint) for toleration in tolerations)
                 for taint in taints
             )
             for taints in table.taint_sets

@@ -155,15 +155,17 @@ class SchedulerWriter:
             return None
         self._await_claims[key] = None
         told = self._told_claims.setdefault(key, {})
-        for each in open_claims:
-            claim = self._claim(each)
+        for object_key in open_claims:
+            claim = self._claim(object_key)
             if claim is None or selected_node(claim) == intent.node:
                 continue
-            if each not in told:
+            if object_key not in told:
                 chosen = {"metadata": {"annotations": {SELECTED_NODE: intent.node}}}
-                written = await self._client.patch(PVCS, each.name, chosen, namespace=each.namespace)
-                told[each] = int(written["metadata"]["resourceVersion"])
-            elif int(claim["metadata"]["resourceVersion"]) > told[each]:
+                written = await self._client.patch(
+                    PVCS, object_key.name, chosen, namespace=object_key.namespace
+                )
+                told[object_key] = int(written["metadata"]["resourceVersion"])
+            elif int(claim["metadata"]["resourceVersion"]) > told[object_key]:
                 self._give_up(key)  # whoever makes volumes cannot make one for that node
                 return None
         return Requeue(left)

@@ -119,7 +119,7 @@ class Measuring:
         self._times.append(at)
         values: dict[str, float | None] = {
             "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
-            "nodes": sum(len(each.nodes) for each in members),
+            "nodes": sum(len(member.nodes) for member in members),
             "pending": sum(len(each.waiting) for each in members),
             "stuck": sum(
                 until - since > self._stuck_seconds
@@ -133,8 +133,8 @@ class Measuring:
                 sum(each.amount("nvidia.com/gpu there") for each in members),
             ),
             "cpuUse": _percent(
-                sum(each.amount("cpu used") for each in members),
-                sum(each.amount("cpu there") for each in members),
+                sum(cluster_recorder.amount("cpu used") for cluster_recorder in members),
+                sum(recorder.amount("cpu there") for recorder in members),
             ),
         }
         for name, value in values.items():
@@ -151,7 +151,7 @@ class Measuring:
         whole["decisions"] = float(log.count)
         whole["arrivalsRefused"] = float(refused)
         whole["restarts"] = float(
-            sum(sum(each.components.restarts.values()) for each in self._fleet.api_servers.values())
+            sum(sum(server.components.restarts.values()) for server in self._fleet.api_servers.values())
         )
         if self._fleet.karmada is not None:
             totals = self.watching[self._fleet.karmada.name].totals
@@ -189,7 +189,7 @@ class Measuring:
             "costPerHour": spent / passed * _HOUR if passed else None,
             "nodesMean": _sum(totals, "node_seconds") / passed if passed else None,
             "nodesMost": _sum(totals, "nodes_most"),
-            "nodesEnd": float(sum(len(each.nodes) for each in watched)),
+            "nodesEnd": float(sum(len(cluster_recorder.nodes) for cluster_recorder in watched)),
             "launched": float(sum(c.launches - b[0] for c, b in zip(clouds, before, strict=True))),
             "refused": float(sum(c.refusals - b[1] for c, b in zip(clouds, before, strict=True))),
             "pods": _sum(totals, "pods"),
@@ -198,7 +198,7 @@ class Measuring:
             "pendingP50": quantile(waits, 0.5),
             "pendingP95": quantile(waits, 0.95),
             "pendingMost": waits[-1] if waits else None,
-            "pendingEnd": float(sum(len(each.waiting) for each in watched)),
+            "pendingEnd": float(sum(len(recorder.waiting) for recorder in watched)),
             "stuckMost": float(most_at_once(spans, self._stuck_seconds)),
             "stuckHours": sum(wait - self._stuck_seconds for wait in waits if wait > self._stuck_seconds)
             / _HOUR,

@@ -223,7 +223,7 @@ def check_scenario(scenario: Scenario) -> None:
     for name in ("scheduler", "descheduler"):
         if name in scenario.controllers and scenario.karmada is None:
             raise Invalid(f"controllers.{name}", name, "needs Karmada; add `karmada: {}`")
-    clusters = {each.name for each in scenario.clusters}
+    clusters = {cluster.name for cluster in scenario.clusters}
     if scenario.karmada is not None:
         clusters.add(scenario.karmada.name)
     names: set[str] = set()

@@ -55,7 +55,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
     async def finished() -> bool:
         nonlocal at_least
         at_least = min(at_least, await stage.ready(WHERE, SPACE, "catalog"))
-        refused.update((each.move.id, each) for each in _refused(stage))
+        refused.update((move.move.id, move) for move in _refused(stage))
         return await _is_balanced(stage)
 
     await client.delete(CONFIGMAPS, STOP_NAME, namespace=STOP_NAMESPACE)
@@ -64,16 +64,18 @@ async def play(stage: TourStage, notes: Notes) -> None:
     now, cost = len(await stage.nodes(WHERE, POOL)), await stage.price_per_hour(WHERE, POOL)
     await stage.until(lambda: _all_run(stage), within=120)
     _tell_moves(stage, notes)
-    for each in list(refused.values())[:SHOWN]:
-        notes.tell(f"refused: {_of(each.move)}; it would save ${each.move.savings_per_hour:.3f} an hour")
+    for rejected in list(refused.values())[:SHOWN]:
+        notes.tell(
+            f"refused: {_of(rejected.move)}; it would save ${rejected.move.savings_per_hour:.3f} an hour"
+        )
 
     notes.figure(f"nodes of {POOL} in {WHERE}", nodes, now)
     notes.figure(f"price of {POOL} an hour", f"${price:.3f}", f"${cost:.3f}")
-    done = [each for each in _records(stage) if each.phase is MovePhase.DONE]
+    done = [record for record in _records(stage) if record.phase is MovePhase.DONE]
     said = sum(each.move.savings_per_hour for each in done)
     came = sum(each.realised or 0.0 for each in done)
     notes.figure("saving an hour, said and measured", f"${said:.3f}", f"${came:.3f}")
-    notes.figure("pods that were moved", 0, sum(each.disturbed for each in done))
+    notes.figure("pods that were moved", 0, sum(move_record.disturbed for move_record in done))
     notes.promise(
         "nodes that are not worth their price go, and save what was said",
         balanced and now < nodes and abs(came - said) < 1e-6 and abs(price - cost - said) < 1e-6,
@@ -89,7 +91,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
     notes.promise(
         "moves that disturb more than they save are refused, with their score",
         bool(refused),
-        "; ".join(_words(each) for each in list(refused.values())[:SHOWN]) or "nothing was refused",
+        "; ".join(_words(move) for move in list(refused.values())[:SHOWN]) or "nothing was refused",
     )
 
 
@@ -111,7 +113,7 @@ def _refused(stage: TourStage) -> list[RejectedMove]:
     plan = _plan(stage)
     if plan is None or plan.stopped:
         return []
-    return [each for each in plan.rejected if not each.move.verdict.approved and each.move.score is not None]
+    return [move for move in plan.rejected if not move.move.verdict.approved and move.move.score is not None]
 
 
 def _words(refused: RejectedMove) -> str:
@@ -159,7 +161,7 @@ async def _over(stage: TourStage) -> bool:
 async def _is_balanced(stage: TourStage) -> bool:
     """Something was moved, nothing is under way, and a plan made after that has no move."""
     plan, records = _plan(stage), _records(stage)
-    ended = [each.ended or 0.0 for each in records if each.phase.is_over]
+    ended = [record.ended or 0.0 for record in records if record.phase.is_over]
     if plan is None or plan.stopped or not ended or len(ended) < len(records):
         return False
     return not plan.moves and plan.made_at > max(ended)

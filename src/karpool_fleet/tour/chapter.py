@@ -67,7 +67,7 @@ class ChapterOutcome:
     @property
     def kept(self) -> bool:
         """A chapter that promised nothing has shown nothing."""
-        return not self.error and bool(self.promises) and all(each.kept for each in self.promises)
+        return not self.error and bool(self.promises) and all(promise.kept for promise in self.promises)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,9 +77,11 @@ class ChapterOutcome:
             "seconds": round(self.seconds, 1),
             **({"error": self.error} if self.error else {}),
             "promises": [
-                {"claim": each.claim, "kept": each.kept, "seen": each.seen} for each in self.promises
+                {"claim": promise.claim, "kept": promise.kept, "seen": promise.seen}
+                for promise in self.promises
             ],
             "figures": [
-                {"name": each.name, "before": each.before, "after": each.after} for each in self.figures
+                {"name": figure.name, "before": figure.before, "after": figure.after}
+                for figure in self.figures
             ],
         }

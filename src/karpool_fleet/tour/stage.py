@@ -107,7 +107,7 @@ class TourStage:
 
 def placed_by(binding: Object) -> dict[str, int]:
     targets = binding.get("spec", {}).get("clusters") or ()
-    return {each["name"]: int(each.get("replicas") or 0) for each in targets}
+    return {target["name"]: int(target.get("replicas") or 0) for target in targets}
 
 
 def refusal_of(binding: Object) -> str:

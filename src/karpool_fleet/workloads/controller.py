@@ -182,7 +182,7 @@ class WorkloadController:
                 raise error from None
         dependents.assume(answer)
         references = answer["metadata"].get("ownerReferences") or ()
-        return any(each["uid"] == owner_uid for each in references)
+        return any(reference["uid"] == owner_uid for reference in references)
 
     async def create_pod(
         self, dependents: Dependents[Any], obj: Object, base: str, build: Callable[[str], Object]

@@ -86,7 +86,7 @@ def pod_spec(spec: Object, node: str) -> Object:
         "requiredDuringSchedulingIgnoredDuringExecution": required,
     }
     own = list(spec.get("tolerations") or ())
-    added = [_wire(each) for each in daemon_tolerations(bool(spec.get("hostNetwork")))]
+    added = [_wire(toleration) for toleration in daemon_tolerations(bool(spec.get("hostNetwork")))]
     return {
         **spec,
         "affinity": affinity,

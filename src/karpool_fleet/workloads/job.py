@@ -164,7 +164,7 @@ class JobController(WorkloadController):
             meta = pod.metadata
             if FINALIZER not in (meta.finalizers or ()):
                 continue
-            kept = [each for each in meta.finalizers or () if each != FINALIZER]
+            kept = [finalizer for finalizer in meta.finalizers or () if finalizer != FINALIZER]
             patch = {"metadata": {"uid": meta.uid, "finalizers": kept or None}}
             try:
                 answer = await self.client.patch(PODS, pod.name, patch, namespace=meta.namespace)

@@ -73,7 +73,9 @@ class Stage:
     client: Client
 
     def machines(self, group: str) -> list[Instance]:
-        return [each for each in self.cloud.instances.values() if each.tags.get(GROUP_TAG) == group]
+        return [
+            instance for instance in self.cloud.instances.values() if instance.tags.get(GROUP_TAG) == group
+        ]
 
     async def nodes(self) -> list[Node]:
         return (await self.client.list(NODES, into=Node)).items

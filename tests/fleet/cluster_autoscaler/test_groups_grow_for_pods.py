@@ -88,7 +88,7 @@ def test_machines_are_spread_over_the_zones_of_a_group() -> None:
     async def story(on: Stage) -> None:
         await on.deploy("web", 8, ONE_CPU)
         await asyncio.sleep(120)
-        zones = [each.offer.zone for each in on.machines("small")]
+        zones = [machine.offer.zone for machine in on.machines("small")]
         assert sorted(zones) == ["a", "a", "b", "b"]
 
     play([SMALL], story)
@@ -99,7 +99,7 @@ def test_a_zone_without_stock_is_made_up_for_in_the_others() -> None:
         on.cloud.stock_out(zone="a")
         await on.deploy("web", 4, ONE_CPU)
         await asyncio.sleep(120)
-        assert [each.offer.zone for each in on.machines("small")] == ["b", "b"]
+        assert [machine.offer.zone for machine in on.machines("small")] == ["b", "b"]
 
     play([SMALL], story)
 

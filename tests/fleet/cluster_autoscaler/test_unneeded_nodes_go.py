@@ -65,7 +65,7 @@ async def two_nodes(on: Stage) -> str:
     await asyncio.sleep(MINUTE)
     await on.client.patch(NODES, anchored, {"spec": {"unschedulable": False}})
     await on.scale("big", 0)
-    (other,) = [each.id for each in on.machines("small") if each.id != anchored]
+    (other,) = [machine.id for machine in on.machines("small") if machine.id != anchored]
     assert [pod.spec.node_name for pod in await on.pods() if pod.labels["app"] == "web"] == [other]
     return other
 
@@ -107,7 +107,7 @@ def test_a_node_that_asks_to_stay_stays() -> None:
         wish = {"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}}}
         await on.client.patch(NODES, kept, wish)
         await asyncio.sleep(20 * MINUTE)
-        assert [each.id for each in on.machines("small")] == [kept]
+        assert [machine.id for machine in on.machines("small")] == [kept]
 
     play([GROUP], story)
 
@@ -195,6 +195,8 @@ def test_what_keeps_a_pod_where_it_is(
 ) -> None:
     pod = decode({"metadata": {"name": "p", "namespace": "default", **metadata}, "spec": spec}, Pod)
     found = keeps_node(
-        pod, lambda namespace: [each for each in budgets if each.namespace == namespace], AutoscalerSettings()
+        pod,
+        lambda namespace: [budget for budget in budgets if budget.namespace == namespace],
+        AutoscalerSettings(),
     )
     assert (found is None) if reason is None else (found is not None and reason in found)

@@ -78,7 +78,7 @@ class StandIn:
         if binding is None or "deletionTimestamp" in binding["metadata"]:
             return
         meta, spec, status = binding["metadata"], binding["spec"], binding.get("status") or {}
-        if not any((meta.get("labels") or {}).get(each) for each in CLAIM_LABELS):
+        if not any((meta.get("labels") or {}).get(label) for label in CLAIM_LABELS):
             return
         if status.get("schedulerObservedGeneration") == meta["generation"]:
             return

@@ -138,7 +138,7 @@ def test_an_evicted_cluster_is_a_task_and_no_target(names: list[str], cluster: s
 
 def in_one(spec: Object, clusters: Sequence[str]) -> list[Object]:
     """Everything into the last cluster that takes it: west while it does, then east."""
-    return [{"name": each, "replicas": spec.get("replicas", 0)} for each in clusters[-1:]]
+    return [{"name": cluster, "replicas": spec.get("replicas", 0)} for cluster in clusters[-1:]]
 
 
 async def taint(world: Fleet, cluster: str) -> None:
@@ -256,7 +256,7 @@ def test_a_cluster_taken_from_the_result_is_emptied_at_once() -> None:
 
 def test_an_empty_result_removes_the_workload_everywhere() -> None:
     def nowhere_later(spec: Object, clusters: Sequence[str]) -> list[Object]:
-        return [] if spec.get("replicas") == 1 else [{"name": each, "replicas": 2} for each in clusters]
+        return [] if spec.get("replicas") == 1 else [{"name": cluster, "replicas": 2} for cluster in clusters]
 
     async def story() -> tuple[dict[str, int], dict[str, int]]:
         async with fleet("east", "west", decide=nowhere_later, lively=False) as world:

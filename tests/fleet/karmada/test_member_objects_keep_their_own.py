@@ -113,7 +113,7 @@ def test_completions_are_divided_without_loss(completions: int, replicas: list[i
     shares = shares_of_completions({"kind": "Job", "spec": {"completions": completions}}, targets)
     if sum(replicas):
         assert sum(shares.values()) == completions
-        assert all(shares[each["name"]] == 0 for each in targets if not each["replicas"])
+        assert all(shares[target["name"]] == 0 for target in targets if not target["replicas"])
     else:
         assert shares == {}
 

@@ -112,7 +112,7 @@ async def claimant(world: Fleet) -> tuple[str | None, str | None]:
     found = await world.admin.get(DEPLOYMENTS, "web", namespace="default")
     bound = await world.binding("web-deployment")
     notes = (each["metadata"].get("annotations") or {} for each in (found, bound))
-    first, second = (each.get(POLICY_NAME) for each in notes)
+    first, second = (note.get(POLICY_NAME) for note in notes)
     return first, second
 
 

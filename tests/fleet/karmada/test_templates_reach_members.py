@@ -272,7 +272,7 @@ def test_cluster_scoped_templates_have_cluster_bindings() -> None:
             await asyncio.sleep(3)
             bindings = (await world.admin.list(CLUSTERRESOURCEBINDINGS)).items
             there = await world.at("east").get(PRIORITYCLASSES, "gold")
-            return [each["metadata"]["name"] for each in bindings], there["value"]
+            return [binding["metadata"]["name"] for binding in bindings], there["value"]
 
     assert run_manual(story()) == (["gold-priorityclass"], 7)
 

@@ -89,7 +89,7 @@ def test_a_node_is_replaced_by_a_cheaper_one_that_is_ready_first() -> None:
             claims = await stage.claims()
             if len(claims) < 2:
                 return False
-            mine = next(each for each in claims if each.name == old.name)
+            mine = next(claim for claim in claims if claim.name == old.name)
             assert status_of(mine, "DisruptionReason") == ("True", "Underutilized")
             (node,) = [n for n in await stage.nodes() if n.spec.provider_id == old.provider_id]
             assert DISRUPTED in (node.spec.taints or ())
@@ -98,7 +98,7 @@ def test_a_node_is_replaced_by_a_cheaper_one_that_is_ready_first() -> None:
         await stage.until(closing, seconds=900)
 
         async def deleted() -> bool:
-            claims = {each.name: each for each in await stage.claims()}
+            claims = {claim.name: claim for claim in await stage.claims()}
             if old.name in claims and claims[old.name].metadata.deletion_timestamp is None:
                 return False
             (new,) = [each for name, each in claims.items() if name != old.name]

@@ -104,7 +104,7 @@ def test_recreate_waits_until_the_last_old_pod_has_gone() -> None:
 
     def look(held: list[Pod]) -> None:
         nonlocal mixed
-        images = {each.image for pod in held for each in pod.spec.containers or ()}
+        images = {container.image for pod in held for container in pod.spec.containers or ()}
         mixed = mixed or len(images) > 1
 
     async def story() -> tuple[dict[str, int], int]:

@@ -103,7 +103,7 @@ def simulate(
     if check:
         note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
         return
-    results = [_played(each, scenario.parent, catalogue, keep_log=decisions is not None) for each in found]
+    results = [_played(named, scenario.parent, catalogue, keep_log=decisions is not None) for named in found]
     if decisions is not None:
         _write(decisions, results)
     first = found[0].scenario
@@ -127,7 +127,7 @@ def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
             raise click.UsageError(
                 f"--variant: {name!r} is not in the scenario; there are {', '.join(known)}"
             )
-    return [each for each in found if not names or each.name in names]
+    return [named for named in found if not names or named.name in names]
 
 
 def _changed(named: Named, seed: int | None, duration: str | None, trace: Path | None) -> Named:
@@ -217,17 +217,17 @@ class _Bar:
 def unmet(expected: Sequence[Expectation], result: Result) -> list[str]:
     """What was expected of this result and is not so, a line each."""
     lines = []
-    for each in expected:
-        if each.variant and each.variant != result.variant:
+    for expectation in expected:
+        if expectation.variant and expectation.variant != result.variant:
             continue
-        value = result.figures[each.figure]
-        low = each.least is not None and (value is None or value < each.least)
-        high = each.most is not None and (value is None or value > each.most)
+        value = result.figures[expectation.figure]
+        low = expectation.least is not None and (value is None or value < expectation.least)
+        high = expectation.most is not None and (value is None or value > expectation.most)
         if low or high:
-            limit = f"at least {each.least:g}" if low else f"at most {each.most:g}"
-            why = f" ({each.why})" if each.why else ""
-            given = shown(each.figure, value)
-            lines.append(f"{result.variant}: {titled(each.figure)} is {given}, not {limit}{why}")
+            limit = f"at least {expectation.least:g}" if low else f"at most {expectation.most:g}"
+            why = f" ({expectation.why})" if expectation.why else ""
+            given = shown(expectation.figure, value)
+            lines.append(f"{result.variant}: {titled(expectation.figure)} is {given}, not {limit}{why}")
     return lines
 
 
@@ -250,7 +250,7 @@ def _rendered(
         draw = simulate_spread.picture if several else simulate_svg.picture
         return draw(title, results)
     if output in ("json", "yaml"):
-        items = [document(each) for each in results]
+        items = [document(result) for result in results]
         more = {"spread": simulate_spread.document(results)} if several else {}
         return machine(KIND, {"title": title, "items": items, **more, "unmet": list(broken)}, output)
     names = list(FIGURES) if output == "wide" else MAIN

@@ -24,7 +24,7 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield html_page.text("Cost against disruption", "h2")
     yield cost_and_disruption(results)
     yield html_page.text("Over time", "h2")
-    known = {name: series.title for each in results for name, series in each.series.items()}
+    known = {name: series.title for result in results for name, series in result.series.items()}
     for name, heading in known.items():
         yield html_page.text(heading.capitalize(), "h3")
         yield over_time(results, name)
@@ -63,17 +63,17 @@ def over_time(results: Sequence[Result], name: str) -> str:
 
 def cost_and_disruption(results: Sequence[Result]) -> str:
     series = []
-    for each in results:
-        cost, evictions = each.figures["cost"] or 0.0, each.figures["evictions"] or 0.0
-        text = f"{each.variant}: ${cost:,.2f}, {evictions:,.0f} pods evicted"
-        series.append(charts.ChartSeries(each.variant, [(evictions, cost)], [text], line=False))
+    for result in results:
+        cost, evictions = result.figures["cost"] or 0.0, result.figures["evictions"] or 0.0
+        text = f"{result.variant}: ${cost:,.2f}, {evictions:,.0f} pods evicted"
+        series.append(charts.ChartSeries(result.variant, [(evictions, cost)], [text], line=False))
     return charts.line_chart(
         series, title="Cost against disruption", x_label="pods evicted", y_label="cost in $"
     )
 
 
 def _figures(results: Sequence[Result]) -> str:
-    header = ["", *(each.variant for each in results)]
+    header = ["", *(result.variant for result in results)]
     rows = [
         [titled(name), *(shown(name, each.figures[name]) for each in results)]
         for name in FIGURES

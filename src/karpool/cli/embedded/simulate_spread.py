@@ -25,14 +25,14 @@ class FigureSpread:
 
 def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {}
-    for each in results:
-        found.setdefault(each.variant, []).append(each)
+    for result in results:
+        found.setdefault(result.variant, []).append(result)
     return found
 
 
 def spread(results: Sequence[Result], figure: str) -> FigureSpread | None:
     """None where the figure does not apply to any of them."""
-    values = [value for each in results if (value := each.figures[figure]) is not None]
+    values = [value for result in results if (value := result.figures[figure]) is not None]
     return FigureSpread(fmean(values), min(values), max(values)) if values else None
 
 
@@ -63,7 +63,7 @@ def document(results: Sequence[Result]) -> list[Mapping[str, object]]:
     return [
         {
             "variant": variant,
-            "seeds": [each.seed for each in found],
+            "seeds": [result.seed for result in found],
             "figures": {
                 name: None
                 if (one := spread(found, name)) is None
@@ -78,7 +78,7 @@ def document(results: Sequence[Result]) -> list[Mapping[str, object]]:
 def picture(title: str, results: Sequence[Result]) -> str:
     """A panel for each of a few figures: a bar to the mean, and a line from the least to the most."""
     variants = list(by_variant(results))
-    seeds = len({each.seed for each in results})
+    seeds = len({result.seed for result in results})
     panel = _ROW * len(variants) + 56
     height = _HEAD + panel * len(PANELS)
     parts = [
@@ -96,7 +96,12 @@ def picture(title: str, results: Sequence[Result]) -> str:
 
 
 def _panel(name: str, found: Mapping[str, FigureSpread | None], top: int) -> Iterator[str]:
-    most = max((each.most for each in found.values() if each is not None), default=0.0) or 1.0
+    most = (
+        max(
+            (figure_spread.most for figure_spread in found.values() if figure_spread is not None), default=0.0
+        )
+        or 1.0
+    )
     wide = _WIDTH - _LEFT - _RIGHT - _MARGIN
 
     def at(value: float) -> str:

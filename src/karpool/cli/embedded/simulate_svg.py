@@ -38,7 +38,7 @@ def picture(title: str, results: Sequence[Result]) -> str:
     ]
     for number, name in enumerate(drawn):
         y = top + _PANEL * number
-        heading = next(each.series[name].title for each in results if name in each.series)
+        heading = next(result.series[name].title for result in results if name in result.series)
         parts.append(f'<text class="name" x="{_MARGIN}" y="{y + 14}">{escape(heading.capitalize())}</text>')
         parts.append(_nested(over_time(results, name), y + 22))
     return "\n".join(parts) + "\n</svg>"

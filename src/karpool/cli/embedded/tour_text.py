@@ -37,7 +37,7 @@ def _wrapped(text: str, mark: str = "") -> str:
 
 def verdicts(outcome: ChapterOutcome) -> str:
     """Every promise of a chapter, and what was seen."""
-    lines = [_verdict(each) for each in outcome.promises]
+    lines = [_verdict(promise) for promise in outcome.promises]
     if outcome.error:
         lines.append(_wrapped(f"the chapter could not be played: {outcome.error}", f"{BROKEN} "))
     return "\n".join(lines)
@@ -50,7 +50,7 @@ def _verdict(promise: ChapterPromise) -> str:
 
 def summary(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
     """Numbers by chapter, in columns that are the same for all of them."""
-    figures = [each for outcome in outcomes for each in outcome.figures]
+    figures = [figure for outcome in outcomes for figure in outcome.figures]
     name, before = (
         max((len(getattr(each, what)) for each in figures), default=0) for what in ("name", "before")
     )
@@ -59,16 +59,16 @@ def summary(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
     for outcome in outcomes:
         lines.append(f"{KEPT if outcome.kept else BROKEN} {outcome.chapter.title}")
         lines += [
-            f"  {printable(each.name):{name}}  {printable(each.before):{before}}  {printable(each.after)}"
-            for each in outcome.figures
+            f"  {printable(figure.name):{name}}  {printable(figure.before):{before}}  {printable(figure.after)}"
+            for figure in outcome.figures
         ]
     table = "\n".join(lines)
     return f"{table}\n\n{conclusion(outcomes, real_seconds)}"
 
 
 def conclusion(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
-    promises = [each for outcome in outcomes for each in outcome.promises]
-    kept = sum(each.kept for each in promises)
+    promises = [promise for outcome in outcomes for promise in outcome.promises]
+    kept = sum(chapter_promise.kept for chapter_promise in promises)
     of = pluralize(len(promises), "promise")
     minutes = pluralize(round(sum(outcome.seconds for outcome in outcomes) / 60), "minute")
     return (
@@ -80,10 +80,10 @@ def conclusion(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
 def broken(outcomes: Sequence[ChapterOutcome]) -> str:
     """What was not kept, in a line; empty when everything was."""
     found = [
-        f"{outcome.chapter.title}: {each.claim} ({printable(each.seen)})"
+        f"{outcome.chapter.title}: {promise.claim} ({printable(promise.seen)})"
         for outcome in outcomes
-        for each in outcome.promises
-        if not each.kept
+        for promise in outcome.promises
+        if not promise.kept
     ]
     found += [
         f"{outcome.chapter.title}: {printable(outcome.error) or 'nothing was promised'}"

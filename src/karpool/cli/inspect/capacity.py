@@ -186,7 +186,7 @@ def render(found: CapacityReport, pod: Pod, output: str) -> str:
 
 
 def _table(found: CapacityReport, *, wide: bool) -> str:
-    why = [str(each) for each in found.refusals]
+    why = [str(refusal) for refusal in found.refusals]
     rows = []
     for place in found.places:
         reasons = [*place.reasons, *(why if place is found.places[0] else [])]

@@ -40,7 +40,7 @@ class NodeExplanation:
 
 def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
     """Raises Failed when there is no such node."""
-    if any(each.name == node for each in seen.view.claims_without_node):
+    if any(state_node.name == node for state_node in seen.view.claims_without_node):
         raise CommandFailed(
             f"{node} is a NodeClaim that has no node yet; consolidation leaves it alone until it has"
         )
@@ -48,8 +48,8 @@ def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeEx
         raise CommandFailed(f"node {node} is not in {seen.cluster or 'the cluster'}; see kubectl get nodes")
     plan = plan_consolidation(seen.view, settings, seen.now)
     move = next((each for each in plan.moves if node in each.names), None)
-    rejected = tuple(each for each in plan.rejected if node in each.move.names)
-    held = next((each for each in plan.held if each.node == node), None)
+    rejected = tuple(rejected_move for rejected_move in plan.rejected if node in rejected_move.move.names)
+    held = next((kept_node for kept_node in plan.held if kept_node.node == node), None)
     return NodeExplanation(
         node,
         _verdict(move, rejected),
@@ -70,9 +70,11 @@ def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:
 def _why(
     plan: ConsolidationPlan, node: str, rejected: tuple[RejectedMove, ...], held: KeptNode | None
 ) -> tuple[Why, ...]:
-    found = [why for each in rejected for why in each.why]
+    found = [why for move in rejected for why in move.why]
     found += held.why if held is not None else ()
-    found += [Why("not_looked_at", each.why) for each in plan.not_looked_at if node in each.nodes]
+    found += [
+        Why("not_looked_at", considered.why) for considered in plan.not_looked_at if node in considered.nodes
+    ]
     return tuple(dict.fromkeys(found))
 
 
@@ -135,7 +137,7 @@ def _lines(found: NodeExplanation) -> Iterator[str]:
 
 
 def scores(move: Move) -> Iterator[str]:
-    into = ", ".join(plan_text.new_node(each) for each in move.new_nodes)
+    into = ", ".join(plan_text.new_node(replacement_node) for replacement_node in move.new_nodes)
     yield f"  saves ${plan_text.money(move.savings_per_hour)} per hour{f', buys {into}' if into else ''}"
     for pool in move.verdict.pools:
         if pool.score is not None:

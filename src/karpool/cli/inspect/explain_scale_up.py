@@ -15,7 +15,7 @@ from karpool.provisioning.candidates.attempts import ROUND_REST_SECONDS, Candida
 
 def text(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
     """Tables are many lines and clean already; every other line may hold what others wrote."""
-    lines = ("\n".join(map(printable, each.split("\n"))) for each in _lines(seen, record))
+    lines = ("\n".join(map(printable, line.split("\n"))) for line in _lines(seen, record))
     return "\n".join(lines)
 
 
@@ -118,7 +118,7 @@ def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
     seen = see(cluster)
     for problem in seen.problems:
         note(printable(f"skipped: {problem}"))
-    record = next((each for each in seen.records if each.name == name), None)
+    record = next((up_record for up_record in seen.records if up_record.name == name), None)
     if record is None:
         raise CommandFailed(f"there is no scale-up {name!r}; `karpool get scale-ups` lists those there are")
     if output == "text":

@@ -67,8 +67,8 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     )
     done = [each for each in found if each.phase is MovePhase.DONE]
     measured = [each for each in done if each.realised is not None]
-    predicted = sum(each.move.savings_per_hour for each in measured)
-    realised = sum(each.realised or 0.0 for each in measured)
+    predicted = sum(move_record.move.savings_per_hour for move_record in measured)
+    realised = sum(record.realised or 0.0 for record in measured)
     sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
     return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}"
 

@@ -51,7 +51,7 @@ class PromiseLine:
 
 def lines(ledger: PromiseLedger, now: float) -> list[PromiseLine]:
     """What is in flight, by cluster, oldest first."""
-    return [_line(each, ledger.lifetime, now) for each in ledger.promises() if each.replicas]
+    return [_line(promise, ledger.lifetime, now) for promise in ledger.promises() if promise.replicas]
 
 
 def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLine:
@@ -75,21 +75,21 @@ def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLin
 def render(found: Iterable[PromiseLine], output: str) -> str:
     shown = list(found)
     if output in ("json", "yaml"):
-        return machine("PromiseList", {"items": [each.to_json() for each in shown]}, output)
+        return machine("PromiseList", {"items": [promise_line.to_json() for promise_line in shown]}, output)
     if not shown:
         return "nothing is promised"
     table = columns(
         ("CLUSTER", "BINDING", "IN FLIGHT", "OF", "AGE", "EXPIRES IN"),
         (
             (
-                each.cluster,
-                each.binding,
-                str(each.replicas),
-                str(each.desired),
-                f"{each.age_seconds}s",
-                f"{each.expires_in_seconds}s",
+                line.cluster,
+                line.binding,
+                str(line.replicas),
+                str(line.desired),
+                f"{line.age_seconds}s",
+                f"{line.expires_in_seconds}s",
             )
-            for each in shown
+            for line in shown
         ),
     )
     replicas, clusters = sum(each.replicas for each in shown), len({each.cluster for each in shown})
@@ -115,11 +115,14 @@ def promises(
     runs may know of more pods that have landed, from the estimators it asks.
     """
     found, members, problems = asyncio.run(_read(cluster, assumption_ttl))
-    if cluster_name is not None and cluster_name not in {*members, *(each.cluster for each in found)}:
+    if cluster_name is not None and cluster_name not in {
+        *members,
+        *(promise_line.cluster for promise_line in found),
+    }:
         known = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
         raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {known}")
     wanted = [
-        each for each in found if cluster_name in (None, each.cluster) and namespace in (None, each.namespace)
+        line for line in found if cluster_name in (None, line.cluster) and namespace in (None, line.namespace)
     ]
     click.echo(render(wanted, output))
     for problem in problems:
@@ -135,7 +138,9 @@ async def _read(
         clock: Clock = client.clock
         assert view.ledger is not None
         skipped = [
-            f"{each.head.key}: {each.problem}" for each in view.bindings.all() if each.problem is not None
+            f"{version.head.key}: {version.problem}"
+            for version in view.bindings.all()
+            if version.problem is not None
         ]
-        members = [each.name for each in view.clusters.all()]
+        members = [member_cluster.name for member_cluster in view.clusters.all()]
         return lines(view.ledger, clock.monotonic()), members, skipped

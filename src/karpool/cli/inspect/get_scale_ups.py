@@ -53,7 +53,7 @@ async def _live(options: ClusterOptions) -> ScaleUpListing:
     async with connect(options) as client:
         objects = [{**each, "kind": SCALEUPS.kind} for each in await _listed(client)]
         pods = (await client.list(PODS, ListOptions(label_selector=SELECTOR))).items
-        return understood([*objects, *({**each, "kind": "Pod"} for each in pods)], client.clock.now())
+        return understood([*objects, *({**pod, "kind": "Pod"} for pod in pods)], client.clock.now())
 
 
 async def _listed(client: Client) -> list[Object]:
@@ -157,20 +157,20 @@ def render(seen: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) 
         ("NAME", "POOL", "MODEL", "WAITING", "NODES", "STATE", "FOR", "AGE", "REASON"),
         (
             (
-                each.name,
-                each.key.pool or "-",
-                each.key.model,
-                str(each.waiting),
-                f"{sum(bool(unit.node) for unit in each.active_units)}/{len(each.active_units)}",
-                each.state.value,
-                age(seen.now, each.state_since),
-                age(seen.now, each.first_seen),
-                each.reason or "-",
+                record.name,
+                record.key.pool or "-",
+                record.key.model,
+                str(record.waiting),
+                f"{sum(bool(unit.node) for unit in record.active_units)}/{len(record.active_units)}",
+                record.state.value,
+                age(seen.now, record.state_since),
+                age(seen.now, record.first_seen),
+                record.reason or "-",
             )
-            for each in records
+            for record in records
         ),
     )
-    waiting = sum(each.waiting for each in records)
+    waiting = sum(up_record.waiting for up_record in records)
     return f"{table}\n\n{pluralize(len(records), 'scale-up')}, {pluralize(waiting, 'worker')} waiting"
 
 
@@ -186,9 +186,9 @@ def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, outp
     """
     seen = see(cluster)
     chosen = [
-        each
-        for each in seen.records
-        if pool in (None, each.key.pool) and (state is None or state.lower() == each.state.value.lower())
+        record
+        for record in seen.records
+        if pool in (None, record.key.pool) and (state is None or state.lower() == record.state.value.lower())
     ]
     click.echo(render(seen, chosen, output))
     for problem in seen.problems:

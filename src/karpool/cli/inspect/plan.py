@@ -72,7 +72,10 @@ def plan(
     seen = asyncio.run(see(cluster, flags, catalogue))
     if not seen.view.machines:
         note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
-    found = [PlanAlternative(label_of(each), each, planned(seen, flags.settings(each))) for each in chosen]
+    found = [
+        PlanAlternative(label_of(override), override, planned(seen, flags.settings(override)))
+        for override in chosen
+    ]
     click.echo(render(found, flags, seen.cluster, output))
     for problem in found[0].plan.problems:
         note(f"skipped: {problem}")
@@ -96,7 +99,10 @@ def render(found: Sequence[PlanAlternative], flags: PlanFlags, cluster: str, out
     if output == "html":
         return plan_html.report(found, cluster)
     if output in ("json", "yaml"):
-        documents = [to_document(SavedPlan(each.plan, flags.saved(each.override), cluster)) for each in found]
+        documents = [
+            to_document(SavedPlan(plan_alternative.plan, flags.saved(plan_alternative.override), cluster))
+            for plan_alternative in found
+        ]
         if len(found) == 1:
             return machine(KIND, documents[0], output)
         labelled = [{"label": each.label, **one} for each, one in zip(found, documents, strict=True)]
@@ -105,5 +111,8 @@ def render(found: Sequence[PlanAlternative], flags: PlanFlags, cluster: str, out
         return plan_text.render(found[0].plan, wide=output == "wide")
     parts = [columns(*plan_text.comparison_table(found))]
     if output == "wide":
-        parts += [f"== {each.label}\n{plan_text.render(each.plan, wide=True)}" for each in found]
+        parts += [
+            f"== {alternative.label}\n{plan_text.render(alternative.plan, wide=True)}"
+            for alternative in found
+        ]
     return "\n\n".join(parts)

@@ -104,7 +104,7 @@ async def collect(client: Client, namespace: str, *, context: str = "", logs: bo
         summary = await take_snapshot(client, path, context=context)
         bundle.files["snapshot.karpool.gz"] = path.read_bytes()
     about["objects"] = summary.counts
-    bundle.missing |= {f"snapshot: {each.resource}": each.reason for each in summary.skipped}
+    bundle.missing |= {f"snapshot: {kind.resource}": kind.reason for kind in summary.skipped}
     lists: Sequence[tuple[str, ApiResource, ListOptions]] = (
         ("moves", CONFIGMAPS, moves_in(namespace)),
         ("scale-ups", SCALEUPS, ListOptions()),
@@ -149,7 +149,7 @@ async def _add_logs(client: Client, bundle: SupportBundle, namespace: str) -> No
     for pod in pods[:PODS_MAX]:
         key = ObjectKey(namespace, pod["metadata"]["name"])
         statuses = pod.get("status", {}).get("containerStatuses") or ()
-        restarted = any(each.get("restartCount") for each in statuses)
+        restarted = any(status.get("restartCount") for status in statuses)
         for previous in (False, True) if restarted else (False,):
             await _add_log(client, bundle, key, previous=previous)
 

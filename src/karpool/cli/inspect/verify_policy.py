@@ -31,7 +31,12 @@ def verify_policy(ranking: bool, output: str) -> None:
     click.echo(render(found, experiment, output))
     broken = [each for each in found.properties if not each.holds]
     if broken:
-        raise CommandFailed("; ".join(f"{each.name} does not hold: {each.counterexample}" for each in broken))
+        raise CommandFailed(
+            "; ".join(
+                f"{policy_property.name} does not hold: {policy_property.counterexample}"
+                for policy_property in broken
+            )
+        )
 
 
 def render(found: PolicyVerification, experiment: RankingExperiment | None, output: str) -> str:
@@ -60,8 +65,14 @@ Table = tuple[list[str], list[list[str]]]
 
 def _properties(found: PolicyVerification) -> Table:
     rows = [
-        [each.name, "yes" if each.holds else "NO", f"{each.checked:,}", each.statement, each.note or "-"]
-        for each in found.properties
+        [
+            policy_property.name,
+            "yes" if policy_property.holds else "NO",
+            f"{policy_property.checked:,}",
+            policy_property.statement,
+            policy_property.note or "-",
+        ]
+        for policy_property in found.properties
     ]
     return ["PROPERTY", "HOLDS", "CASES", "STATEMENT", "NOTE"], rows
 
@@ -107,9 +118,9 @@ def _ranking(experiment: RankingExperiment) -> Table:
 
 def _passing(experiment: RankingExperiment) -> Table:
     rows = [
-        [kind.name, str(each.k), f"{each.moves:.0%}", f"{each.savings:.0%}", f"{each.disruption:.0%}"]
+        [kind.name, str(share.k), f"{share.moves:.0%}", f"{share.savings:.0%}", f"{share.disruption:.0%}"]
         for kind in experiment.kinds
-        for each in kind.passing
+        for share in kind.passing
     ]
     return ["MOVES", "K", "APPROVED", "OF SAVINGS", "OF DISTURBANCE"], rows
 

@@ -62,7 +62,7 @@ def parameter(flag: Flag) -> click.Option:
         case "list":
             given |= {"multiple": True, "metavar": "NAME,..."}
         case _ if flag.choices:
-            given |= {"type": click.Choice([each for each in flag.choices if each])} | (
+            given |= {"type": click.Choice([choice for choice in flag.choices if choice])} | (
                 {"default": flag.default or None}
             )
     return click.Option(names, **given)

@@ -29,22 +29,25 @@ def _body(alternatives: Sequence[PlanAlternative], title: str) -> Iterator[str]:
         yield html_page.text("Policies side by side", "h2")
         yield html_page.table(*plan_text.comparison_table(alternatives), numbers=range(1, 10))
         yield _compared(alternatives)
-    for each in alternatives:
+    for alternative in alternatives:
         if len(alternatives) > 1:
-            yield html_page.text(each.label, "h2")
-        yield from _plan(each.plan)
+            yield html_page.text(alternative.label, "h2")
+        yield from _plan(alternative.plan)
 
 
 def _compared(alternatives: Sequence[PlanAlternative]) -> str:
     return charts.line_chart(
         [
             charts.ChartSeries(
-                each.label,
-                [(float(each.plan.disturbed), each.plan.savings_per_hour * HOURS_PER_MONTH)],
-                [f"{each.label}: {money(each.plan.savings_per_hour)} per hour, {each.plan.disturbed} pods"],
+                alternative.label,
+                [(float(alternative.plan.disturbed), alternative.plan.savings_per_hour * HOURS_PER_MONTH)],
+                [
+                    f"{alternative.label}: {money(alternative.plan.savings_per_hour)} per hour, "
+                    f"{alternative.plan.disturbed} pods"
+                ],
                 line=False,
             )
-            for each in alternatives
+            for alternative in alternatives
         ],
         title="What each policy saves, and how many pods it disturbs",
         x_label="pods disturbed",
@@ -83,7 +86,7 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
 
 
 def _move(move: Move) -> str:
-    into = ", ".join(plan_text.new_node(each) for each in move.new_nodes)
+    into = ", ".join(plan_text.new_node(node) for node in move.new_nodes)
     names = ", ".join(move.names)
     summary = f"{move.kind} {names}{f' → {into}' if into else ''}: ${money(move.savings_per_hour)} per hour"
     parts = [html_page.table(*plan_text.move_table([move], wide=True), numbers=range(5, 10))]
@@ -94,9 +97,9 @@ def _move(move: Move) -> str:
 
 
 def _shortcomings(plan: ConsolidationPlan) -> Iterator[str]:
-    for each in plan.not_looked_at:
-        yield html_page.text(f"Not looked at ({each.why})", "h3")
-        yield html_page.text(", ".join(each.nodes))
+    for considered in plan.not_looked_at:
+        yield html_page.text(f"Not looked at ({considered.why})", "h3")
+        yield html_page.text(", ".join(considered.nodes))
     if plan.problems:
         yield html_page.text(f"Objects that could not be understood ({len(plan.problems)})", "h3")
         yield "<ul>" + "".join(html_page.text(problem, "li") for problem in plan.problems) + "</ul>"
@@ -108,7 +111,7 @@ def curve(plan: ConsolidationPlan) -> str:
     end = taken.points[-1]
     series = [charts.ChartSeries("in the plan", taken.points, taken.notes)]
     if plan.rejected:
-        more = _cumulated([each.move for each in plan.rejected], *end)
+        more = _cumulated([move.move for move in plan.rejected], *end)
         series.append(charts.ChartSeries("rejected, if each were added", more.points, more.notes))
     return charts.line_chart(
         series,

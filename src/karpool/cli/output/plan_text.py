@@ -44,8 +44,9 @@ def _parts(plan: ConsolidationPlan, wide: bool) -> Iterator[str]:
         yield _titled("POOLS", columns(*pool_table(plan)))
     yield _titled("TOTALS", columns(*totals_table(plan)))
     yield from (
-        f"not looked at: {pluralize(len(each.nodes), 'node')} ({each.why}): {_names(each.nodes, wide)}"
-        for each in plan.not_looked_at
+        f"not looked at: {pluralize(len(considered.nodes), 'node')} ({considered.why}): "
+        f"{_names(considered.nodes, wide)}"
+        for considered in plan.not_looked_at
     )
 
 
@@ -86,7 +87,7 @@ def move_row(move: Move, *, wide: bool) -> list[str]:
         str(move.kind),
         ",".join(move.pools),
         _names(move.names, wide),
-        ", ".join(new_node(each) for each in move.new_nodes) or NONE,
+        ", ".join(new_node(node) for node in move.new_nodes) or NONE,
         money(move.savings_per_hour),
         money(move.savings_per_hour * HOURS_PER_MONTH),
         str(move.disturbed),
@@ -128,22 +129,22 @@ def destination(move: Move, pod: MovedPod) -> str:
 
 def rejected_table(rejected: Sequence[RejectedMove], *, wide: bool) -> Table:
     rows = []
-    for each in rejected:
-        why = "; ".join(str(reason) for reason in (each.why if wide else each.why[:1]))
-        rows.append([*move_row(each.move, wide=wide), why])
+    for move in rejected:
+        why = "; ".join(str(reason) for reason in (move.why if wide else move.why[:1]))
+        rows.append([*move_row(move.move, wide=wide), why])
     return [*move_table((), wide=wide)[0], "WHY"], rows
 
 
 def held_table(held: Sequence[KeptNode]) -> Table:
     rows = [
         [
-            each.node,
-            each.pool or NONE,
-            UNKNOWN if each.price_per_hour is None else money(each.price_per_hour),
-            f"{each.disruption:.2f}",
-            "; ".join(str(reason) for reason in each.why) or NONE,
+            kept_node.node,
+            kept_node.pool or NONE,
+            UNKNOWN if kept_node.price_per_hour is None else money(kept_node.price_per_hour),
+            f"{kept_node.disruption:.2f}",
+            "; ".join(str(reason) for reason in kept_node.why) or NONE,
         ]
-        for each in held
+        for kept_node in held
     ]
     return ["NODE", "POOL", "$/H", "DISRUPTION", "HELD BY"], rows
 
@@ -151,8 +152,8 @@ def held_table(held: Sequence[KeptNode]) -> Table:
 def held_by_reason(held: Sequence[KeptNode]) -> Table:
     """The most frequent first."""
     groups: dict[str, list[KeptNode]] = {}
-    for each in held:
-        groups.setdefault(each.why[0].code if each.why else NONE, []).append(each)
+    for kept_node in held:
+        groups.setdefault(kept_node.why[0].code if kept_node.why else NONE, []).append(kept_node)
     rows = [
         [str(len(members)), code, members[0].node, str(members[0].why[0]) if members[0].why else NONE]
         for code, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
@@ -196,18 +197,18 @@ def _totals(name: str, totals: ClusterTotals) -> list[str]:
 def comparison_table(alternatives: Sequence[PlanAlternative]) -> Table:
     rows = [
         [
-            each.label,
-            str(len(each.plan.moves)),
-            str(sum(len(move.nodes) for move in each.plan.moves)),
-            str(sum(len(move.new_nodes) for move in each.plan.moves)),
-            money(each.plan.savings_per_hour),
-            money(each.plan.savings_per_hour * HOURS_PER_MONTH),
-            share(each.plan),
-            str(each.plan.disturbed),
-            f"{each.plan.disruption:.1f}",
-            str(len(each.plan.rejected)),
+            alternative.label,
+            str(len(alternative.plan.moves)),
+            str(sum(len(move.nodes) for move in alternative.plan.moves)),
+            str(sum(len(move.new_nodes) for move in alternative.plan.moves)),
+            money(alternative.plan.savings_per_hour),
+            money(alternative.plan.savings_per_hour * HOURS_PER_MONTH),
+            share(alternative.plan),
+            str(alternative.plan.disturbed),
+            f"{alternative.plan.disruption:.1f}",
+            str(len(alternative.plan.rejected)),
         ]
-        for each in alternatives
+        for alternative in alternatives
     ]
     header = ["POLICY", "MOVES", "NODES GO", "COME", "SAVES $/H", "$/MONTH", "OF COST", "PODS", "DISRUPTION"]
     return [*header, "REJECTED"], rows

@@ -123,6 +123,6 @@ def render(found: PlanCheck) -> str:
     rows = []
     for move in found.moves:
         why = found.refused.get(move.id, ())
-        verdict = "; ".join(each.message for each in why) or "holds"
+        verdict = "; ".join(reason.message for reason in why) or "holds"
         rows.append([*plan_text.move_row(move, wide=False), verdict])
     return columns([*plan_text.move_table((), wide=False)[0], "NOW"], rows)

@@ -247,8 +247,8 @@ async def _serve(
             await stack.enter_async_context(listener.tls.renewing())
         note(f"{', '.join(clients)}: open {page.link if listener.shows_token else page.url}")
         await stop.wait()
-        for each in asked:
-            await each.close()
+        for estimator_client in asked:
+            await estimator_client.close()
 
 
 dashboard = click.Command(

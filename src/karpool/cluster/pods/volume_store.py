@@ -33,7 +33,7 @@ class VolumeStore:
     def put_pod(self, key: str, pod: Pod) -> bool:
         """Whether the pod mounts a claim, and so has terms."""
         if not pod.spec.volumes or not any(
-            each.persistent_volume_claim or each.ephemeral is not None for each in pod.spec.volumes
+            volume.persistent_volume_claim or volume.ephemeral is not None for volume in pod.spec.volumes
         ):
             self.remove_pod(key)
             return False

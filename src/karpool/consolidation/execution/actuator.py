@@ -130,11 +130,11 @@ class MoveActuator:
         """From the server. What cannot be read is left in `unreadable`."""
         page = await self._client.list(CONFIGMAPS, selection(self.namespace, active=active), into=ConfigMap)
         found, bad = [], []
-        for each in page.items:
+        for config_map in page.items:
             try:
-                found.append(from_object(each))
+                found.append(from_object(config_map))
             except Invalid as error:
-                bad.append(SkippedObject("ConfigMap", each.name, str(error)))
+                bad.append(SkippedObject("ConfigMap", config_map.name, str(error)))
         self.unreadable = bad
         return sorted(found, key=lambda record: (record.created, record.name))
 
@@ -221,10 +221,12 @@ class MoveActuator:
 
     async def _look(self, record: MoveRecord, seen: RecordContext) -> MoveObservation:
         placeholders = await self._placeholders(record)
-        names = dict.fromkeys((*record.nodes, *record.arrived, *(each.node for each in placeholders)))
+        names = dict.fromkeys(
+            (*record.nodes, *record.arrived, *(placeholder.node for placeholder in placeholders))
+        )
         nodes = await asyncio.gather(*(self._get(NODES, name, Node) for name in names if name))
         claims = await asyncio.gather(
-            *(self._get(NODECLAIMS, each.claim, NodeClaim) for each in record.move.nodes)
+            *(self._get(NODECLAIMS, source_node.claim, NodeClaim) for source_node in record.move.nodes)
         )
         objections = seen.objections.get(record.name)
         owners: Mapping[str, int] = {}
@@ -305,7 +307,7 @@ class MoveActuator:
         return NodeRequest(
             request=record.name,
             epoch=record.attempt,
-            units=tuple(unit(each.resources) for each in record.wanted),
+            units=tuple(unit(request.resources) for request in record.wanted),
             candidates=tuple(_candidate(record, index) for index in range(len(record.wanted))),
             purpose=RequestPurpose.REPLACEMENT,
             pool=move.new_nodes[0].pool,

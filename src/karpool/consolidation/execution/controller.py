@@ -281,7 +281,9 @@ class Consolidator:
             closed=self._closed,
             objections=await self._off_loop(look),
             cordoned=frozenset(
-                each.name for each in view.machines if each.node is not None and each.node.spec.unschedulable
+                machine.name
+                for machine in view.machines
+                if machine.node is not None and machine.node.spec.unschedulable
             ),
             arrived_prices={r.name: in_flight_view.arrived_price(r, view) for r in records if r.arrived},
             measured={
@@ -299,7 +301,7 @@ class Consolidator:
             return
         now = self._clock.now()
         left_alone = resting(self.ledger.values(), now)
-        room = self.options.most_in_flight - sum(not each.phase.is_over for each in self.ledger.values())
+        room = self.options.most_in_flight - sum(not record.phase.is_over for record in self.ledger.values())
         for number, move in enumerate(plan.moves):
             if room <= 0:
                 log.info(

@@ -176,7 +176,7 @@ def objections(
         move = moves[record.name]
         why = results.get(move.id, ())
         if len(move.nodes) < len(record.nodes):
-            why = tuple(each for each in why if each.code not in _OF_WHOLE_MOVES)
+            why = tuple(reason for reason in why if reason.code not in _OF_WHOLE_MOVES)
         found[record.name] = why or tuple(_overruled(move, seen))
     return found
 

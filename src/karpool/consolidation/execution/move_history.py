@@ -41,9 +41,9 @@ class PodOwners:
 
 def owner_of(pod: Pod) -> str:
     """The uid of its controller, or its own."""
-    for each in pod.metadata.owner_references or ():
-        if each.controller:
-            return each.uid
+    for reference in pod.metadata.owner_references or ():
+        if reference.controller:
+            return reference.uid
     return pod.metadata.uid
 
 
@@ -120,9 +120,11 @@ def _extra(
         return
     planned = {name for each in records for name in each.arrived}
     rivals = [
-        each
-        for each in records
-        if each.name != record.name and each.deleted_at is not None and each.deleted_at < began
+        move_record
+        for move_record in records
+        if move_record.name != record.name
+        and move_record.deleted_at is not None
+        and move_record.deleted_at < began
     ]
     for row, machine in enumerate(view.machines):
         claim = machine.claim
@@ -134,7 +136,7 @@ def _extra(
         if not there & record.owners.keys():
             continue
         # Charged once: to the first move that may have caused it.
-        if any(there & each.owners.keys() and _was_under_way(each, made) for each in rivals):
+        if any(there & rival.owners.keys() and _was_under_way(rival, made) for rival in rivals):
             continue
         yield machine.name, machine.price_per_hour
 

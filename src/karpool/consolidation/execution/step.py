@@ -161,13 +161,13 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
         return _back(record, now, why)
     if unmarked := [node for node in _sources(record, world) if not is_marked(node, record.name)]:
         return _marks(unmarked, record, now) or RunActions(tuple(MarkNode(node) for node in unmarked))
-    present = {each.index for each in world.placeholders if each.epoch == record.attempt}
+    present = {placeholder.index for placeholder in world.placeholders if placeholder.epoch == record.attempt}
     if missing := tuple(index for index in range(len(record.wanted)) if index not in present):
         return RunActions((RequestNodes(missing),))
     own = sorted((each for each in world.placeholders if each.epoch == record.attempt), key=_by_index)
     places = [each.node for each in own]
     states = [readiness(world.nodes.get(name), {}) for name in places if name]
-    if lost := next((each for each in states if each.lack is Lack.LIFE), None):
+    if lost := next((state for state in states if state.lack is Lack.LIFE), None):
         return _back(record, now, Why("new_node_lost", lost.message))
     if not all(places) or not all(each.is_ready for each in states):
         return WaitUntil(launch_deadline(record, settings))
@@ -278,7 +278,7 @@ def _not_looked_at(settings: ExecutionSettings) -> Why:
 
 
 def _withdraw(world: MoveObservation, until: float | None) -> Next:
-    standing = [each for each in world.placeholders if each.deleting_since is None]
+    standing = [placeholder for placeholder in world.placeholders if placeholder.deleting_since is None]
     return RunActions(tuple(map(WithdrawPlaceholder, standing))) if standing else WaitUntil(until)
 
 
@@ -332,14 +332,14 @@ def _refused(
     deadline = launch_deadline(record, settings)
     if now >= deadline:
         return Why("timeout", f"new nodes did not come within {deadline - record.since:g} s")
-    for each in world.placeholders:
-        if each.epoch != record.attempt:
+    for placeholder in world.placeholders:
+        if placeholder.epoch != record.attempt:
             continue
-        if each.outlook is PlaceholderState.ENDED:
-            return Why("placeholder_ended", f"{each.key} ended: {each.message}")
-        asked_for = now - max(each.created, record.since)
-        if each.outlook is PlaceholderState.REFUSED and asked_for >= settings.refusal_seconds:
-            return Why("stock_out", f"no node can be had: {each.message}")
+        if placeholder.outlook is PlaceholderState.ENDED:
+            return Why("placeholder_ended", f"{placeholder.key} ended: {placeholder.message}")
+        asked_for = now - max(placeholder.created, record.since)
+        if placeholder.outlook is PlaceholderState.REFUSED and asked_for >= settings.refusal_seconds:
+            return Why("stock_out", f"no node can be had: {placeholder.message}")
     return None
 
 

@@ -74,7 +74,9 @@ class Watching:
 
     def held(self) -> frozenset[str]:
         """Nodes with a placeholder of ours: they look empty, and are not."""
-        return frozenset(each.node for each in self.smart_pods.placeholders() if each.node)
+        return frozenset(
+            placeholder.node for placeholder in self.smart_pods.placeholders() if placeholder.node
+        )
 
     def _watches(self, namespace: str) -> list[WatchedKind[Any]]:
         state = self._state
@@ -91,16 +93,18 @@ class Watching:
             *self._stock.watches,
             *self._monitor.watches,
             # Placeholders themselves are read when they matter.
-            *(each for each in self.smart_pods.watches if each.resource == EVENTS),
+            *(watch for watch in self.smart_pods.watches if watch.resource == EVENTS),
         ]
         counter = _Counter(self)
         wanted += [
-            replace(each, sink=counter)
-            for each in {(one.resource, one.into): one for one in wanted if one.resource != EVENTS}.values()
+            replace(watched_kind, sink=counter)
+            for watched_kind in {
+                (one.resource, one.into): one for one in wanted if one.resource != EVENTS
+            }.values()
         ]
         return [
-            replace(each, sink=PlaceholderFilter(each.sink, namespace)) if each.resource == PODS else each
-            for each in wanted
+            replace(kind, sink=PlaceholderFilter(kind.sink, namespace)) if kind.resource == PODS else kind
+            for kind in wanted
         ]
 
     def _put_node(self, key: ObjectKey, node: Node) -> None:

@@ -395,10 +395,10 @@ class _Problem:
         bought = purchase_several(world, rows, new.values(), ceiling)
         if bought is None:
             return None
-        price = sum(each.price for each in bought) if bought else None
+        price = sum(purchased_node.price for purchased_node in bought) if bought else None
         verdict = world.verdict(rows, price)
         flat = tuple((shape, row, pods) for (shape, row), pods in placed.items())
-        return CandidateMove(tuple(rows), flat, tuple((each.fitting, each.pods) for each in bought), verdict)
+        return CandidateMove(tuple(rows), flat, tuple((node.fitting, node.pods) for node in bought), verdict)
 
     def _is_allowed(self, drafts: Sequence[CandidateMove]) -> bool:
         return not any(self._world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
@@ -433,7 +433,7 @@ def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
     if not parts:
         nothing = np.zeros((resources, 0), dtype=np.int64)
         return _Columns(nothing, np.zeros((shapes, 0), dtype=np.bool_), np.zeros(0), nothing)
-    room = np.concatenate([each.room for each in parts], axis=1)
+    room = np.concatenate([part.room for part in parts], axis=1)
     admits = np.concatenate([each.admits for each in parts], axis=1)
     price = np.concatenate([each.price for each in parts])
     found = np.concatenate([each.found for each in parts], axis=1)

@@ -75,8 +75,8 @@ def replace(world: PlanningState, rows: Sequence[int]) -> CandidateMove | Unplac
             for row in rows:
                 relocation.remove(row)
             placed, bought = [], whole
-    price = sum(each.price for each in bought)
-    new = tuple((each.fitting, each.pods) for each in bought)
+    price = sum(purchased_node.price for purchased_node in bought)
+    new = tuple((node.fitting, node.pods) for node in bought)
     return CandidateMove(tuple(rows), tuple(placed), new, world.verdict(rows, price))
 
 
@@ -112,7 +112,7 @@ def split(world: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
         if row not in together
     ]
     if together:
-        placed = tuple(each for row in together for each in parts[row])
+        placed = tuple(part for row in together for part in parts[row])
         price = sum(fitting.price_per_hour for fitting, _ in draft.new)
         found.append(CandidateMove(tuple(together), placed, draft.new, world.verdict(together, price)))
     return found
@@ -167,8 +167,8 @@ def _for_others(
         return UnplacedShapes(known.why, tuple(pods)) if known.shapes == shapes else known
     now = dict(zip(shapes, pods, strict=True))
     return [
-        PurchasedNode(each.fitting, {now[shape]: number for shape, number in each.pods.items()})
-        for each in known
+        PurchasedNode(node.fitting, {now[shape]: number for shape, number in node.pods.items()})
+        for node in known
     ]
 
 
@@ -319,7 +319,7 @@ def _two_nodes(
             continue
         bought = purchase_several(world, rows, (held, rest), ceiling - CENT)
         if bought is not None:
-            best, ceiling = bought, sum(each.price for each in bought)
+            best, ceiling = bought, sum(node.price for node in bought)
     return best
 
 

@@ -64,7 +64,7 @@ class PlanCache:
 
 def same(one: Any, other: Any) -> bool:
     """Whether two views, or parts of them, say the same, field by field."""
-    return all(_equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    return all(_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
 
 
 def _equal(one: Any, other: Any) -> bool:

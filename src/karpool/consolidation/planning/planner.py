@@ -243,7 +243,7 @@ class Planner:
 
     def _held(self, found: SearchResult, rejected: Iterable[RejectedMove]) -> Iterable[KeptNode]:
         world, view = self.world, self.view
-        refused = {name: each.why for each in rejected for name in each.move.names}
+        refused = {name: move.why for move in rejected for name in move.move.names}
         not_looked_at = frozenset(found.not_looked_at)
         for row, machine in enumerate(view.machines):
             if world.gone[row] and row not in self.judged.held:
@@ -313,6 +313,10 @@ def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[ReplacementNode]) 
     digest = blake2b(digest_size=6)
     for node in nodes:
         digest.update(f"{node.name}\0{node.claim_uid}\0".encode())
-    for kind, number in sorted(Counter((each.pool, each.chosen.instance_type) for each in new_nodes).items()):
+    for kind, number in sorted(
+        Counter(
+            (replacement_node.pool, replacement_node.chosen.instance_type) for replacement_node in new_nodes
+        ).items()
+    ):
         digest.update(f"{kind}\0{number}\0".encode())
     return digest.hexdigest()

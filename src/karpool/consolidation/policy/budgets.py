@@ -28,11 +28,11 @@ def use_of(machines: Iterable[StateNode], in_flight: Iterable[str] = ()) -> dict
     going = frozenset(in_flight)
     counted: dict[str, int] = {}
     consuming: dict[str, int] = {}
-    for each in machines:
-        if each.is_counted:
-            pool = each.pool
+    for machine in machines:
+        if machine.is_counted:
+            pool = machine.pool
             counted[pool] = counted.get(pool, 0) + 1
-            if each.is_down or each.name in going:
+            if machine.is_down or machine.name in going:
                 consuming[pool] = consuming.get(pool, 0) + 1
     return {pool: BudgetUse(number, consuming.get(pool, 0)) for pool, number in counted.items()}
 
@@ -84,7 +84,7 @@ class DisruptionAllowance:
             name: replace(each, left=dict(each.left), rate=replace(each.rate) if each.rate else None)
             for name, each in self.pools.items()
         }
-        return DisruptionAllowance(pools, [replace(each) for each in self.rates])
+        return DisruptionAllowance(pools, [replace(rate) for rate in self.rates])
 
     def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
         """Why so many nodes of these pools may not go now; empty when they may."""
@@ -134,7 +134,7 @@ def permission(
 def _rate_left(
     rate: DisruptionRate, recent: Iterable[NodeRemoval], now: float, pool: str = ""
 ) -> RateAllowance:
-    taken = sum(each.at > now - rate.seconds and pool in ("", each.pool) for each in recent)
+    taken = sum(removal.at > now - rate.seconds and pool in ("", removal.pool) for removal in recent)
     return RateAllowance(rate, max(0, rate.nodes - taken), pool)
 
 

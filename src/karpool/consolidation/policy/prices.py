@@ -31,7 +31,7 @@ def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) 
 
 def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
     """The most that a launch may cost: the dearest of the first capacity type that can be had."""
-    known = [each for each in offerings if each.available and allows(each)]
+    known = [offering for offering in offerings if offering.available and allows(offering)]
     for capacity_type in LAUNCH_ORDER:
         prices = [each.price_per_hour for each in known if each.capacity_type == capacity_type]
         if prices:
@@ -43,9 +43,9 @@ def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering
 
 
 def _buyable(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> Iterable[float]:
-    for each in offerings:
-        price = usable_price(each.price_per_hour)
-        if each.available and price is not None and allows(each):
+    for offering in offerings:
+        price = usable_price(offering.price_per_hour)
+        if offering.available and price is not None and allows(offering):
             yield price
 
 

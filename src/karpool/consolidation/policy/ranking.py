@@ -23,5 +23,5 @@ def ratios(prices: Floats, disruption: Floats) -> Floats:
 def interleaved(groups: Mapping[str, Sequence[T]], first: Collection[str] = ()) -> list[T]:
     """One of each pool in turn. Pools in `first` were not reached the last time and come before others."""
     pools = [*(pool for pool in first if pool in groups), *(pool for pool in groups if pool not in first)]
-    rounds = zip_longest(*(((each,) for each in groups[pool]) for pool in pools), fillvalue=())
+    rounds = zip_longest(*(((group,) for group in groups[pool]) for pool in pools), fillvalue=())
     return [each for turn in rounds for each in chain.from_iterable(turn)]

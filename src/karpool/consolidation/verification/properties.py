@@ -85,7 +85,7 @@ class PolicyVerification:
 
     @property
     def holds(self) -> bool:
-        return all(each.holds for each in self.properties)
+        return all(policy_property.holds for policy_property in self.properties)
 
 
 def verify(

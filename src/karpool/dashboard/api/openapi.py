@@ -27,7 +27,7 @@ def document() -> bytes:
             "description": "Reads only. Amounts in Kubernetes units, money in USD per hour, "
             "moments in seconds since the epoch.",
         },
-        "paths": {each.path: {"get": _operation(each, references)} for each in ENDPOINTS}
+        "paths": {endpoint.path: {"get": _operation(endpoint, references)} for endpoint in ENDPOINTS}
         | {STREAM: {"get": _stream()}},
         "components": {
             "schemas": components,
@@ -56,13 +56,13 @@ def _operation(endpoint: Endpoint, references: dict[Any, dict[str, Any]]) -> dic
     if endpoint.parameters:
         found["parameters"] = [
             {
-                "name": each.name,
-                "in": "path" if each.in_path else "query",
-                "required": each.in_path,
-                "description": each.about,
+                "name": parameter.name,
+                "in": "path" if parameter.in_path else "query",
+                "required": parameter.in_path,
+                "description": parameter.about,
                 "schema": {"type": "string", "maxLength": NAME_MAX},
             }
-            for each in endpoint.parameters
+            for parameter in endpoint.parameters
         ]
     return found
 

@@ -177,7 +177,7 @@ class FleetCollector:
         return node_detail(cluster, watch.view(), name, self._plan(watch))
 
     def placements(self) -> views.PlacementList:
-        known = [each for watch in self._control_planes() for each in watch.scheduling.bindings.all()]
+        known = [version for watch in self._control_planes() for version in watch.scheduling.bindings.all()]
         ledger = next(iter(self._ledgers()), None)
         return placements.placements(known, ledger, self.clock.now())
 
@@ -204,7 +204,7 @@ class FleetCollector:
             (
                 (
                     watch.name,
-                    [*((each, None) for each in watch.records.values()), *watch.finished.values()],
+                    [*((record, None) for record in watch.records.values()), *watch.finished.values()],
                     scale_up_timelines.traces(watch.smart_pods.values(), watch.claims),
                     watch.unreadable.values(),
                 )

@@ -26,14 +26,22 @@ HELD_MAX = 500
 
 
 def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
-    pools = {each.name: each for each in plan.pools}
+    pools = {pool.name: pool for pool in plan.pools}
     # Many approved moves must not push the refused ones, whose reasons people look for, off the board.
     refused = plan.rejected[: max(POINTS_MAX // 2, POINTS_MAX - len(plan.moves))]
     points = [_point(move, pools, approved=True) for move in plan.moves[: POINTS_MAX - len(refused)]]
-    points += [_point(each.move, pools, approved=False, why=reasons(each.why)) for each in refused]
+    points += [
+        _point(rejected_move.move, pools, approved=False, why=reasons(rejected_move.why))
+        for rejected_move in refused
+    ]
     held = [
-        KeptNodeRow(node=each.node, pool=each.pool, price_per_hour=each.price_per_hour, why=reasons(each.why))
-        for each in plan.held[:HELD_MAX]
+        KeptNodeRow(
+            node=kept_node.node,
+            pool=kept_node.pool,
+            price_per_hour=kept_node.price_per_hour,
+            why=reasons(kept_node.why),
+        )
+        for kept_node in plan.held[:HELD_MAX]
     ]
     return ConsolidationBoard(
         cluster=cluster,
@@ -44,7 +52,7 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
         refused=len(plan.rejected),
         held=held,
         held_left_out=max(0, len(plan.held) - HELD_MAX),
-        pools=[_pool(each) for each in plan.pools],
+        pools=[_pool(summary) for summary in plan.pools],
         nodes_before=plan.before.nodes,
         nodes_after=plan.after.nodes,
         price_before=plan.before.price_per_hour,
@@ -62,14 +70,14 @@ def in_order(boards: Iterable[ConsolidationBoard]) -> list[ConsolidationBoard]:
 
 def move_detail(cluster: str, plan: ConsolidationPlan, id_: str) -> MoveDetail | None:
     """None when the plan has no such move (any more)."""
-    pools = {each.name: each for each in plan.pools}
+    pools = {pool.name: pool for pool in plan.pools}
     for move in plan.moves:
         if move.id == id_:
             return _detail(cluster, move, _point(move, pools, approved=True))
-    for each in plan.rejected:
-        if each.move.id == id_:
-            point = _point(each.move, pools, approved=False, why=reasons(each.why))
-            return _detail(cluster, each.move, point)
+    for rejected_move in plan.rejected:
+        if rejected_move.move.id == id_:
+            point = _point(rejected_move.move, pools, approved=False, why=reasons(rejected_move.why))
+            return _detail(cluster, rejected_move.move, point)
     return None
 
 
@@ -101,7 +109,7 @@ def _point(
         nodes=list(move.names[:NAMES_MAX]),
         nodes_left_out=max(0, len(move.names) - NAMES_MAX),
         pools=list(move.pools),
-        into=[new_node(each) for each in move.new_nodes],
+        into=[new_node(node) for node in move.new_nodes],
         approved=approved,
         savings_per_hour=move.savings_per_hour,
         disruption=move.disruption,
@@ -147,8 +155,8 @@ def _pool(state: PoolSummary) -> PoolBoard:
 
 def _notes(plan: ConsolidationPlan) -> list[str]:
     notes = [
-        f"not looked at: {counted(len(each.nodes), 'node')}, because {each.why}"
-        for each in plan.not_looked_at
+        f"not looked at: {counted(len(considered.nodes), 'node')}, because {considered.why}"
+        for considered in plan.not_looked_at
     ]
     if plan.before.unpriced:
         notes.append(f"without a known price, which counts as 0: {counted(plan.before.unpriced, 'node')}")

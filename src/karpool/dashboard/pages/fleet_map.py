@@ -67,8 +67,11 @@ def fleet(
     now: float,
 ) -> FleetOverview:
     """Clusters that are watched, then those that only Karmada knows."""
-    rows = [watched(each, members.get(each.name), promised.get(each.name, NOTHING)) for each in clusters]
-    known = {each.name for each in clusters}
+    rows = [
+        watched(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING))
+        for cluster in clusters
+    ]
+    known = {overview.name for overview in clusters}
     rows += [
         through_karmada(member, promised.get(name, NOTHING))
         for name, member in sorted(members.items())

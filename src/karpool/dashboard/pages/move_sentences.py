@@ -41,7 +41,7 @@ def _said(pool: PoolScore) -> str:
 
 
 def reasons(why: Iterable[Why]) -> list[str]:
-    return [f"{each.message} ({each.object})" if _names(each) else each.message for each in why]
+    return [f"{reason.message} ({reason.object})" if _names(reason) else reason.message for reason in why]
 
 
 def _names(why: Why) -> bool:

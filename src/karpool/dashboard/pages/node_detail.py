@@ -37,7 +37,10 @@ def node_detail(
             f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             for taint in (node.spec.taints if node is not None else None) or ()
         ],
-        conditions=[f"{each.type}={each.status} {each.message or ''}".strip() for each in conditions],
+        conditions=[
+            f"{condition.type}={condition.status} {condition.message or ''}".strip()
+            for condition in conditions
+        ],
         claim=machine.claim.name if machine.claim is not None else "",
     )
 
@@ -50,12 +53,16 @@ def verdict_of(node: str, plan: ConsolidationPlan | None) -> tuple[str, list[str
             return "goes", _of_move(move)
     refused = [each for each in plan.rejected if node in each.move.names]
     if refused:
-        why = [text for each in refused for text in (*reasons(each.why), *_of_move(each.move))]
+        why = [
+            text
+            for rejected_move in refused
+            for text in (*reasons(rejected_move.why), *_of_move(rejected_move.move))
+        ]
         return "could go", list(dict.fromkeys(why))
-    held = next((each for each in plan.held if each.node == node), None)
+    held = next((kept_node for kept_node in plan.held if kept_node.node == node), None)
     if held is not None:
         return "stays", reasons(held.why)
-    skipped = [each.why for each in plan.not_looked_at if node in each.nodes]
+    skipped = [considered.why for considered in plan.not_looked_at if node in considered.nodes]
     return "not known yet", skipped or ["it came after the plan was made"]
 
 

@@ -30,7 +30,7 @@ _FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "a
 def placements(known: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
     """What lacks a place first, then by name."""
     found = sorted(known, key=lambda each: each.head.key)
-    items = sorted((placement(each, ledger) for each in found), key=lambda each: each.state == "placed")
+    items = sorted((placement(version, ledger) for version in found), key=lambda each: each.state == "placed")
     return PlacementList(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
 
 
@@ -57,7 +57,7 @@ def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementR
         namespace=key.namespace,
         name=key.name,
         template=f"{template.kind} {template.namespace}/{template.name}".replace(" /", " "),
-        replicas=binding.replicas or sum(each.replicas for each in binding.components),
+        replicas=binding.replicas or sum(component.replicas for component in binding.components),
         shares=_shares(binding, ledger),
         state=state,
         reason=reason,

@@ -21,7 +21,9 @@ def promises(ledgers: Iterable[PromiseLedger], monotonic: float, now: float) -> 
         for promise in ledger.promises()
         if promise.replicas
     ]
-    lifetime = max((each.lifetime.seconds for each in held), default=PromiseLifetime().seconds)
+    lifetime = max(
+        (promise_ledger.lifetime.seconds for promise_ledger in held), default=PromiseLifetime().seconds
+    )
     return PromiseList(
         at=now, lifetime_seconds=lifetime, items=rows[:SHOWN_MAX], left_out=max(0, len(rows) - SHOWN_MAX)
     )

@@ -107,7 +107,7 @@ class DashboardServer:
     # Answers
 
     def _handler(self, endpoint: Endpoint) -> Handler:
-        wanted = {each.name for each in endpoint.parameters if not each.in_path}
+        wanted = {parameter.name for parameter in endpoint.parameters if not parameter.in_path}
 
         async def answer(request: web.Request) -> web.StreamResponse:
             given = dict(request.match_info) | {

@@ -59,11 +59,11 @@ class Framework:
         self._trusted = {point: list(_asked(trusted, point)) for point in ExtensionPoint}
         self._others = {point: list(_asked(others, point)) for point in ExtensionPoint}
         self._guards: dict[str, DeadlineCaller[EstimateQuestion, Any]] = {
-            each.name: DeadlineCaller(each.name) for each in others
+            other.name: DeadlineCaller(other.name) for other in others
         }
         self._timeout = timeout_seconds
         self._observe = observe
-        self._looks_beyond_nodes = any(answers_without_nodes(each) for each in self.plugins)
+        self._looks_beyond_nodes = any(answers_without_nodes(plugin) for plugin in self.plugins)
 
     async def run(self, question: EstimateQuestion) -> MergedEstimate:
         if not question.snapshot.n and not self._looks_beyond_nodes:

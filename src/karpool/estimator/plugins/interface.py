@@ -144,26 +144,26 @@ def merge_results(
 ) -> MergedEstimate:
     if not verdicts:
         return MergedEstimate(UNLIMITED, EstimateCode.NOOPERATION, ("plugin results are empty",))
-    sources = [each.estimate for each in verdicts if each.role is PluginRole.SOURCE]
+    sources = [verdict.estimate for verdict in verdicts if verdict.role is PluginRole.SOURCE]
     limits = [each.estimate for each in verdicts if each.role is PluginRole.LIMIT]
     parts = added_once(each for each in verdicts if each.role is PluginRole.SOURCE)
     value = UNLIMITED
-    if any(each.code in _OPINIONS for each in sources):
+    if any(source.code in _OPINIONS for source in sources):
         value = min(value, sum(part.amount for part in parts))
-    value = min((value, *(each.value for each in limits if each.code in _OPINIONS)))
-    code = _code([_code_of_sources(sources)] if sources else [], [each.code for each in limits])
+    value = min((value, *(estimate.value for estimate in limits if estimate.code in _OPINIONS)))
+    code = _code([_code_of_sources(sources)] if sources else [], [limit.code for limit in limits])
     if code is EstimateCode.ERROR and point is ExtensionPoint.REPLICAS:
         value = 0
-    reasons = tuple(reason for each in verdicts for reason in each.estimate.reasons)
+    reasons = tuple(reason for plugin_result in verdicts for reason in plugin_result.estimate.reasons)
     return MergedEstimate(value, code, reasons, tuple(verdicts), parts)
 
 
 def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
     """The parts of all sources; of two with one name the smaller."""
     parts: dict[str, CapacityPart] = {}
-    for each in verdicts:
-        if each.estimate.code in _OPINIONS:
-            for part in each.estimate.parts or (CapacityPart(each.plugin, each.estimate.value),):
+    for verdict in verdicts:
+        if verdict.estimate.code in _OPINIONS:
+            for part in verdict.estimate.parts or (CapacityPart(verdict.plugin, verdict.estimate.value),):
                 known = parts.get(part.name)
                 if known is None or part.amount < known.amount:
                     parts[part.name] = part
@@ -172,7 +172,7 @@ def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
 
 def _code_of_sources(sources: Sequence[Estimate]) -> EstimateCode:
     """Sources together are Unschedulable only when none of them has anything."""
-    codes = [each.code for each in sources]
+    codes = [source.code for source in sources]
     for worst in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
         if worst in codes:
             return worst

@@ -62,7 +62,9 @@ class NodeAutoscalerEstimator:
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
         if not has_components(question):
             return no_opinion(f"{NAME} received empty components list")
-        asked = [each.estimate_components for each in self.providers if isinstance(each, ProvidesSets)]
+        asked = [
+            provider.estimate_components for provider in self.providers if isinstance(provider, ProvidesSets)
+        ]
         found = self._sum(question, asked)
         if found.code is EstimateCode.SUCCESS and not found.value:
             return Estimate(

@@ -117,7 +117,7 @@ BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)
 
 def installed() -> dict[str, EntryPoint]:
     """Plugins of other packages by name. One that takes the name of ours is not among them."""
-    return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in IN_TREE}
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in IN_TREE}
 
 
 def known(plugins: Sequence[str]) -> set[str]:

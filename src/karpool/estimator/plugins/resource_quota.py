@@ -71,7 +71,7 @@ class QuotaHeadroom:
     def applies_to(self, priority_class: str, matching: Matching = "any") -> bool:
         """Karmada asks for any selector to match, Kubernetes itself for all."""
         decide: Callable[[Iterable[bool]], bool] = any if matching == "any" else all
-        return not self.selectors or decide(_selects(each, priority_class) for each in self.selectors)
+        return not self.selectors or decide(_selects(selector, priority_class) for selector in self.selectors)
 
 
 def quota_of(given: ResourceQuota) -> QuotaHeadroom:
@@ -84,7 +84,7 @@ def quota_of(given: ResourceQuota) -> QuotaHeadroom:
         if not name.startswith("limits.") and is_supported(plain):
             hard, used = (status.hard or {})[name], (status.used or {})[name]
             free[plain] = _amount(plain, hard, "hard") - _amount(plain, used, "used")
-    scopes = tuple(ScopeRequirement(scope_name=each, operator="Exists") for each in spec.scopes or ())
+    scopes = tuple(ScopeRequirement(scope_name=scope, operator="Exists") for scope in spec.scopes or ())
     chosen = spec.scope_selector.match_expressions if spec.scope_selector else None
     return QuotaHeadroom(given.metadata.key, free, (*scopes, *(chosen or ())))
 
@@ -190,7 +190,7 @@ class ResourceQuotaEstimator:
         assumed = _assumed(question, request.namespace)
         allowed = UNLIMITED
         for quota in self.quotas.of(request.namespace):
-            concerned = [each for each in request.components if self._concerns(quota, each)]
+            concerned = [component for component in request.components if self._concerns(quota, component)]
             if concerned:
                 allowed = min(allowed, _admits(quota, _total(concerned), self._of(quota, assumed)))
         if not allowed:
@@ -206,7 +206,7 @@ class ResourceQuotaEstimator:
         return component.requirements is not None and self._applies(quota, component.requirements)
 
     def _of(self, quota: QuotaHeadroom, assumed: Sequence[Component]) -> Mapping[str, int]:
-        return _total([each for each in assumed if self._concerns(quota, each)])
+        return _total([component for component in assumed if self._concerns(quota, component)])
 
 
 _unconstrained = Estimate(UNLIMITED, reasons=(NO_CONSTRAINTS,))
@@ -224,11 +224,11 @@ def _assumed(question: EstimateQuestion, namespace: str) -> list[Component]:
 
 def _total(components: Iterable[Component]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for each in components:
-        if each.requirements is not None:
-            for name, units in each.requirements.shape.requests:
+    for component in components:
+        if component.requirements is not None:
+            for name, units in component.requirements.shape.requests:
                 if is_supported(name):
-                    total[name] = total.get(name, 0) + units * each.replicas
+                    total[name] = total.get(name, 0) + units * component.replicas
     return total
 
 

@@ -80,7 +80,7 @@ def _row(objects: KarpenterObjects, claim: NodeClaim, node: Node | None) -> Node
     if claim.provider_id or node is not None:
         return expected_row(claim, node)
     least, _ = objects.machines.unlaunched(claim)
-    keys = {canonical_key(each.key) for each in claim.spec.requirements or ()}
+    keys = {canonical_key(requirement.key) for requirement in claim.spec.requirements or ()}
     decided = {key: listed_values(claim, key) for key in keys}
     labels = {key: values[0] for key, values in decided.items() if len(values) == 1}
     return NodeRow("", {**labels, **claim.labels}, tuple(claim.taints), least)
@@ -101,7 +101,7 @@ def _left(promised: Mapping[str, int], snapshot: Room, at: int) -> Resources:
 def _present(daemons: DaemonOverhead, snapshot: Room, at: int) -> set[ObjectKey]:
     """Daemons that run there already: their pods are tied to the node by its name."""
     shapes = [snapshot.shapes[number] for number in snapshot.pods_on(at).values()]
-    tied = {(each.namespace, each.requests) for each in shapes if is_tied(each)}
+    tied = {(pod_shape.namespace, pod_shape.requests) for pod_shape in shapes if is_tied(pod_shape)}
     return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
 
 
@@ -213,4 +213,4 @@ def serve_pending(
 
 
 def rows_snapshot(coming: Sequence[IncomingNode]) -> Room:
-    return snapshot_of([each.row for each in coming])
+    return snapshot_of([node.row for node in coming])

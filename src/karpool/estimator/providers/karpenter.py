@@ -116,9 +116,9 @@ class KarpenterProvider:
             return no_opinion("karpenter has no pools")
         moment = self._after_assumed(question, self.moment(question.snapshot))
         groups = [
-            Group(without_topology(each.shape), each.replicas)
-            for each in question.request.components
-            if each.replicas
+            Group(without_topology(component.shape), component.replicas)
+            for component in question.request.components
+            if component.replicas
         ]
         if not groups:
             return no_opinion("no component has replicas")
@@ -164,8 +164,8 @@ class KarpenterProvider:
             now,
         )
         self._tell(now)
-        launched = [each for each in coming if each.launched]
-        rows = taking.rows.without([each.row.name for each in coming if not each.launched])
+        launched = [incoming_node for incoming_node in coming if incoming_node.launched]
+        rows = taking.rows.without([node.row.name for node in coming if not node.launched])
         return ProviderState(new, launched, rows, taking.usage, failed)
 
     def _compiled(self, pools: Sequence[CompiledPool], now: float) -> NewNodeCapacity:
@@ -200,7 +200,9 @@ class KarpenterProvider:
         return replace(moment, rows=taking.rows, usage=taking.usage)
 
     def _tell(self, now: float) -> None:
-        current = {(each.pool, each.offer or each.cause): each for each in self.failures.current(now)}
+        current = {
+            (failure.pool, failure.offer or failure.cause): failure for failure in self.failures.current(now)
+        }
         begun = [each for key, each in current.items() if key not in self._known]
         ended = [each for key, each in self._known.items() if key not in current]
         self._known = current
@@ -222,7 +224,7 @@ class KarpenterProvider:
         potential = moment.new.potential(
             shape, moment.usage, nodes_max=self._nodes_max, wanted=wanted, skip=moment.failed
         )
-        parts += (self._part(each) for each in potential)
+        parts += (self._part(capacity) for capacity in potential)
         return [*parts, *self._failed(moment)]
 
     def _in_flight(
@@ -232,7 +234,7 @@ class KarpenterProvider:
         if not coming:
             return []
         amounts = np.minimum(fits(moment.rows, shape), MANY)
-        if any(each.twin for each in coming):
+        if any(node.twin for node in coming):
             amounts = _without_twins(amounts, question, coming, shape)
         by_pool: dict[str, int] = {}
         for each, amount in zip(coming, amounts.tolist(), strict=True):
@@ -250,8 +252,8 @@ class KarpenterProvider:
             nodes=potential.nodes,
             instance_types=potential.instance_types[:SHOWN_TYPES],
             price_per_hour=potential.price_per_hour,
-            reasons=tuple(each.message for each in potential.refusals[:SHOWN_REASONS]),
-            may_pass=any(each.cause in PASSING for each in potential.refusals),
+            reasons=tuple(refusal.message for refusal in potential.refusals[:SHOWN_REASONS]),
+            may_pass=any(pool_refusal.cause in PASSING for pool_refusal in potential.refusals),
         )
 
     def _failed(self, moment: ProviderState) -> list[CapacityPart]:

@@ -132,8 +132,8 @@ class KarpenterLimitsProvider:
         )
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
-        pools = [each for each in self._pools.known.values() if isinstance(each, NodePool)]
-        claims = [each for each in self._claims.known.values() if isinstance(each, NodeClaim)]
+        pools = [pool for pool in self._pools.known.values() if isinstance(pool, NodePool)]
+        claims = [claim for claim in self._claims.known.values() if isinstance(claim, NodeClaim)]
         if not pools:
             return no_opinion("karpenter has no pools")
         pending = bool(question.snapshot.pending)

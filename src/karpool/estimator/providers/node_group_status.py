@@ -118,7 +118,7 @@ def _of_text(text: str) -> list[NodeGroupStatus]:
         registered = _REGISTERED.search(block)
         health = next((match[1] for match in map(_HEALTH.match, lines) if match), "")
         scale_up = next((match[1] for match in map(_SCALE_UP.match, lines) if match), "")
-        target, least, most = (int(each) for each in sizes.groups())
+        target, least, most = (int(group) for group in sizes.groups())
         found.append(
             NodeGroupStatus(
                 name[1],

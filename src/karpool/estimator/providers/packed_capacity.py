@@ -71,7 +71,10 @@ def packed(
     pods = most if wanted is None else min(wanted, most)
     whole = question.room.without([each.twin for each in moment.coming if each.twin])
     packing = stage.pack(_many(shape, pods), _joined(whole, moment))
-    rows = {each.row.name: in_flight(stage.provider, each.pool) for each in moment.coming}
+    rows = {
+        incoming_node.row.name: in_flight(stage.provider, incoming_node.pool)
+        for incoming_node in moment.coming
+    }
     amounts: dict[str, int] = {}
     for node in packing.placed.values():
         if node in rows:
@@ -126,11 +129,11 @@ def _hold(stage: PackedCapacityInput, groups: Sequence[Group], sets: int) -> boo
         rest = wanted - coming.place(Group(group.shape, wanted))
         if not rest:
             continue
-        for each in moment.new.potential(
+        for capacity in moment.new.potential(
             group.shape, usage, nodes_max=stage.nodes_max, wanted=rest, skip=moment.failed
         ):
-            rest -= each.replicas
-            add(usage.setdefault(each.pool, {}), each.charged or {})
+            rest -= capacity.replicas
+            add(usage.setdefault(capacity.pool, {}), capacity.charged or {})
         if rest:
             return False
     return True
@@ -187,7 +190,7 @@ def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[Capacity
                     instance_types=tuple(types)[:SHOWN_TYPES],
                     price_per_hour=only.price_per_hour if only.nodes else None,
                     reasons=tuple(each.message for each in why[:SHOWN_REASONS]),
-                    may_pass=any(each.cause in PASSING for each in why),
+                    may_pass=any(pool_refusal.cause in PASSING for pool_refusal in why),
                 )
             )
     return parts

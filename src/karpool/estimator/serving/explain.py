@@ -39,7 +39,7 @@ def explanation(question: EstimateQuestion, outcome: MergedEstimate) -> Estimate
 
 def shapes(request: EstimateRequest) -> list[PodShape]:
     if isinstance(request, ComponentSetsRequest):
-        return list(dict.fromkeys(each.shape for each in request.components if each.replicas))
+        return list(dict.fromkeys(component.shape for component in request.components if component.replicas))
     return [request.shape]
 
 
@@ -92,17 +92,22 @@ def write(found: EstimateExplanation) -> pb.ExplainResponse:
         ],
         plugins=[
             pb.Verdict(
-                plugin=each.plugin,
-                role=each.role.value,
-                value=each.estimate.value,
-                code=each.estimate.code.value,
-                reasons=each.estimate.reasons,
+                plugin=verdict.plugin,
+                role=verdict.role.value,
+                value=verdict.estimate.value,
+                code=verdict.estimate.code.value,
+                reasons=verdict.estimate.reasons,
             )
-            for each in outcome.verdicts
+            for verdict in outcome.verdicts
         ],
         refusals=[
-            pb.Refusal(plugin=each.plugin, reason=each.reason, nodes=each.nodes, resolvable=each.resolvable)
-            for each in found.refusals
+            pb.Refusal(
+                plugin=refusal.plugin,
+                reason=refusal.reason,
+                nodes=refusal.nodes,
+                resolvable=refusal.resolvable,
+            )
+            for refusal in found.refusals
         ],
         state_version=found.state_version,
     )

@@ -38,7 +38,12 @@ class ReportsLaunchFailures(Protocol):
 def reporting(plugins: Iterable[object]) -> list[ReportsLaunchFailures]:
     """The providers of some plugins that say what fails."""
     asked = [plugin for plugin in plugins if isinstance(plugin, NodeAutoscalerEstimator)]
-    return [each for plugin in asked for each in plugin.providers if isinstance(each, ReportsLaunchFailures)]
+    return [
+        provider
+        for plugin in asked
+        for provider in plugin.providers
+        if isinstance(provider, ReportsLaunchFailures)
+    ]
 
 
 class FailureGauges(Collector):
@@ -47,7 +52,7 @@ class FailureGauges(Collector):
         registry.register(self)
 
     def follow(self, cluster: str, providers: Iterable[ReportsLaunchFailures]) -> None:
-        self._followed += ((cluster, each) for each in providers)
+        self._followed += ((cluster, provider) for provider in providers)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         pools = GaugeMetricFamily(
@@ -62,10 +67,12 @@ class FailureGauges(Collector):
         )
         for cluster, provider in self._followed:
             failing = provider.failing()
-            for each in failing:
-                if each.offer is None:
-                    pools.add_metric((cluster, provider.name, each.pool, each.cause.value), 1.0)
-            out = sum(each.offer is not None for each in failing)
+            for launch_failure in failing:
+                if launch_failure.offer is None:
+                    pools.add_metric(
+                        (cluster, provider.name, launch_failure.pool, launch_failure.cause.value), 1.0
+                    )
+            out = sum(failure.offer is not None for failure in failing)
             offers.add_metric((cluster, provider.name), float(out))
         yield pools
         yield offers
@@ -89,13 +96,13 @@ def _type(text: str) -> EventType:
 def _messages(provider: str, failures: Sequence[LaunchFailure]) -> Iterator[tuple[ObjectReference, str]]:
     """One for each pool, and one for all its offerings together."""
     offers: dict[str, list[LaunchFailure]] = {}
-    for each in failures:
-        if each.offer is None:
-            yield _about(provider, each.pool), f"{each.pool}: {each}"
+    for failure in failures:
+        if failure.offer is None:
+            yield _about(provider, failure.pool), f"{failure.pool}: {failure}"
         else:
-            offers.setdefault(each.pool, []).append(each)
+            offers.setdefault(failure.pool, []).append(failure)
     for pool, some in offers.items():
-        shown = ", ".join(str(each.offer) for each in some[:3])
+        shown = ", ".join(str(launch_failure.offer) for launch_failure in some[:3])
         more = f" and {len(some) - 3} more" if len(some) > 3 else ""
         yield _about(provider, pool), f"offerings {shown}{more}: {some[0].message}"
 

@@ -135,7 +135,9 @@ class MemberEstimator:
             # After the state, which then knows what each pod asks for.
             self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
             wanted.append(WatchedKind(PODS, Pod, self._bound, LIVE_PODS))
-            wanted += (WatchedKind(each, OwnedObject, self._owners, optional=True) for each in BETWEEN)
+            wanted += (
+                WatchedKind(resource, OwnedObject, self._owners, optional=True) for resource in BETWEEN
+            )
         for plugin in plugins:
             wanted += watches_of(plugin)
         return followers(self._client, wanted, page_size=PAGE_SIZE)

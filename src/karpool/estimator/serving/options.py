@@ -151,10 +151,10 @@ def validate(given: Mapping[str, Any], plugins: Collection[str] | None = None) -
 def _provider_errors(providers: Sequence[str]) -> list[str]:
     errors = [f'duplicate node capacity provider "{each}"' for each in _repeated(providers)]
     available = sorted(registry.known_providers())
-    for each in dict.fromkeys(providers):
-        if each not in available:
+    for fromkey in dict.fromkeys(providers):
+        if fromkey not in available:
             shown = " ".join(available)
-            errors.append(f'unknown node capacity provider "{each}" (available: [{shown}])')
+            errors.append(f'unknown node capacity provider "{fromkey}" (available: [{shown}])')
     return errors
 
 

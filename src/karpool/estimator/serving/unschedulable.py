@@ -72,14 +72,16 @@ def newest_replica_set(
     selector = _selector(deployment)
     wanted = comparable_template(deployment.spec.template)
     owned = [
-        each
-        for each in replica_sets
-        if each.metadata.namespace == deployment.metadata.namespace
-        and selector.matches(each.labels)
-        and _controls(deployment, controller_of(each.metadata))
+        pod_controller
+        for pod_controller in replica_sets
+        if pod_controller.metadata.namespace == deployment.metadata.namespace
+        and selector.matches(pod_controller.labels)
+        and _controls(deployment, controller_of(pod_controller.metadata))
     ]
     owned.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.name))
-    return next((each for each in owned if comparable_template(each.spec.template) == wanted), None)
+    return next(
+        (controller for controller in owned if comparable_template(controller.spec.template) == wanted), None
+    )
 
 
 def comparable_template(template: Mapping[str, Any] | None) -> Any:

@@ -118,7 +118,7 @@ class AllocatorState:
             claims=view.claims,
             nodes={node.name: self._node(node) for node in view.nodes},
             holds={
-                uid: DeviceHold(uid, entry.node, tuple(each.device for each in entry.taken), entry.until)
+                uid: DeviceHold(uid, entry.node, tuple(share.device for share in entry.taken), entry.until)
                 for uid, entry in self.allocator.ledger.assumed.items()
                 if uid not in served and entry.until is not None
             },

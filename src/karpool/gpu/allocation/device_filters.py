@@ -251,7 +251,7 @@ def _per_owner(
 
 
 def _weight(preferred: Sequence[PreferredTerm], labels: Mapping[str, str], name: str) -> int:
-    return sum(each.weight for each in preferred if _matches(each.term, labels, name))
+    return sum(term.weight for term in preferred if _matches(term.term, labels, name))
 
 
 def admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:

@@ -65,8 +65,8 @@ class DeviceLedger:
         self.assumed[request.uid] = entry
         self.quotas.assume(request.namespace, charge)
         self._attach(entry)
-        for each in taken:
-            self._take_free(each)
+        for share in taken:
+            self._take_free(share)
         return entry.allocation
 
     def forget(self, uid: str) -> None:
@@ -89,9 +89,9 @@ class DeviceLedger:
         if refused is not None:
             self.forget(uid)
             return refused
-        for each in entry.taken:
-            row = self._row(each.device)
-            self.table.set_available(row, self.table.available(row) - each.amount)
+        for share in entry.taken:
+            row = self._row(share.device)
+            self.table.set_available(row, self.table.available(row) - share.amount)
         del self.assumed[uid]
         self.committed[uid] = entry
         self.quotas.forget(entry.request.namespace, entry.charge)
@@ -105,8 +105,8 @@ class DeviceLedger:
         entry = self.committed.pop(uid, None)
         if entry is None:
             return
-        for each in entry.taken:
-            self._give_available(entry, each)
+        for share in entry.taken:
+            self._give_available(entry, share)
         self.quotas.give_back(entry.request.namespace, entry.charge)
         self._detach(entry)
 
@@ -176,8 +176,8 @@ class DeviceLedger:
         self.committed[request.uid] = entry
         self.quotas.use(request.namespace, charge)
         self._attach(entry)
-        for each in taken:
-            self._recompute(each.device)
+        for share in taken:
+            self._recompute(share.device)
 
     def device_arrived(self, name: str) -> None:
         """A device (again) in the table: what the ledger knows of it is subtracted."""
@@ -241,7 +241,7 @@ class DeviceLedger:
 
     def charge(self, request: GpuRequest, taken: Sequence[HeldShare]) -> QuotaCharge:
         """Percentages are charged as what they are on the devices that were chosen."""
-        rows = [self.table.find(each.device) for each in taken]
+        rows = [self.table.find(share.device) for share in taken]
         capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]
         wanted = [request.request.on(capacity) for capacity in capacities]
         limits = [request.limit.on(capacity) for capacity in capacities]
@@ -249,24 +249,24 @@ class DeviceLedger:
 
     def _attach(self, entry: DeviceAllocation) -> None:
         request = entry.request
-        for each in entry.taken:
-            self._on_device.setdefault(each.device, {})[request.uid] = each
-            row = self.table.find(each.device)
+        for share in entry.taken:
+            self._on_device.setdefault(share.device, {})[request.uid] = share
+            row = self.table.find(share.device)
             if row is not None:
-                self._count_holders(row, each.device)
+                self._count_holders(row, share.device)
         self._occupy(entry, 1)
 
     def _detach(self, entry: DeviceAllocation) -> None:
         request = entry.request
-        for each in entry.taken:
-            on_device = self._on_device.get(each.device, {})
+        for share in entry.taken:
+            on_device = self._on_device.get(share.device, {})
             on_device.pop(request.uid, None)
             if not on_device:
-                self._on_device.pop(each.device, None)
-            row = self.table.find(each.device)
+                self._on_device.pop(share.device, None)
+            row = self.table.find(share.device)
             if row is not None:
-                self._count_holders(row, each.device)
-                self._refresh_free(each.device)
+                self._count_holders(row, share.device)
+                self._refresh_free(share.device)
         self._occupy(entry, -1)
 
     def _occupy(self, entry: DeviceAllocation, sign: int) -> None:
@@ -337,13 +337,15 @@ class DeviceLedger:
         book = self.committed if uid in self.committed else self.assumed
         entry = book[uid]
         taken = tuple(
-            replace(each, amount=self.taking.needed(entry.request, name, capacity, each.partition))
-            if each.device == name
-            else each
-            for each in entry.taken
+            replace(
+                held_share, amount=self.taking.needed(entry.request, name, capacity, held_share.partition)
+            )
+            if held_share.device == name
+            else held_share
+            for held_share in entry.taken
         )
         book[uid] = replace(entry, taken=taken)
-        self._on_device[name][uid] = next(each for each in taken if each.device == name)
+        self._on_device[name][uid] = next(share for share in taken if share.device == name)
 
     def _row(self, name: str) -> int:
         row = self.table.find(name)
@@ -354,6 +356,6 @@ class DeviceLedger:
 
 def _largest(amounts: Sequence[DeviceAmount]) -> DeviceAmount:
     found = amounts[0]
-    for each in amounts[1:]:
-        found = found.at_least(each)
+    for amount in amounts[1:]:
+        found = found.at_least(amount)
     return found

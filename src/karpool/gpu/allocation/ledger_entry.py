@@ -49,8 +49,12 @@ class DeviceAllocation:
         return GpuAllocation(
             self.request.uid,
             self.node,
-            tuple(each.device for each in self.taken),
-            tuple(each.amount for each in self.taken),
-            next((each.template for each in partitions if each), ""),
-            tuple(each.start if each.group is None else each.group for each in partitions if each),
+            tuple(held_share.device for held_share in self.taken),
+            tuple(share.amount for share in self.taken),
+            next((partition.template for partition in partitions if partition), ""),
+            tuple(
+                device_partition.start if device_partition.group is None else device_partition.group
+                for device_partition in partitions
+                if device_partition
+            ),
         )

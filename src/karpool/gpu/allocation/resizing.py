@@ -51,19 +51,19 @@ def _resized(
     ledger: DeviceLedger, entry: DeviceAllocation, request: DeviceShare
 ) -> tuple[HeldShare, ...] | Refusal:
     taken = []
-    for each in entry.taken:
-        row = ledger.table.find(each.device)
+    for share in entry.taken:
+        row = ledger.table.find(share.device)
         if row is None:
-            return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {each.device} is gone")
+            return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
         capacity, free = ledger.table.capacity(row), ledger.table.free(row)
         need = request.on(capacity)
         whole = entry.request.isolation == SHARED
-        if not (capacity if whole else free + each.amount).covers(need):
+        if not (capacity if whole else free + share.amount).covers(need):
             return Refusal(
                 DeviceReason.EXCEEDS_DEVICE,
-                f"GPU {each.device} has {free} left beside the {each.amount} of {entry.request.key}; "
+                f"GPU {share.device} has {free} left beside the {share.amount} of {entry.request.key}; "
                 f"{need} do not fit, the worker has to move",
                 remaining=free,
             )
-        taken.append(each if whole else replace(each, amount=need))
+        taken.append(share if whole else replace(share, amount=need))
     return tuple(taken)

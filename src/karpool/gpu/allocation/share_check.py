@@ -116,17 +116,17 @@ class ShareCheck:
         )
 
     def still_possible(self, entry: DeviceAllocation) -> Refusal | None:
-        for each in entry.taken:
-            row = self.table.find(each.device)
+        for share in entry.taken:
+            row = self.table.find(share.device)
             if row is None:
-                return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {each.device} is gone")
+                return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
             available = self.table.available(row)
-            if not available.covers(each.amount):
+            if not available.covers(share.amount):
                 return Refusal(
                     DeviceReason.INSUFFICIENT_TFLOPS
-                    if available.tflops_milli < each.amount.tflops_milli
+                    if available.tflops_milli < share.amount.tflops_milli
                     else DeviceReason.INSUFFICIENT_VRAM,
-                    f"GPU {each.device} has shrunk to {available}, {each.amount} are reserved",
+                    f"GPU {share.device} has shrunk to {available}, {share.amount} are reserved",
                     remaining=available,
                 )
         return None
@@ -148,11 +148,11 @@ class ShareCheck:
         reported = {} if row is None else dict(self.table.device(row).partitions)
         ours = self.on_device.get(name, {})
         outside = [each for uid, each in reported.items() if uid not in ours]
-        return outside + [each.partition for each in ours.values() if each.partition is not None]
+        return outside + [our.partition for our in ours.values() if our.partition is not None]
 
     def node_of(self, taken: Sequence[HeldShare]) -> str:
-        for each in taken:
-            row = self.table.find(each.device)
+        for share in taken:
+            row = self.table.find(share.device)
             if row is not None and self.table.node[row] != NO_NODE:
                 return self.table.node_names[int(self.table.node[row])]
         return ""

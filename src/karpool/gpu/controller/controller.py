@@ -102,9 +102,9 @@ class GpuScaler:
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
         self._informers = [
-            *(self._informer(each, self.sight.concerns) for each in self.sight.watches),
-            *(self._informer(each, self.sight.concerns) for each in self.monitor.watches),
-            *(self._informer(each, _always) for each in self.backend.watches),
+            *(self._informer(watch, self.sight.concerns) for watch in self.sight.watches),
+            *(self._informer(watched_kind, self.sight.concerns) for watched_kind in self.monitor.watches),
+            *(self._informer(kind, _always) for kind in self.backend.watches),
         ]
         # Ages are counted on a clock that does not jump.
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
@@ -216,7 +216,7 @@ class GpuScaler:
     def _busy(self) -> dict[str, frozenset[str]]:
         busy: dict[str, set[str]] = {}
         for entry in self.desk.allocator.ledger.entries():
-            busy.setdefault(entry.node, set()).update(each.device for each in entry.taken)
+            busy.setdefault(entry.node, set()).update(share.device for share in entry.taken)
         return {node: frozenset(devices) for node, devices in busy.items()}
 
     def _resting(self, now: float) -> dict[str, float]:

@@ -139,7 +139,7 @@ class ApiScaleUpActuator:
         """All units of the epoch by index, so that names and sizes are the same every time."""
         demand = self.world.demand[record.name]
         resource = resource_of(demand.items[0])
-        by_index = {each.index: each for each in record.units}
+        by_index = {up_unit.index: up_unit for up_unit in record.units}
         units = tuple(
             unit({resource: each.gpus, CPU: each.cpu_milli, MEMORY: each.memory_bytes})
             if (each := by_index.get(index))

@@ -189,7 +189,8 @@ class ScaleUpMetrics:
             oldest[pair] = max(oldest.get(pair, 0.0), max(ages, default=0.0))
         states = Tally(record.state for record in known)
         since = {
-            state: [now - each.state_since for each in known if each.state is state] for state in ScaleUpState
+            state: [now - up_record.state_since for up_record in known if up_record.state is state]
+            for state in ScaleUpState
         }
         overdue = sum(pod.is_overdue(now, self._maximum_age) for pod in pods)
         self._gauged |= {*active, *items}

@@ -50,17 +50,17 @@ class WaitReporter:
     def tell(self, explanations: Iterable[WaitExplanation]) -> None:
         keys = {seen.uid: (key, seen.said) for key, seen in self._sight.workers.items()}
         self._told = {uid: told for uid, told in self._told.items() if uid in keys}
-        for each in explanations:
-            if each.uid not in keys:
+        for explanation in explanations:
+            if explanation.uid not in keys:
                 continue
-            key, said = keys[each.uid]
-            text = (str(each.reason), each.message[:MESSAGE_LIMIT])
-            if self._told.get(each.uid, said) == text:
+            key, said = keys[explanation.uid]
+            text = (str(explanation.reason), explanation.message[:MESSAGE_LIMIT])
+            if self._told.get(explanation.uid, said) == text:
                 continue
-            if self._told.get(each.uid, said)[0] != text[0] and each.reason in _EVENTS:
-                self.event(key, each.uid, each.reason, each.message)
-            self._told[each.uid] = text
-            self._pending[each.uid] = (key, each)
+            if self._told.get(explanation.uid, said)[0] != text[0] and explanation.reason in _EVENTS:
+                self.event(key, explanation.uid, explanation.reason, explanation.message)
+            self._told[explanation.uid] = text
+            self._pending[explanation.uid] = (key, explanation)
         if self._pending:
             self._wake.set()
 

@@ -83,12 +83,14 @@ class CandidateFinder:
         found = self.explained(item)
         if not found.skipped:
             return f"no NodePool belongs to GPU pool {item.request.pool}; label its template {POOL_LABEL}"
-        return "; ".join(f"NodePool {each.pool}: {each.reason}" for each in found.skipped[:5])
+        return "; ".join(f"NodePool {skipped.pool}: {skipped.reason}" for skipped in found.skipped[:5])
 
     def _rungs(self, item: WaitingWorker) -> tuple[ScaleUpCandidate, ...]:
         resource = resource_of(item)
         found = self.explained(item)
-        return tuple(ScaleUpCandidate(each, self._brings(each, resource)) for each in found.candidates)
+        return tuple(
+            ScaleUpCandidate(candidate, self._brings(candidate, resource)) for candidate in found.candidates
+        )
 
     def _brings(self, candidate: NodeCandidate, resource: str) -> NodeYield:
         types = self.market.catalogue.types
@@ -103,7 +105,7 @@ class CandidateFinder:
 
         def why_not(types: Sequence[InstanceType]) -> str:
             """What is asked for, and what the one with the most to give has."""
-            brings = {each.name: type_yield(each, resource) for each in types}
+            brings = {instance_type.name: type_yield(instance_type, resource) for instance_type in types}
             best = max(brings, key=lambda name: (brings[name].vram_bytes, brings[name].devices, name))
             has = brings[best]
             model = has.model or "of an unknown model"
@@ -114,7 +116,10 @@ class CandidateFinder:
         return CandidateQuery(
             resources={resource: request.count, CPU: request.cpu_milli, MEMORY: request.memory_bytes},
             alternatives=({},) if terms is None else tuple(_labels(term.labels) for term in terms),
-            preferences=tuple((each.weight, _labels(each.term.labels)) for each in request.preferred),
+            preferences=tuple(
+                (preferred_term.weight, _labels(preferred_term.term.labels))
+                for preferred_term in request.preferred
+            ),
             tolerations=item.tolerations,
             only=fits,
             why_not=why_not,

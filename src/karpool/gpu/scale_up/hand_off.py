@@ -73,18 +73,21 @@ def _is_lost(step: StepState, uid: str) -> bool:
 
 def _back_to_ready(step: StepState, name: str, unit: ScaleUpUnit) -> None:
     """And with it every unit that holds members of the same gangs: they move together."""
-    for each in _partners(step, step.records[name], unit):
-        step.release(each.held)
-        step.put_unit(name, replace(each, stage=ScaleUpState.READY, since=step.now, held=()))
+    for partner in _partners(step, step.records[name], unit):
+        step.release(partner.held)
+        step.put_unit(name, replace(partner, stage=ScaleUpState.READY, since=step.now, held=()))
 
 
 def _partners(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> list[ScaleUpUnit]:
     gangs = _gangs(step, unit)
     return [
-        each
-        for each in record.active_units
-        if each.index == unit.index
-        or (each.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING) and gangs & _gangs(step, each))
+        up_unit
+        for up_unit in record.active_units
+        if up_unit.index == unit.index
+        or (
+            up_unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING)
+            and gangs & _gangs(step, up_unit)
+        )
     ]
 
 
@@ -99,10 +102,10 @@ def _is_clear(step: StepState, name: str, unit: ScaleUpUnit) -> bool:
     if not unit.held:
         return False
     return all(
-        not any(_is_lost(step, uid) for uid in each.held)
-        and step.pod(record, each) is None
-        and not _is_occupied(step, each)
-        for each in _partners(step, record, unit)
+        not any(_is_lost(step, uid) for uid in partner.held)
+        and step.pod(record, partner) is None
+        and not _is_occupied(step, partner)
+        for partner in _partners(step, record, unit)
     )
 
 

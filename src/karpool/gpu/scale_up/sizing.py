@@ -99,7 +99,7 @@ class _Balance:
         # Who waited longest for an attempt comes first; among those that never had one, the biggest.
         left.sort(key=lambda item: order.get(self.names[item.uid], 0.0))
         for _, turn in groupby(left, key=lambda item: order.get(self.names[item.uid], 0.0)):
-            for item in self._ordered([each for each in turn if packing.put(each) is None]):
+            for item in self._ordered([worker for worker in turn if packing.put(worker) is None]):
                 packing.put_all([item], self._open)
         for bin_ in packing.bins:
             owner = self.units.get(bin_.name, ("", None))[0] or self.fresh[bin_.name][0]

@@ -45,7 +45,7 @@ def _look(deciding: StepState, name: str) -> None:
         _nobody_waits(deciding, name)
     for unit in deciding.records[name].active_units:
         record = deciding.records[name]
-        current = next(each for each in record.units if each.index == unit.index)
+        current = next(up_unit for up_unit in record.units if up_unit.index == unit.index)
         if not current.is_active:
             continue
         if current.stage in _BACK:
@@ -199,7 +199,7 @@ def _why(record: ScaleUpRecord, index: int, epoch: int) -> str:
     """For the metric: few values."""
     if epoch != record.epoch:
         return "old-epoch"
-    unit = next((each for each in record.units if each.index == index), None)
+    unit = next((up_unit for up_unit in record.units if up_unit.index == index), None)
     if unit is None:
         return "old-epoch"
     if unit.stage in _BACK or unit.stage is ScaleUpState.COMPLETED:

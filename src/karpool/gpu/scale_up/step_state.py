@@ -75,7 +75,7 @@ class StepState:
 
     def put_unit(self, name: str, unit: ScaleUpUnit) -> None:
         record = self.records[name]
-        units = tuple(unit if each.index == unit.index else each for each in record.units)
+        units = tuple(unit if up_unit.index == unit.index else up_unit for up_unit in record.units)
         if units != record.units:
             self.records[name] = replace(record, units=units)
 

@@ -102,7 +102,7 @@ class _Open:
             }
             closed = self._reserved | refused
             every = self._allocator.devices_of(item.request.pool)
-            self._known[key] = frozenset(each.name for each in every if each.node not in closed)
+            self._known[key] = frozenset(device.name for device in every if device.node not in closed)
         return self._known[key]
 
 

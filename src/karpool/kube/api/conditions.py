@@ -21,7 +21,7 @@ def changed_fields(old: Any, new: Any) -> Object:
 
 
 def condition_of(conditions: Sequence[Object] | None, type_: str) -> Object | None:
-    return next((each for each in conditions or () if each.get("type") == type_), None)
+    return next((condition for condition in conditions or () if condition.get("type") == type_), None)
 
 
 def upsert_condition(conditions: Sequence[Object], wanted: Object, now: str) -> list[Object]:
@@ -33,8 +33,8 @@ def upsert_condition(conditions: Sequence[Object], wanted: Object, now: str) -> 
     entry = {**wanted, "lastTransitionTime": since or now}
     if before is None:
         return [*conditions, entry]
-    return [entry if each is before else each for each in conditions]
+    return [entry if condition is before else condition for condition in conditions]
 
 
 def without_condition(conditions: Sequence[Object], type_: str) -> list[Object]:
-    return [each for each in conditions if each.get("type") != type_]
+    return [condition for condition in conditions if condition.get("type") != type_]

@@ -98,7 +98,9 @@ class KubeCredentials:
             pair = base64.b64encode(f"{self._user.username}:{self._user.password}".encode()).decode()
             headers.append(("authorization", f"Basic {pair}"))
             secrets = (*secrets, pair)
-        return RequestIdentity(tuple(headers), certificate, key, tuple(each for each in secrets if each))
+        return RequestIdentity(
+            tuple(headers), certificate, key, tuple(secret for secret in secrets if secret)
+        )
 
     def refused(self, identity: RequestIdentity) -> bool:
         """The server answered 401 to `identity`: is there any hope in asking for another?"""

@@ -140,7 +140,7 @@ def _environment(config: ClusterConfig, plugin: ExecSpec, env: Mapping[str, str]
     if plugin.provide_cluster_info:
         spec["cluster"] = _cluster_info(config)
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    added = {each.name: each.value for each in plugin.env or ()}
+    added = {exec_env.name: exec_env.value for exec_env in plugin.env or ()}
     return {**env, **added, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
 

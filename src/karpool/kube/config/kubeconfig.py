@@ -90,7 +90,7 @@ def load(
     """`cluster` is the name under which messages speak of it, when the caller has one."""
     prefix = f"cluster {cluster}: " if cluster else ""
     files = _files(path, env, home or Path.home())
-    present = [each for each in files if each.is_file()]
+    present = [file for file in files if file.is_file()]
     if path is not None and not present:
         raise ConfigError(f"{prefix}kubeconfig {path} does not exist; check --kubeconfig")
     if present:
@@ -109,7 +109,7 @@ def contexts(
     path: Path | str | None = None, *, env: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> list[str]:
     """The names of all contexts there are; none without a kubeconfig."""
-    present = [each for each in _files(path, env, home or Path.home()) if each.is_file()]
+    present = [file for file in _files(path, env, home or Path.home()) if file.is_file()]
     if path is not None and not present:
         raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
     return list(merge([read_file(each, "") for each in present]).contexts)

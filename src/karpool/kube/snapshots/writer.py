@@ -130,14 +130,14 @@ async def take_snapshot(
         )
         writer.add([msgspec.to_builtins(header)])
         last_error: KubeError | None = None
-        for each in wanted:
+        for kind in wanted:
             try:
-                count = await _copy(client, each, writer)
+                count = await _copy(client, kind, writer)
             except (Denied, NotFound, StatusError) as error:
                 last_error = error
-                summary.skipped.append(SkippedKind(str(each), _why(error)))
+                summary.skipped.append(SkippedKind(str(kind), _why(error)))
                 continue
-            resource = str(each.resource)
+            resource = str(kind.resource)
             summary.counts[resource] = summary.counts.get(resource, 0) + count
             progress(resource, count)
         if not summary.counts and last_error is not None:

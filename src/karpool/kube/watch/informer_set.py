@@ -40,7 +40,7 @@ def followers(
         grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
     found = []
     for (resource, into, selection), watched in grouped.items():
-        optional = all(each.optional for each in watched)
+        optional = all(watched_kind.optional for watched_kind in watched)
         informer: Informer[Any] = Informer(
             client,
             resource,
@@ -50,8 +50,8 @@ def followers(
             page_size=page_size,
             optional=optional,
         )
-        for each in watched:
-            informer.add_sink(each.sink)
+        for kind in watched:
+            informer.add_sink(kind.sink)
         found.append(SharedInformer(informer, optional))
     return found
 
@@ -65,21 +65,21 @@ class InformerSet:
 
     @property
     def informers(self) -> Iterator[Informer[Any]]:
-        return (each.informer for each in self._followers)
+        return (follower.informer for follower in self._followers)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in self._followers:
-                group.create_task(each.informer.run(), name=f"{self._name} {each.informer.resource}")
+            for follower in self._followers:
+                group.create_task(follower.informer.run(), name=f"{self._name} {follower.informer.resource}")
 
     def not_ready(self) -> str | None:
-        for each in self._followers:
-            if not each.ready:
-                why = f": {each.informer.last_error}" if each.informer.last_error else ""
-                return f"cluster {self._name}: {each.informer.resource} were not listed yet{why}"
+        for follower in self._followers:
+            if not follower.ready:
+                why = f": {follower.informer.last_error}" if follower.informer.last_error else ""
+                return f"cluster {self._name}: {follower.informer.resource} were not listed yet{why}"
         return None
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
-        return max((each.staleness() for each in self._followers), default=0.0)
+        return max((follower.staleness() for follower in self._followers), default=0.0)

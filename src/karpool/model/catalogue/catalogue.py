@@ -60,7 +60,7 @@ class InstanceType:
             requirements={
                 **self.requirements,
                 ZONE: _one_of(frozenset(each.zone for each in chosen)),
-                CAPACITY_TYPE: _one_of(frozenset(each.capacity_type for each in chosen)),
+                CAPACITY_TYPE: _one_of(frozenset(offering.capacity_type for offering in chosen)),
             },
         )
 
@@ -146,7 +146,7 @@ class Catalogue:
         self._zones = dict(zones or {})
         self._learnt: set[str] = set()
         self._label_keys: tuple[int, frozenset[str]] = (-1, frozenset())
-        self._types = {each.name: each for each in types}
+        self._types = {instance_type.name: instance_type for instance_type in types}
         if prices is not None:
             self._price_all()
 
@@ -163,7 +163,9 @@ class Catalogue:
     def label_keys(self) -> frozenset[str]:
         """Every label that some type constrains: the provider's well-known labels."""
         if self._label_keys[0] != self.version:
-            keys = frozenset(key for each in self._types.values() for key in each.requirements)
+            keys = frozenset(
+                key for instance_type in self._types.values() for key in instance_type.requirements
+            )
             self._label_keys = (self.version, keys)
         return self._label_keys[1]
 
@@ -206,9 +208,9 @@ class Catalogue:
             priced = self._prices.offerings(name, self._zones)
             places = {(each.zone, each.capacity_type) for each in priced}
             others = [
-                each
-                for each in self._types[name].offerings
-                if each.zone not in self._zones and (each.zone, each.capacity_type) not in places
+                offering
+                for offering in self._types[name].offerings
+                if offering.zone not in self._zones and (offering.zone, offering.capacity_type) not in places
             ]
             self._types[name] = self._types[name].sold_as((*priced, *others))
 
@@ -236,7 +238,9 @@ class Catalogue:
         known = self._types.get(name)
         if known is None or not zone or not capacity_type:
             return False
-        if any(each.zone == zone and each.capacity_type == capacity_type for each in known.offerings):
+        if any(
+            offering.zone == zone and offering.capacity_type == capacity_type for offering in known.offerings
+        ):
             return False
         fixed = self._prices.on_demand.get(name) if self._prices and zone in self._zones else None
         price = fixed if capacity_type == ON_DEMAND else None  # on-demand costs the same in every zone

@@ -281,7 +281,10 @@ def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] |
     return Catalogue(
         readable.provider,
         readable.region,
-        (replace(each, requirements={**absent, **each.requirements}) for each in types.values()),
+        (
+            replace(instance_type, requirements={**absent, **instance_type.requirements})
+            for instance_type in types.values()
+        ),
         as_of=readable.as_of,
         zones=dict(sorted(zones.items())),
     )

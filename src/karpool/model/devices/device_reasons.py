@@ -77,7 +77,7 @@ class Refusal:
     remaining: DeviceAmount | None = None  # what the device that is too small has left
 
     def __str__(self) -> str:
-        steps = ", ".join(str(each) for each in self.dropped if each.after < each.before)
+        steps = ", ".join(str(step) for step in self.dropped if step.after < step.before)
         return f"{self.stable}: {self.message}" + (f" ({steps})" if steps else "")
 
     @property

@@ -71,7 +71,7 @@ class PartitionCatalogue:
         exact = of_model.get(requested)
         if exact is not None:
             return exact
-        return next((each for each in of_model.values() if each.answers_to(requested)), None)
+        return next((template for template in of_model.values() if template.answers_to(requested)), None)
 
     def match(
         self, model: str, capacity: DeviceAmount, wanted: DeviceAmount, requested: str = ""
@@ -82,7 +82,7 @@ class PartitionCatalogue:
             choices = [] if named is None else [named]
         else:
             choices = list((self.templates.get(model) or {}).values())
-        fitting = [each for each in choices if each.cost(capacity.tflops_milli).covers(wanted)]
+        fitting = [choice for choice in choices if choice.cost(capacity.tflops_milli).covers(wanted)]
         if not fitting:
             asked = f"the template {requested}" if requested else "a template"
             return Refusal(
@@ -127,7 +127,7 @@ def _over_caps(template: PartitionTemplate, host: PartitionHost) -> Refusal | No
         return Refusal(
             DeviceReason.PARTITION_CAP, f"the device has {host.cap} partitions, as many as it may have"
         )
-    same = sum(1 for each in host.partitions if each.template == template.id)
+    same = sum(1 for partition in host.partitions if partition.template == template.id)
     if 0 < template.max_partition <= same:
         return Refusal(
             DeviceReason.PARTITION_CAP,
@@ -159,11 +159,11 @@ def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, Par
     """Slots in use; partitions without a recorded place are laid down in the order they came."""
     taken: set[int] = set()
     for known in (True, False):
-        for each in partitions:
-            template = templates.get(each.template)
-            if template is None or (each.start is not None) != known:
+        for partition in partitions:
+            template = templates.get(partition.template)
+            if template is None or (partition.start is not None) != known:
                 continue
-            start = each.start if each.start is not None else _free_start(template, taken)
+            start = partition.start if partition.start is not None else _free_start(template, taken)
             if start is not None:
                 taken.update(range(start, start + max(1, template.slots)))
     return taken
@@ -185,8 +185,8 @@ def _place_in_group(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
 ) -> DevicePartition | Refusal:
     used: Counter[str] = Counter()
-    for each in host.partitions:
-        used.update(templates[each.template].extended if each.template in templates else {})
+    for partition in host.partitions:
+        used.update(templates[partition.template].extended if partition.template in templates else {})
     for name, need in template.extended.items():
         if name in host.extended and used[name] + need > host.extended[name]:
             return Refusal(
@@ -195,9 +195,9 @@ def _place_in_group(
                 resource=name,
             )
     groups: dict[int, list[str]] = {number: [] for number in range(host.groups_max)}
-    for each in host.partitions:
-        if each.group is not None:
-            groups.setdefault(each.group, []).append(each.template)
+    for device_partition in host.partitions:
+        if device_partition.group is not None:
+            groups.setdefault(device_partition.group, []).append(device_partition.template)
     if template.shared:
         full = template.max_per_group or PER_GROUP
         for number, members in groups.items():

@@ -165,7 +165,9 @@ def _placement(pod: Pod) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTe
     elif selected:
         terms = (NodeTerm(selected),)
     preferred: list[PreferredTerm] = []
-    for each in (affinity.preferred_during_scheduling_ignored_during_execution if affinity else None) or ():
-        compiled = node_terms_of(NodeSelector(node_selector_terms=[each.preference]))
-        preferred.extend(PreferredTerm(each.weight, term) for term in compiled or ())
+    for node_term in (
+        affinity.preferred_during_scheduling_ignored_during_execution if affinity else None
+    ) or ():
+        compiled = node_terms_of(NodeSelector(node_selector_terms=[node_term.preference]))
+        preferred.extend(PreferredTerm(node_term.weight, term) for term in compiled or ())
     return terms, tuple(preferred)

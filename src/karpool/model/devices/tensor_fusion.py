@@ -44,7 +44,7 @@ class BadGpuRequest(Exception):
     def __init__(self, name: str, problems: tuple[AnnotationProblem, ...]) -> None:
         self.problems = problems
         self.code = problems[0].code
-        super().__init__(f"{name}: " + "; ".join(str(each) for each in problems))
+        super().__init__(f"{name}: " + "; ".join(str(problem) for problem in problems))
 
 
 def is_worker(annotations: Annotations) -> bool:

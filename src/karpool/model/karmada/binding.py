@@ -73,7 +73,7 @@ class TargetCluster(NamedTuple):
         if self.replicas:
             entry["replicas"] = self.replicas
         if self.components:
-            entry["components"] = [each._asdict() for each in self.components]
+            entry["components"] = [component._asdict() for component in self.components]
         return entry
 
 
@@ -294,8 +294,8 @@ def read_binding(raw: Mapping[str, Any]) -> Binding:
         replicas=spec.replicas,
         requirements=_requirements(spec.replica_requirements, "spec.replicaRequirements"),
         components=_components(spec.components or []),
-        targets=tuple(_target(each) for each in spec.clusters or ()),
-        evicting=frozenset(each.from_cluster for each in spec.graceful_eviction_tasks or ()),
+        targets=tuple(_target(cluster) for cluster in spec.clusters or ()),
+        evicting=frozenset(task.from_cluster for task in spec.graceful_eviction_tasks or ()),
         scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
         is_suspended=bool(spec.suspension and spec.suspension.scheduling),
         priority=spec.schedule_priority.priority if spec.schedule_priority else 0,
@@ -311,11 +311,13 @@ def read_binding(raw: Mapping[str, Any]) -> Binding:
         observed_generation=status.scheduler_observed_generation,
         observing_affinity_name=status.scheduler_observing_affinity_name,
         last_scheduled_time=status.last_scheduled_time or "",
-        conditions=tuple(decode(each, Condition) for each in status.conditions or ()),
+        conditions=tuple(decode(condition, Condition) for condition in status.conditions or ()),
         raw_conditions=tuple(status.conditions or ()),
         aggregated=tuple(
-            AggregatedStatus(each.cluster_name, each.applied, each.health, each.status or {})
-            for each in status.aggregated_status or ()
+            AggregatedStatus(
+                aggregated.cluster_name, aggregated.applied, aggregated.health, aggregated.status or {}
+            )
+            for aggregated in status.aggregated_status or ()
         ),
     )
 
@@ -368,5 +370,5 @@ def _components(wire: list[_Component]) -> tuple[Component, ...]:
 
 
 def _target(wire: _Target) -> TargetCluster:
-    parts = tuple(TargetComponent(each.name, each.replicas) for each in wire.components or ())
+    parts = tuple(TargetComponent(component.name, component.replicas) for component in wire.components or ())
     return TargetCluster(wire.name, wire.replicas, parts)

@@ -124,9 +124,11 @@ def read_cluster(raw: Mapping[str, Any]) -> MemberCluster:
         provider=spec.provider,
         region=spec.region,
         zones=tuple(spec.zones or ()),
-        taints=tuple(each for each in taints if each.effect in HARD_EFFECTS),
+        taints=tuple(taint for taint in taints if taint.effect in HARD_EFFECTS),
         apis=frozenset(
-            (served.group_version, each.kind) for served in enablements for each in served.resources or ()
+            (served.group_version, resource.kind)
+            for served in enablements
+            for resource in served.resources or ()
         ),
         is_ready=None if ready is None else ready.status == "True",
         summary=reading.checked("status.resourceSummary", lambda: _summary(reading), None),
@@ -201,9 +203,9 @@ def _amounts(raw: Mapping[str, Any], name: str) -> Resources:
 
 def _grades(models: Sequence[_Model], modelings: Sequence[_Modeling]) -> tuple[NodeGrade, ...]:
     counts: dict[int, int] = {}
-    for each in modelings:
-        counts[each.grade] = counts.get(each.grade, 0) + max(each.count, 0)
-    floors = {each.grade: _floor(each) for each in models}
+    for modeling in modelings:
+        counts[modeling.grade] = counts.get(modeling.grade, 0) + max(modeling.count, 0)
+    floors = {model.grade: _floor(model) for model in models}
     return tuple(NodeGrade(grade, floors[grade], counts.get(grade, 0)) for grade in sorted(floors))
 
 

@@ -128,7 +128,7 @@ class KarmadaPlacement:
         return not self.has_replica_scheduling or self.scheduling_type == "Duplicated"
 
     def spread_by(self, field: str) -> SpreadConstraint | None:
-        return next((each for each in self.spread if each.by_field == field), None)
+        return next((constraint for constraint in self.spread if constraint.by_field == field), None)
 
     @property
     def wants_one_cluster(self) -> bool:
@@ -159,7 +159,7 @@ def _compiled(text: bytes) -> KarmadaPlacement:
         groups=_groups(wire),
         has_named_groups=bool(wire.cluster_affinities),
         tolerations=tuple(wire.cluster_tolerations or ()),
-        spread=tuple(_spread(each) for each in wire.spread_constraints or ()),
+        spread=tuple(_spread(constraint) for constraint in wire.spread_constraints or ()),
         strategy=_strategy(scheduling),
         scheduling_type=scheduling.replica_scheduling_type if scheduling else "Duplicated",
         division_preference=scheduling.replica_division_preference if scheduling else "",
@@ -200,7 +200,7 @@ def _weights(preference: _WeightPreference | None) -> tuple[WeightRule, ...] | N
     if preference is None or preference.dynamic_weight or not preference.static_weight_list:
         return None
     return tuple(
-        WeightRule(matcher(each.target_cluster), each.weight) for each in preference.static_weight_list
+        WeightRule(matcher(weight.target_cluster), weight.weight) for weight in preference.static_weight_list
     )
 
 

@@ -23,7 +23,10 @@ def priority_of(pod: Pod, classes: Mapping[str, PriorityClass]) -> int:
     name = pod.spec.priority_class_name
     if not name:
         # With several defaults, which only a race can leave behind, the lowest one counts.
-        return min((each.value for each in classes.values() if each.global_default), default=0)
+        return min(
+            (priority_class.value for priority_class in classes.values() if priority_class.global_default),
+            default=0,
+        )
     if name in classes:
         return classes[name].value
     if name in SYSTEM_CLASSES:

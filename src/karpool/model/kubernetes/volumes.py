@@ -281,7 +281,8 @@ def _unbound_terms(
 def _topology_term(term: TopologyTerm) -> NodeTerm:
     return NodeTerm(
         tuple(
-            (each.key, ValueSet(frozenset(each.values or ()))) for each in term.match_label_expressions or ()
+            (expression.key, ValueSet(frozenset(expression.values or ())))
+            for expression in term.match_label_expressions or ()
         )
     )
 

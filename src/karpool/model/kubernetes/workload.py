@@ -141,7 +141,7 @@ def daemon_tolerations(host_network: bool) -> tuple[Toleration, ...]:
 def _tolerating(pod: Pod) -> Pod:
     own = pod.spec.tolerations or []
     added = daemon_tolerations(bool(pod.spec.host_network))
-    return _with_spec(pod, tolerations=[*own, *(each for each in added if each not in own)])
+    return _with_spec(pod, tolerations=[*own, *(toleration for toleration in added if toleration not in own)])
 
 
 def _with_claims(pod: Pod, templates: Any) -> Pod:
@@ -164,7 +164,7 @@ def _with_defaults(pod: Pod) -> Pod:
     """Where a limit is set and no request, the API server makes the request equal to the limit."""
     return _with_spec(
         pod,
-        containers=[_requesting(each) for each in pod.spec.containers or ()] or None,
+        containers=[_requesting(container) for container in pod.spec.containers or ()] or None,
         init_containers=[_requesting(each) for each in pod.spec.init_containers or ()] or None,
     )
 

@@ -132,17 +132,17 @@ class NodeFilling:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
         wanted = [each for each in chosen if each.replicas]
         heeds = self._heeds_topology and self._filled is None
-        if heeds and any(in_play(self._start, each.shape) for each in wanted):
+        if heeds and any(in_play(self._start, pod_group.shape) for pod_group in wanted):
             self._watch_topology()
-        return [(self._cursor(each.shape), each.replicas) for each in wanted]
+        return [(self._cursor(group.shape), group.replicas) for group in wanted]
 
     def _watch_topology(self) -> None:
         """From here on every pod is placed by its topology; what was placed before is told now."""
         before = self.placements()
         topology = Topology(self._start)
-        for each in before:
-            topology.place(each.shape, each.node, each.count)
-        self._filled = _Filled(topology, [each.node for each in before], self._ports)
+        for pod_placement in before:
+            topology.place(pod_placement.shape, pod_placement.node, pod_placement.count)
+        self._filled = _Filled(topology, [placement.node for placement in before], self._ports)
         for shape, old in self._cursors.items():
             self._cursors[shape] = self._new_cursor(shape)
             self._cursors[shape].placed = old.placed

@@ -95,8 +95,8 @@ class _Replicas:
         if not self.one_by_one(1):
             return False
         first = int(self._taken.argmax())
-        for each in self._apart:
-            each.used[each.codes[first]] = each.codes[first] != NOWHERE
+        for affinity in self._apart:
+            affinity.used[affinity.codes[first]] = affinity.codes[first] != NOWHERE
         for spread in self._spreads:
             if spread.eligible is None or spread.eligible[first]:
                 spread.counts[spread.codes[first]] += 1
@@ -115,8 +115,8 @@ class _Replicas:
     def at_once(self) -> Int64s | None:
         """What one by one would still place on each candidate; None when there is no closed form."""
         room = np.where(self._open, self._room, 0)
-        for each in self._apart:
-            used, codes = each.used, each.codes
+        for affinity in self._apart:
+            used, codes = affinity.used, affinity.codes
             held = (codes != NOWHERE) & (room > 0)
             room[held & used[codes]] = 0
             held &= room > 0

@@ -105,10 +105,10 @@ class SpreadWalk:
     ) -> None:
         self._room = room.tolist()
         self.taken = [0] * len(self._room)
-        shared = [_is_shared(each.codes, room) for each in spreads]
+        shared = [_is_shared(spread.codes, room) for spread in spreads]
         self._fine = [_level(each) for each, coarse in zip(spreads, shared, strict=True) if not coarse]
         self._coarse = [_level(each) for each, coarse in zip(spreads, shared, strict=True) if coarse]
-        self._apart = [(each.used.tolist(), each.codes.tolist()) for each in apart]
+        self._apart = [(affinity.used.tolist(), affinity.codes.tolist()) for affinity in apart]
         kinds: dict[tuple[int, ...], int] = {}
         columns = [level.codes for level in self._coarse] + [codes for _, codes in self._apart]
         self._kind = (

@@ -127,7 +127,7 @@ class LaunchablePool:
             return key, offer.zones, np.asarray(offer.sold.any(axis=2))
         if key == CAPACITY_TYPE:
             return key, offer.capacity_types, np.asarray(offer.sold.any(axis=1))
-        labels = [offer.label_of(each, key) for each in offer.types]
+        labels = [offer.label_of(instance_type, key) for instance_type in offer.types]
         values = sorted({value for label in labels if label is not None for value in label.values})
         has = [[label is not None and value in label.values for value in values] for label in labels]
         return key, values, np.array(has, dtype=np.bool_).reshape(len(labels), len(values))

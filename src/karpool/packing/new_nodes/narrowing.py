@@ -235,7 +235,7 @@ class Narrowing:
                 self.domains(axis)
                 asked = [wanted[axis.key] for wanted in self._wanted if axis.key in wanted]
                 for value in sorted(
-                    {value for each in asked if not each.complement for value in each.values}
+                    {value for values in asked if not values.complement for value in values.values}
                 ):
                     axis.code(value)
 

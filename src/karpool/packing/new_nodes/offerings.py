@@ -50,7 +50,7 @@ class PoolOfferings:
         self.refused: dict[str, int] = {}  # requirement of the pool to the number of types it rules out
         chosen = [each for each in types if self._admits(each)]
         self.types = sorted(chosen, key=lambda each: (*_size(each), each.name))
-        self.names = [each.name for each in self.types]
+        self.names = [instance_type.name for instance_type in self.types]
         self._masks: dict[tuple[str, ValueSet], Bools] = {}
         self._columns: dict[tuple[str, str], Int64s] = {}
         self._read_offerings()
@@ -76,7 +76,7 @@ class PoolOfferings:
         return candidate.requirements.get(key)
 
     def _read_offerings(self) -> None:
-        offerings = [(row, each) for row, one in enumerate(self.types) for each in one.offerings]
+        offerings = [(row, offering) for row, one in enumerate(self.types) for offering in one.offerings]
         self.zones = sorted({each.zone for _, each in offerings})
         self.capacity_types = sorted({each.capacity_type for _, each in offerings})
         zone_of = {zone: code for code, zone in enumerate(self.zones)}
@@ -117,7 +117,10 @@ class PoolOfferings:
         """The types whose value of a label can be a wanted one."""
         mask = self._masks.get((key, wanted))
         if mask is None:
-            mask = np.array([self._type_admits(each, key, wanted) for each in self.types], dtype=np.bool_)
+            mask = np.array(
+                [self._type_admits(instance_type, key, wanted) for instance_type in self.types],
+                dtype=np.bool_,
+            )
             self._masks[key, wanted] = mask
         return mask
 
@@ -130,7 +133,7 @@ class PoolOfferings:
     def _column(self, kind: str, resource: str) -> Int64s:
         column = self._columns.get((kind, resource))
         if column is None:
-            amounts = (getattr(each, kind).get(resource, 0) for each in self.types)
+            amounts = (getattr(instance_type, kind).get(resource, 0) for instance_type in self.types)
             column = np.array([min(max(units, 0), MOST) for units in amounts], dtype=np.int64)
             self._columns[kind, resource] = column
         return column

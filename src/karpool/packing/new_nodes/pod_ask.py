@@ -71,7 +71,7 @@ class PodAskCompiler:
         known = self._known.get(shape)
         if known is None:
             attempts = ladder(shape, respect=self._respect, soft_taints=self._soft)
-            known = self._known[shape] = tuple(self._ask(shape, each) for each in attempts)
+            known = self._known[shape] = tuple(self._ask(shape, attempt) for attempt in attempts)
         return known
 
     def _ask(self, whole: PodShape, attempt: RelaxedPod) -> PodAsk:
@@ -115,7 +115,7 @@ def refusing_taint(taints: Iterable[Taint], attempt: RelaxedPod) -> Taint | None
     found = untolerated(taints, attempt.shape.tolerations)
     if found is None and attempt.avoids_soft_taints:
         for taint in taints:
-            if not any(each.tolerates(taint) for each in attempt.shape.tolerations):
+            if not any(toleration.tolerates(taint) for toleration in attempt.shape.tolerations):
                 return taint
     return found
 

@@ -27,9 +27,12 @@ def ladder(shape: PodShape, *, respect: bool, soft_taints: bool) -> Iterator[Rel
     """`soft_taints`: whether any pool has a `PreferNoSchedule` taint. The last attempt has no preference."""
     required = tuple(spread for spread in shape.spreads if spread.required)
     if respect:
-        together = [each.term for each in sorted(shape.preferred_affinity, key=lambda each: -each.weight)]
-        apart = [each.term for each in sorted(shape.preferred_anti_affinity, key=lambda each: -each.weight)]
-        nodes = [each.term for each in sorted(shape.preferred_nodes, key=lambda each: -each.weight)]
+        together = [
+            weighted_term.term
+            for weighted_term in sorted(shape.preferred_affinity, key=lambda each: -each.weight)
+        ]
+        apart = [term.term for term in sorted(shape.preferred_anti_affinity, key=lambda each: -each.weight)]
+        nodes = [node.term for node in sorted(shape.preferred_nodes, key=lambda each: -each.weight)]
         soft = [replace(spread, required=True) for spread in shape.spreads if not spread.required]
         steps: list[list[Any]] = [together, apart, nodes, soft]
         while any(steps):

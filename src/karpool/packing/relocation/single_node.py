@@ -243,11 +243,11 @@ class SingleNodePacker:
         fitting.launch.take_node()
 
     def limits(self) -> list[dict[str, int]]:
-        return [dict(each.limits) for each in self.launch]
+        return [dict(pool.limits) for pool in self.launch]
 
     def limits_left(self) -> tuple[tuple[int, ...], ...]:
         """By pool: what changes answers from one question to the next, and nothing else does."""
-        return tuple(tuple(each.limits.values()) for each in self.launch)
+        return tuple(tuple(pool.limits.values()) for pool in self.launch)
 
     def restore(self, limits: Sequence[Mapping[str, int]]) -> None:
         for launch, kept in zip(self.launch, limits, strict=True):

@@ -144,7 +144,7 @@ class Room(ABC):
 
     def minus(self, placements: Iterable[PodPlacement]) -> "Room":
         """As if these pods were on their nodes already."""
-        some = tuple(each for each in placements if each.count)
+        some = tuple(placement for placement in placements if placement.count)
         return ReservedRoom(self, some) if some else self
 
     def plus(self, nodes: Iterable[NodeRow]) -> "Room":
@@ -239,13 +239,13 @@ class ReservedRoom(Room):
         self._base = base
         self._placements = placements
         self._taken: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for each in placements:
-            if each.count < 0 or not 0 <= each.node < base.n:
-                raise ValueError(f"a placement of {each.count} pods on row {each.node} of {base.n}")
-            self._taken[PODS][each.node] += each.count
-            for resource, units in each.shape.requests:
-                self._taken[resource][each.node] += units * each.count
-        if any(each.shape.anti_affinity for each in placements):
+        for placement in placements:
+            if placement.count < 0 or not 0 <= placement.node < base.n:
+                raise ValueError(f"a placement of {placement.count} pods on row {placement.node} of {base.n}")
+            self._taken[PODS][placement.node] += placement.count
+            for resource, units in placement.shape.requests:
+                self._taken[resource][placement.node] += units * placement.count
+        if any(pod_placement.shape.anti_affinity for pod_placement in placements):
             # Pods that keep others away matter to every later question; the table must know them.
             _ = self._shape_ids
 
@@ -282,8 +282,16 @@ class ReservedRoom(Room):
         base, more = self._base.bound, self._placements
         return BoundPodCounts(
             read_only(np.concatenate((base.shape, np.array(self._shape_ids, dtype=np.int32)))),
-            read_only(np.concatenate((base.node, np.array([each.node for each in more], dtype=np.int32)))),
-            read_only(np.concatenate((base.count, np.array([each.count for each in more], dtype=np.int64)))),
+            read_only(
+                np.concatenate(
+                    (base.node, np.array([pod_placement.node for pod_placement in more], dtype=np.int32))
+                )
+            ),
+            read_only(
+                np.concatenate(
+                    (base.count, np.array([placement.count for placement in more], dtype=np.int64))
+                )
+            ),
         )
 
     def pods_on(self, row: int) -> Mapping[str, int]:
@@ -298,9 +306,9 @@ def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[in
     """Shapes are large to hash and come in runs of the same object."""
     last: PodShape | None = None
     ids: list[int] = []
-    for each in placements:
-        if each.shape is not last:
-            last, shape_id = each.shape, shapes.intern(each.shape)
+    for placement in placements:
+        if placement.shape is not last:
+            last, shape_id = placement.shape, shapes.intern(placement.shape)
         ids.append(shape_id)
     return ids
 

@@ -85,7 +85,7 @@ def _template(pod: Pod) -> bytes:
 
 def _resized(statuses: list[ContainerStatus] | None) -> list[tuple[str, object, object]]:
     return [
-        (each.name, each.allocated_resources, each.resources)
-        for each in statuses or ()
-        if each.resources is not None or each.allocated_resources is not None
+        (status.name, status.allocated_resources, status.resources)
+        for status in statuses or ()
+        if status.resources is not None or status.allocated_resources is not None
     ]

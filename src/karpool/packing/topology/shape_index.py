@@ -70,7 +70,7 @@ class ShapeIndex:
         shape = shapes[number]
         for pair in shape.labels:
             self._by_pair[pair].append(number)
-        for term in dict.fromkeys(resolved(each, shape) for each in shape.anti_affinity):
+        for term in dict.fromkeys(resolved(affinity_term, shape) for affinity_term in shape.anti_affinity):
             if term not in self._owners:
                 self._owners[term] = []
                 self._terms.add(hints((term.selector,)), term)

@@ -256,7 +256,10 @@ class Topology:
             group = TopologyGroup((DomainCounts(self.axis(term.topology_key)),), lambda other: False)
             self._count_bound(group, self._index().owners(term))
             for rules, row, pods in self._placed:
-                if any(resolved(each, rules.shape) == term for each in rules.shape.anti_affinity):
+                if any(
+                    resolved(affinity_term, rules.shape) == term
+                    for affinity_term in rules.shape.anti_affinity
+                ):
                     group.add_on_node(row, pods)
             self._repelling[term] = group
             where = hints((term.selector,))

@@ -158,7 +158,7 @@ def _is_spent(memory: Memory, candidate: NodeCandidate, round_: int) -> bool:
 
 
 def _last_words(candidates: Sequence[NodeCandidate], memory: Memory) -> str:
-    known = [(each, memory[each.key]) for each in candidates if each.key in memory]
+    known = [(candidate, memory[candidate.key]) for candidate in candidates if candidate.key in memory]
     return "; ".join(f"{each}: {tried.last.value}" for each, tried in known[:5])
 
 
@@ -212,7 +212,11 @@ def _out_until(
     sold = sold_by(candidate, offered)
     if not out or not sold.any():
         return None
-    stock_outs = [StockOut(*(part or None for part in each.offer)) for each in out if each.offer is not None]
+    stock_outs = [
+        StockOut(*(part or None for part in launch_failure.offer))
+        for launch_failure in out
+        if launch_failure.offer is not None
+    ]
     if (sold & offered.stock(stock_outs)).any():
         return None
     for number, failure in enumerate(out):

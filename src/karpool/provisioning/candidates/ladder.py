@@ -76,7 +76,7 @@ class _Rung:
 
     @property
     def order(self) -> tuple[bool, float, tuple[int, ...], tuple[str, ...]]:
-        names = tuple(each.name for each in self.types)
+        names = tuple(instance_type.name for instance_type in self.types)
         return self.price is None, self.price or 0.0, self.devices, names
 
 
@@ -160,7 +160,7 @@ class _Tries:
             return []
         types = [offered.types[row] for row in np.flatnonzero(fitting)]
         if self._wish.only is not None:
-            suitable = [each for each in types if self._wish.only(each)]
+            suitable = [instance_type for instance_type in types if self._wish.only(instance_type)]
             if not suitable and pool.name not in skipped:
                 detail = f": {self._wish.why_not(types)}" if self._wish.why_not is not None else ""
                 skipped[pool.name] = f"none of its instance types has suitable devices{detail}"
@@ -191,7 +191,7 @@ class _Tries:
         wanted: Requirements,
         types: tuple[InstanceType, ...],
     ) -> _Rung:
-        rows = [offered.names.index(each.name) for each in types]
+        rows = [offered.names.index(instance_type.name) for instance_type in types]
         prices = offered.prices[rows][_sold(offered, wanted)[rows]]
         best = float(prices.min()) if prices.size else float("inf")
         return _Rung(
@@ -207,13 +207,13 @@ class _Tries:
         """Those of the pods, and of taints that are there to keep everybody else off the devices."""
         return (
             *self._wish.tolerations,
-            *(_tolerating(each) for each in pool.taints if each.key in self._devices),
+            *(_tolerating(taint) for taint in pool.taints if taint.key in self._devices),
         )
 
 
 def _of_taints(taints: Iterable[Taint], given: Sequence[Toleration]) -> tuple[Toleration, ...]:
     """What a placeholder needs in addition: of hard taints that the pods do not tolerate themselves."""
-    return tuple(_tolerating(each) for each in taints if untolerated((each,), given) is not None)
+    return tuple(_tolerating(taint) for taint in taints if untolerated((taint,), given) is not None)
 
 
 def _tolerating(taint: Taint) -> Toleration:
@@ -224,11 +224,11 @@ def _candidate(wanted: Requirements, rungs: Sequence[_Rung]) -> NodeCandidate:
     prices = [rung.price for rung in rungs if rung.price is not None]
     return NodeCandidate(
         pools=tuple(sorted({rung.pool.name for rung in rungs})),
-        instance_types=tuple(sorted({each.name for rung in rungs for each in rung.types})),
+        instance_types=tuple(sorted({instance_type.name for rung in rungs for instance_type in rung.types})),
         zones=_listed(wanted.get(ZONE)),
         capacity_types=_listed(wanted.get(CAPACITY_TYPE)),
         requirements={key: each for key, each in wanted.items() if not _is_part(key, each)},
-        tolerations=tuple(dict.fromkeys(each for rung in rungs for each in rung.tolerations)),
+        tolerations=tuple(dict.fromkeys(toleration for rung in rungs for toleration in rung.tolerations)),
         price=min(prices, default=None),
     )
 

@@ -162,7 +162,7 @@ class ClaimMonitor:
 
     def put_node(self, key: ObjectKey, node: Node) -> None:
         owners = node.metadata.owner_references or ()
-        owner = next((each.name for each in owners if each.kind == "NodeClaim"), "")
+        owner = next((reference.name for reference in owners if reference.kind == "NodeClaim"), "")
         provider_id = node.spec.provider_id
         if not owner and not provider_id and NODEPOOL not in node.labels:
             return

@@ -80,16 +80,16 @@ def leftovers(
 
     A newer epoch than the request's is no leftover: the reader of the request is behind.
     """
-    for each in placeholders:
-        epoch = epochs.get(each.request)
-        if each.outlook is PlaceholderState.ENDED:
-            yield each, StalePlaceholder.ENDED
-        elif each.is_overdue(now, maximum_age):
-            yield each, StalePlaceholder.OVERDUE
-        elif epoch is not None and each.epoch < epoch:
-            yield each, StalePlaceholder.OLD_EPOCH
-        elif epoch is None and now - each.created >= orphan_grace:
-            yield each, StalePlaceholder.ORPHAN
+    for placeholder in placeholders:
+        epoch = epochs.get(placeholder.request)
+        if placeholder.outlook is PlaceholderState.ENDED:
+            yield placeholder, StalePlaceholder.ENDED
+        elif placeholder.is_overdue(now, maximum_age):
+            yield placeholder, StalePlaceholder.OVERDUE
+        elif epoch is not None and placeholder.epoch < epoch:
+            yield placeholder, StalePlaceholder.OLD_EPOCH
+        elif epoch is None and now - placeholder.created >= orphan_grace:
+            yield placeholder, StalePlaceholder.ORPHAN
 
 
 def delete_again_at(placeholder: Placeholder, tries: int, last: float | None) -> float:

@@ -123,8 +123,8 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
             },
             "affinity": {**node_affinity(ask.constraints(candidate)), **_apart_from(ask.avoid)},
             "tolerations": [
-                msgspec.to_builtins(each)
-                for each in _tolerations(wanted, (*ask.tolerations, *candidate.tolerations))
+                msgspec.to_builtins(toleration)
+                for toleration in _tolerations(wanted, (*ask.tolerations, *candidate.tolerations))
             ],
             "containers": [
                 {

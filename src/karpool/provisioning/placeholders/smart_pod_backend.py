@@ -74,15 +74,17 @@ class SmartPodBackend:
         self._known.pop(key, None)
 
     def placeholders(self) -> Sequence[Placeholder]:
-        return [self._told(each) for each in self._known.values()]
+        return [self._told(placeholder) for placeholder in self._known.values()]
 
     def of(self, request: str) -> Sequence[Placeholder]:
         """Those of one request, of any epoch."""
-        return [self._told(each) for each in self._known.values() if each.request == request]
+        return [
+            self._told(placeholder) for placeholder in self._known.values() if placeholder.request == request
+        ]
 
     def of_claim(self, claim: str) -> Sequence[Placeholder]:
         """Those that will run, or run, on one claim's node; several may share it."""
-        return [each for each in self.placeholders() if each.claim == claim]
+        return [placeholder for placeholder in self.placeholders() if placeholder.claim == claim]
 
     def _told(self, found: Placeholder) -> Placeholder:
         """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
@@ -121,7 +123,7 @@ class SmartPodBackend:
         meta, status = outcome.object["metadata"], outcome.object.get("status") or {}
         conditions = status.get("conditions") or ()
         if outcome.object.get("spec", {}).get("nodeName") or any(
-            each.get("type") == "PodScheduled" for each in conditions
+            condition.get("type") == "PodScheduled" for condition in conditions
         ):
             return
         said = {

@@ -70,7 +70,7 @@ class TemplateBackend:
             self._known.pop(key, None)
             return
         conditions = (obj.status.conditions if obj.status is not None else None) or ()
-        outlook, message = self.judge({each.type: each for each in conditions})
+        outlook, message = self.judge({condition.type: condition for condition in conditions})
         self._known[key] = replace(found, outlook=outlook, message=message)
 
     def drop(self, key: ObjectKey) -> None:

@@ -63,7 +63,7 @@ class BindingStore:
         return iter(list(self._held.values()))
 
     def bindings(self) -> Iterator[Binding]:
-        return (each.binding for each in self.all() if each.binding is not None)
+        return (version.binding for version in self.all() if version.binding is not None)
 
     def in_groups_of(self, binding: Binding) -> list[Binding]:
         """Bindings that share a group with this one, with the results that are decided for them."""

@@ -77,11 +77,11 @@ class SchedulerController:
         self._informers.append(members)
 
     def not_ready(self) -> str | None:
-        waiting = [str(each.resource) for each in self._informers if not each.synced.is_set()]
+        waiting = [str(informer.resource) for informer in self._informers if not informer.synced.is_set()]
         return f"waiting for {', '.join(waiting)}" if waiting else None
 
     def staleness(self) -> float:
-        return max(each.staleness() for each in self._informers)
+        return max(informer.staleness() for informer in self._informers)
 
     async def run(
         self, placer: BindingReconciler, stop: asyncio.Event, *, grace_seconds: float = 10.0

@@ -63,7 +63,7 @@ def result_patch(
         changed[APPLIED_PLACEMENT] = placement_text(binding.raw_placement)
     patch: Object = {"metadata": {"resourceVersion": binding.resource_version}}
     if tuple(targets) != binding.targets:
-        patch["spec"] = {"clusters": [each.to_json() for each in targets] or None}
+        patch["spec"] = {"clusters": [target.to_json() for target in targets] or None}
         held = binding.annotations
         changed |= {name: text for name, text in annotations.items() if held.get(name) != text}
     if changed:
@@ -79,7 +79,7 @@ def status_patch(
     With `scheduled_now` the time of the last success moves even if nothing else does: a requested
     rescheduling is answered by that.
     """
-    conditions = [dict(each) for each in binding.raw_conditions]
+    conditions = [dict(condition) for condition in binding.raw_conditions]
     wanted = upsert_condition(conditions, outcome.condition(), now)
     changed: Object = {}
     if wanted != conditions:

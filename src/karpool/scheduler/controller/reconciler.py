@@ -48,7 +48,7 @@ class ReconcileResult:
     after_seconds: float | None = None  # look again no later than this
 
 
-DONE, AGAIN, LATER, WAIT = (ReconcileResult(each) for each in QueueAction)
+DONE, AGAIN, LATER, WAIT = (ReconcileResult(action) for action in QueueAction)
 _RETRIED = {
     ScheduleReason.SUCCESS: DONE,
     ScheduleReason.NO_CLUSTER_FIT: WAIT,  # for a cluster that fits; upstream leaves it to the next event

@@ -52,8 +52,11 @@ def concerns(binding: Binding, *clusters: MemberCluster | None) -> bool:
         return True
     else:
         name = binding.observing_affinity_name
-        groups = tuple(each for each in placement.groups if each.name == name) or placement.groups[:1]
-    present = [each for each in clusters if each is not None]
+        groups = (
+            tuple(affinity_group for affinity_group in placement.groups if affinity_group.name == name)
+            or placement.groups[:1]
+        )
+    present = [member_cluster for member_cluster in clusters if member_cluster is not None]
     return any(group.tier(cluster) < TIER_NONE for group in groups for cluster in present)
 
 

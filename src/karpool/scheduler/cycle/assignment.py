@@ -71,7 +71,7 @@ def unsupported(placement: KarmadaPlacement) -> Failure:
 
 def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
     if task.strategy is ReplicaStrategy.DUPLICATED:
-        shares = {each.name: task.replicas for each in chosen}
+        shares = {candidate.name: task.replicas for candidate in chosen}
         return _assigned(shares, ReplicaDivision(task.strategy, "duplicate", task.replicas))
     if task.strategy is ReplicaStrategy.STATIC:
         weights = _static_weights(chosen, task.weights or {})
@@ -83,8 +83,12 @@ def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignm
 
 def _static_weights(chosen: Sequence[ClusterCandidate], given: Mapping[str, int]) -> dict[str, int]:
     """Who has no weight gets nothing, unless nobody has one."""
-    found = {each.name: given[each.name] for each in chosen if each.name in given}
-    return found or {each.name: 1 for each in chosen}
+    found = {
+        cluster_candidate.name: given[cluster_candidate.name]
+        for cluster_candidate in chosen
+        if cluster_candidate.name in given
+    }
+    return found or {candidate.name: 1 for candidate in chosen}
 
 
 def _assigned(shares: Replicas, division: ReplicaDivision, missing: int = 0) -> Assignment:
@@ -132,13 +136,16 @@ def _step(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> _Step:
             kept.setdefault(target.name, target.replicas)
     assigned = sum(kept.values())
     if task.mode is SchedulingMode.FRESH:
-        room = [(each.name, each.available + kept.get(each.name, 0)) for each in chosen]
+        room = [
+            (cluster_candidate.name, cluster_candidate.available + kept.get(cluster_candidate.name, 0))
+            for cluster_candidate in chosen
+        ]
         return _Step("fresh", task.replicas, room, {}, "failed to do fresh scale")
     if assigned > task.replicas:
         return _Step("scale down", task.replicas, list(kept.items()), {}, "failed to scale down")
     if assigned == task.replicas:
         return _Step("keep", 0, (), kept, "")
-    room = [(each.name, each.available) for each in chosen]
+    room = [(candidate.name, candidate.available) for candidate in chosen]
     action = "scale up" if assigned else "first schedule"
     return _Step(action, task.replicas - assigned, room, kept, "failed to scale up")
 
@@ -202,9 +209,9 @@ def _divided(
 
 def _prices(chosen: Sequence[ClusterCandidate], cost: CostPreference) -> dict[str, float]:
     """Empty when prices do not count, or are known of none."""
-    if cost is CostPreference.OFF or all(each.price is None for each in chosen):
+    if cost is CostPreference.OFF or all(cluster_candidate.price is None for cluster_candidate in chosen):
         return {}
-    return {each.name: price_of(each) for each in chosen}
+    return {candidate.name: price_of(candidate) for candidate in chosen}
 
 
 def _discount(prices: Mapping[str, float], name: str) -> float:
@@ -221,8 +228,8 @@ def _discount(prices: Mapping[str, float], name: str) -> float:
 def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
     """Each tier takes all it can before the next gets any; so the last shrinks first."""
     tiers: dict[int, list[ClusterCandidate]] = {}
-    for each in chosen:
-        tiers.setdefault(each.tier, []).append(each)
+    for cluster_candidate in chosen:
+        tiers.setdefault(cluster_candidate.tier, []).append(cluster_candidate)
     left = task.replicas
     replicas: Replicas = {}
     divisions: list[ReplicaDivision] = []
@@ -230,14 +237,14 @@ def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assig
         if not left:
             break
         members = tiers[tier]
-        share = min(left, sum(each.total for each in members))
-        names = {each.name for each in members}
-        previous = [each for each in task.previous if each.name in names]
+        share = min(left, sum(candidate.total for candidate in members))
+        names = {member.name for member in members}
+        previous = [cluster for cluster in task.previous if cluster.name in names]
         found = _within(members, replace(task, replicas=share, previous=previous, partial=False))
         if isinstance(found, Failure):
             return found
         replicas.update(found.replicas)
-        divisions += (replace(each, tier=tier) for each in found.divisions)
+        divisions += (replace(division, tier=tier) for division in found.divisions)
         left -= share
     failure = None
     if left:

@@ -31,7 +31,7 @@ def targets_for(
         if settings.propagate_empty:
             targets.update((name, TargetCluster(name)) for name in chosen if name not in targets)
     else:
-        targets = {each.name: each for each in _whole_targets(chosen, binding, settings)}
+        targets = {cluster.name: cluster for cluster in _whole_targets(chosen, binding, settings)}
     before: dict[str, int] = {}
     for place, target in enumerate(binding.targets):
         before.setdefault(target.name, place)
@@ -45,5 +45,5 @@ def _whole_targets(
     """Targets without replicas; those of a set say which components they got."""
     parts: tuple[TargetComponent, ...] = ()
     if places_sets(binding, settings) and len(binding.components) > 1:
-        parts = tuple(TargetComponent(each.name, each.replicas) for each in binding.components)
+        parts = tuple(TargetComponent(component.name, component.replicas) for component in binding.components)
     return [TargetCluster(name, 0, parts) for name in names]

@@ -83,7 +83,7 @@ class _Sight:
     def kept(self) -> list[MemberCluster]:
         """Those whose answer was not asked for just now."""
         found = self.answers.values()
-        return [each.cluster for each in found if any(part.is_kept for part in each.availability.parts)]
+        return [answer.cluster for answer in found if any(part.is_kept for part in answer.availability.parts)]
 
 
 class SchedulingCycle:
@@ -153,7 +153,7 @@ class SchedulingCycle:
         if known is None or known.binding is None:
             return None
         binding, members = known.binding, self._view.clusters.all()
-        deleting = {each.name for each in members if each.is_deleting}
+        deleting = {member.name for member in members if member.is_deleting}
         found = trigger(binding, deleting, self._settings)
         peers = self._peers(binding)
         plan = plan_cycle(binding, members, self._settings, peers=peers, mode=found.mode, timing=timing)
@@ -167,10 +167,10 @@ class SchedulingCycle:
         return peers_of(binding, self._view.bindings.in_groups_of(binding))
 
     async def _ask(self, sight: _Sight, clusters: Sequence[MemberCluster], *, fresh: bool = False) -> None:
-        grown = {each.name: self._grown(each.name) for each in clusters}
+        grown = {member_cluster.name: self._grown(member_cluster.name) for member_cluster in clusters}
         found = await self._asks.gather(sight.binding, clusters, fresh=fresh)
-        for each in clusters:
-            sight.answers[each.name] = _Answer(found[each.name], each, grown[each.name])
+        for cluster in clusters:
+            sight.answers[cluster.name] = _Answer(found[cluster.name], cluster, grown[cluster.name])
 
     def _holds(self, answer: _Answer) -> bool:
         name = answer.cluster.name

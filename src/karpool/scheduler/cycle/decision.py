@@ -151,7 +151,9 @@ class SchedulingDecision:
     @property
     def lacks_room(self) -> bool:
         """Whether it is worth trying again as soon as room appears somewhere."""
-        return not self.is_success and any(each.failure and each.failure.lacks_room for each in self.attempts)
+        return not self.is_success and any(
+            attempt.failure and attempt.failure.lacks_room for attempt in self.attempts
+        )
 
     @property
     def shown_targets(self) -> str:
@@ -161,12 +163,13 @@ class SchedulingDecision:
         """Messages for the groups that were tried and failed, of a placement with several."""
         subject = f"{self.binding.kind}({self.binding})"
         return [
-            f"failed to schedule {subject} with clusterAffiliates index({each.index}): {each.failure.message}"
-            for each in self.attempts
-            if each.group and each.failure is not None and each.targets is None
+            f"failed to schedule {subject} with clusterAffiliates index({attempt.index}): "
+            f"{attempt.failure.message}"
+            for attempt in self.attempts
+            if attempt.group and attempt.failure is not None and attempt.targets is None
         ]
 
 
 def show_targets(targets: Sequence[TargetCluster]) -> str:
     """As Karmada's events show a result: `{member1:1, member2:2}`."""
-    return "{" + ", ".join(f"{each.name}:{each.replicas}" for each in targets) + "}"
+    return "{" + ", ".join(f"{target.name}:{target.replicas}" for target in targets) + "}"

@@ -31,14 +31,14 @@ def document(decision: SchedulingDecision, *, trace: bool = True) -> dict[str, A
         "mode": str(decision.mode),
         "reason": str(decision.reason),
         "message": decision.message,
-        "clusters": None if decision.targets is None else [each.to_json() for each in decision.targets],
+        "clusters": None if decision.targets is None else [target.to_json() for target in decision.targets],
     }
     if decision.group:
         found["affinityName"] = decision.group
     if decision.missing:
         found["missing"] = decision.missing
     if trace:
-        found["attempts"] = [_attempt(each) for each in decision.attempts]
+        found["attempts"] = [_attempt(attempt) for attempt in decision.attempts]
     return found
 
 
@@ -46,10 +46,12 @@ def _attempt(attempt: AffinityAttempt) -> dict[str, Any]:
     return {
         "affinityName": attempt.group,
         "clusters": attempt.clusters,
-        "refused": [each._asdict() for each in attempt.refused],
-        "candidates": [_candidate(each) for each in attempt.candidates],
-        "selected": [each.name for each in attempt.selection.chosen] if attempt.selection else None,
-        "divisions": [_division(each) for each in attempt.divisions],
+        "refused": [refused._asdict() for refused in attempt.refused],
+        "candidates": [_candidate(candidate) for candidate in attempt.candidates],
+        "selected": [cluster_candidate.name for cluster_candidate in attempt.selection.chosen]
+        if attempt.selection
+        else None,
+        "divisions": [_division(division) for division in attempt.divisions],
         "failure": attempt.failure.message if attempt.failure else None,
     }
 
@@ -63,7 +65,7 @@ def _candidate(candidate: ClusterCandidate) -> dict[str, Any]:
         "available": candidate.available,
         "assigned": candidate.assigned,
         "source": known.source if known else None,
-        "parts": [each._asdict() for each in known.parts] if known else [],
+        "parts": [part._asdict() for part in known.parts] if known else [],
         "price": candidate.price,
     }
 
@@ -112,10 +114,10 @@ def _attempt_lines(attempt: AffinityAttempt) -> Iterator[str]:
     yield from _refused_lines(attempt.refused)
     if attempt.candidates:
         yield "candidates, in order:"
-        for each in attempt.candidates:
-            yield from _candidate_lines(each)
+        for candidate in attempt.candidates:
+            yield from _candidate_lines(candidate)
     if attempt.selection is not None:
-        chosen = ", ".join(each.name for each in attempt.selection.chosen)
+        chosen = ", ".join(cluster_candidate.name for cluster_candidate in attempt.selection.chosen)
         yield f"select: {chosen or 'none'}"
         yield from (f"  {note}" for note in attempt.selection.notes)
     for division in attempt.divisions:
@@ -142,7 +144,7 @@ def _candidate_lines(candidate: ClusterCandidate) -> Iterator[str]:
         facts.append(f"price {candidate.price:g}")
     yield f"  {candidate.name}: {', '.join(facts)}"
     if candidate.availability is not None:
-        yield from (f"    {each}" for each in _parts(candidate.availability))
+        yield from (f"    {part}" for part in _parts(candidate.availability))
 
 
 def _parts(known: ClusterAvailability) -> Iterator[str]:

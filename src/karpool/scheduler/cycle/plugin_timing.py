@@ -56,7 +56,7 @@ def score(
 ) -> list[int]:
     """Of each, in their order."""
     if timing is None:
-        return [scores.score(each.name, targets, plugins) for each in clusters]
+        return [scores.score(member_cluster.name, targets, plugins) for member_cluster in clusters]
     found, begun = [], perf_counter()
     for cluster in clusters:
         before = perf_counter()

@@ -43,7 +43,7 @@ def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
     for other in others:
         if other.key.name == own or other.key.namespace != binding.key.namespace or not other.targets:
             continue
-        places = frozenset(each.name for each in other.targets)
+        places = frozenset(target.name for target in other.targets)
         if binding.affinity_group and other.affinity_group == binding.affinity_group:
             friends = places if friends is None else friends & places
         if binding.anti_affinity_group and other.anti_affinity_group == binding.anti_affinity_group:
@@ -82,7 +82,7 @@ def checks_for(
     binding: Binding, group: AffinityGroup, plugins: frozenset[str], peers: AffinityPeers | None
 ) -> list[tuple[str, Check]]:
     """The filters that can refuse anything for this binding. `peers` None: their gate is off."""
-    targets = frozenset(each.name for each in binding.targets)
+    targets = frozenset(target.name for target in binding.targets)
     made = {
         "APIEnablement": _has_api(binding, targets),
         "TaintToleration": _tolerates(binding, targets),
@@ -131,7 +131,9 @@ def _matches(binding: Binding, group: AffinityGroup) -> Check:
 
 
 def _has_properties(binding: Binding) -> Check | None:
-    fields = [each.by_field for each in binding.placement.spread if each.by_field in _PROPERTIES]
+    fields = [
+        constraint.by_field for constraint in binding.placement.spread if constraint.by_field in _PROPERTIES
+    ]
     if not fields:
         return None
 

@@ -33,7 +33,7 @@ def select_groups(
     min_groups = max(min_groups, 1)
     if len(groups) < min_groups or max_groups < min_groups:
         return None
-    if sum(each.clusters for each in groups) < min_clusters:
+    if sum(group.clusters for group in groups) < min_clusters:
         return None
     ordered = sorted(groups, key=lambda each: (each.clusters, -each.score, each.name))
     best = _best_chain(ordered, min_groups, max_groups, min_clusters)
@@ -78,7 +78,7 @@ def _is_chain(
     """Whether a combination would have been recorded: enough, and not before its last group."""
     if len(ordered) == min_groups and len(part) < min_groups:
         return False
-    total = sum(each.clusters for each in part)
+    total = sum(group.clusters for group in part)
     enough = min_groups <= len(part) <= max_groups and total >= min_clusters
     before = total - part[-1].clusters
     return enough and not (len(part) > min_groups and before >= min_clusters)

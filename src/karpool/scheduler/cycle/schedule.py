@@ -89,14 +89,16 @@ def decide(plan: CyclePlan, known: Mapping[str, ClusterAvailability]) -> Schedul
     for index in range(plan.start, len(plan.binding.placement.groups)):
         screened = plan.screened(index)
         if screened.needs_room:
-            missing = [each for each in screened.passed if each.name not in known]
+            missing = [cluster for cluster in screened.passed if cluster.name not in known]
             if missing:
                 return NeedsEstimates(tuple(missing))
         attempt = _attempt(plan, index, known)
         attempts.append(attempt)
         if attempt.failure is None:
             return _success(plan, attempt, attempts)
-    partial = next((each for each in attempts if each.targets is not None), None)
+    partial = next(
+        (affinity_attempt for affinity_attempt in attempts if affinity_attempt.targets is not None), None
+    )
     return _failure(plan, attempts) if partial is None else _partial(plan, partial, attempts)
 
 
@@ -114,7 +116,7 @@ def schedule(
     known = dict(availability)
     while isinstance(step := decide(plan, known), NeedsEstimates):
         unknown = ClusterAvailability(binding.replicas, UNKNOWN)
-        known.update((each.name, unknown) for each in step.clusters)
+        known.update((cluster.name, unknown) for cluster in step.clusters)
     return step
 
 
@@ -139,7 +141,7 @@ def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCl
     if plan.mode is SchedulingMode.FRESH or group.overflow:
         return True
     assigned = binding.assigned()
-    return sum(assigned.get(each.name, 0) for each in passed) < binding.replicas
+    return sum(assigned.get(cluster.name, 0) for cluster in passed) < binding.replicas
 
 
 # 2. Score, and availability of each candidate
@@ -206,7 +208,7 @@ def _attempt(plan: CyclePlan, index: int, known: Mapping[str, ClusterAvailabilit
         candidates,
         chosen,
         assigned.divisions,
-        targets_for(binding, settings, assigned.replicas, [each.name for each in chosen.chosen]),
+        targets_for(binding, settings, assigned.replicas, [candidate.name for candidate in chosen.chosen]),
         assigned.failure,
     )
 
@@ -279,7 +281,7 @@ def _partial(
 ) -> SchedulingDecision:
     """What fits of the first group that has room for any, when no group has room for all."""
     wanted, failure = plan.binding.replicas, attempt.failure
-    placed = sum(each.replicas for each in attempt.targets or ())
+    placed = sum(target.replicas for target in attempt.targets or ())
     assert failure is not None
     return SchedulingDecision(
         plan.binding.key,

@@ -75,7 +75,7 @@ def select_by_cluster(
     notes = [f"the first {size} of {len(candidates)} clusters"]
     if need is None:
         return ClusterSelection(tuple(chosen), tuple(notes))
-    room = sum(each.total for each in chosen)
+    room = sum(candidate.total for candidate in chosen)
     for place in range(size - 1, -1, -1):
         if room >= need or not rest:
             break
@@ -112,9 +112,9 @@ def select_by_region(
     candidates: Sequence[ClusterCandidate], rules: SpreadRules, cost: CostPreference = CostPreference.OFF
 ) -> ClusterSelection | Failure:
     members: dict[str, list[ClusterCandidate]] = {}
-    for each in candidates:
-        if each.region:
-            members.setdefault(each.region, []).append(each)
+    for candidate in candidates:
+        if candidate.region:
+            members.setdefault(candidate.region, []).append(candidate)
     regions = [RegionCandidates(name, group_score(found, rules), found) for name, found in members.items()]
     return select_regions(regions, rules, cost)
 
@@ -124,12 +124,12 @@ def select_regions(
 ) -> ClusterSelection | Failure:
     if len(regions) < rules.region.min_groups:
         return _failed("the number of feasible region is less than spreadConstraint.MinGroups")
-    by_name = {each.name: each for each in regions}
+    by_name = {region.name: region for region in regions}
     groups = [RegionGroup(each.name, len(each.clusters), each.score) for each in regions]
     found = select_groups(groups, rules.region.min_groups, rules.region.max_groups, rules.cluster.min_groups)
     if found is None:
         return _failed("the number of clusters is less than the cluster spreadConstraint.MinGroups")
-    taken = [by_name[each.name] for each in found]
+    taken = [by_name[group.name] for group in found]
     chosen = [each.clusters[0] for each in taken]
     rest = ordered((one for each in taken for one in each.clusters[1:]), cost)
     chosen += rest[: max(rules.cluster.max_groups - len(chosen), 0)]
@@ -141,17 +141,21 @@ def group_score(clusters: Sequence[ClusterCandidate], rules: SpreadRules) -> int
     """How well a group could take its part: capacity first, then the scores of its clusters."""
     if rules.is_duplicated:
         able = [each for each in clusters if each.total >= rules.replicas]
-        return len(able) * _UNIT + sum(each.score for each in able) // len(able) if able else 0
+        return (
+            len(able) * _UNIT + sum(cluster_candidate.score for cluster_candidate in able) // len(able)
+            if able
+            else 0
+        )
     least = rules.region.min_groups
     share = -(-rules.replicas // max(least, 1))
     wanted = max(rules.cluster.min_groups, least)
     room = scores = used = 0
-    for each in clusters:
+    for cluster in clusters:
         if used >= wanted and room >= share:
             break
-        room, scores, used = room + each.total, scores + each.score, used + 1
+        room, scores, used = room + cluster.total, scores + cluster.score, used + 1
     if room < share:
-        return room * _UNIT + sum(each.score for each in clusters) // len(clusters)
+        return room * _UNIT + sum(candidate.score for candidate in clusters) // len(clusters)
     return share * _UNIT + (scores // used if used else 0)
 
 

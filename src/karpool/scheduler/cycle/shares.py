@@ -12,7 +12,7 @@ def wanted_of(binding: Binding) -> WorkloadRequirements:
         return WorkloadRequirements((binding.template.name,), (binding.requirements,))
     components = binding.components
     return WorkloadRequirements(
-        tuple(each.name for each in components), tuple(each.requirements for each in components)
+        tuple(component.name for component in components), tuple(each.requirements for each in components)
     )
 
 
@@ -25,6 +25,6 @@ def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, 
         if not binding.components or is_divided(binding):
             desired[target.name] = (target.replicas,)
         else:
-            own = {each.name: each.replicas for each in target.components}
+            own = {component.name: component.replicas for component in target.components}
             desired[target.name] = tuple(own.get(each.name, each.replicas) for each in binding.components)
     return {name: amounts for name, amounts in desired.items() if any(amounts)}

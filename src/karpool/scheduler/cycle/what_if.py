@@ -87,7 +87,7 @@ async def what_if_known(
         problem = known.problem or Invalid("spec", str(key), "cannot be read")
         raise problem.at(f"{resource_of(key).kind} {key}")
     binding, members = known.binding, view.clusters.all()
-    found = trigger(binding, {each.name for each in members if each.is_deleting}, settings)
+    found = trigger(binding, {member.name for member in members if member.is_deleting}, settings)
     peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
     mode = SchedulingMode.FRESH if fresh else found.mode
     plan = plan_cycle(binding, members, settings, peers=peers, mode=mode)
@@ -97,7 +97,7 @@ async def what_if_known(
     while isinstance(step := decide(plan, known_room), NeedsEstimates):
         known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
     own = view.ledger.of(key).values() if view.ledger is not None else ()
-    return WhatIf(binding, found, step, sum(each.replicas for each in own), _overlooked(known.head))
+    return WhatIf(binding, found, step, sum(promise.replicas for promise in own), _overlooked(known.head))
 
 
 def _overlooked(head: BindingHead) -> str:

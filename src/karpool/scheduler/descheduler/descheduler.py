@@ -67,8 +67,10 @@ class DescheduledReplicas:
 
     @property
     def message(self) -> str:
-        total = sum(each.taken_back for each in self.changes)
-        parts = ", ".join(f"{each.taken_back} replica(s) in cluster({each.cluster})" for each in self.changes)
+        total = sum(change.taken_back for change in self.changes)
+        parts = ", ".join(
+            f"{target.taken_back} replica(s) in cluster({target.cluster})" for target in self.changes
+        )
         return f"Binding has been descheduled, {parts}, {total} total descheduled replica(s)"
 
 
@@ -105,7 +107,7 @@ class Descheduler:
         self._results = {each: results.labels(each) for each in ("kept", "descheduled", "error")}
 
     def not_ready(self) -> str | None:
-        waiting = [str(each.resource) for each in self._informers if not each.synced.is_set()]
+        waiting = [str(informer.resource) for informer in self._informers if not informer.synced.is_set()]
         return f"waiting for {', '.join(waiting)}" if waiting else None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -131,7 +133,7 @@ class Descheduler:
         """One look at all bindings; what goes wrong with one is said and costs no other."""
         found = [read(raw).binding for informer in self._informers for raw in informer.objects()]
         concerned = [each for each in found if each is not None and self._concerns(each)]
-        await asyncio.gather(*(self._one(each) for each in concerned))
+        await asyncio.gather(*(self._one(binding) for binding in concerned))
 
     def _concerns(self, binding: Binding) -> bool:
         if binding.is_deleting or binding.is_suspended or not binding.targets or not is_divided(binding):
@@ -160,7 +162,7 @@ class Descheduler:
             written = await self._writer.result(binding, self._patch(taken))
             if written.fate is WriteOutcome.WRITTEN:
                 self._announcer.say(binding, "Normal", DESCHEDULED, taken.message)
-                self._taken.inc(sum(each.taken_back for each in taken.changes))
+                self._taken.inc(sum(change.taken_back for change in taken.changes))
                 log.info("binding descheduled", binding=str(binding.key), what=taken.message)
                 return "descheduled"
             if written.fate is not WriteOutcome.CONFLICT:
@@ -175,7 +177,8 @@ class Descheduler:
     async def _find(self, binding: Binding) -> DescheduledReplicas | None:
         told = {each.cluster: each for each in reversed(binding.aggregated)}
         ready = {
-            each.name: landing_of(binding.template, told.get(each.name)).ready for each in binding.targets
+            target.name: landing_of(binding.template, told.get(target.name)).ready
+            for target in binding.targets
         }
         waiting = waiting_clusters(binding.targets, ready)
         if not waiting:
@@ -192,7 +195,7 @@ class Descheduler:
         targets, changes = lower_targets(binding.targets, ready, stuck)
         if not changes:
             return None
-        emptied = {each.cluster for each in changes if not each.after}
+        emptied = {change.cluster for change in changes if not change.after}
         # An entry without replicas would keep an empty workload there.
         return DescheduledReplicas(
             binding, tuple(t for t in targets if t.name not in emptied), tuple(changes)
@@ -200,12 +203,15 @@ class Descheduler:
 
     def _patch(self, taken: DescheduledReplicas) -> Object:
         binding = taken.binding
-        lowered = {each.cluster: each.taken_back for each in taken.changes}
+        lowered = {change.cluster: change.taken_back for change in taken.changes}
         note = cool_down.noted(
             binding.annotations, lowered, self._clock.now(), self._options.cool_down_seconds
         )
         meta = {"resourceVersion": binding.resource_version, "annotations": {cool_down.ANNOTATION: note}}
-        return {"metadata": meta, "spec": {"clusters": [each.to_json() for each in taken.targets] or None}}
+        return {
+            "metadata": meta,
+            "spec": {"clusters": [target.to_json() for target in taken.targets] or None},
+        }
 
 
 def applied_strategy(binding: Binding) -> ReplicaStrategy | None:

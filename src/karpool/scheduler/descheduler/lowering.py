@@ -24,7 +24,7 @@ class LoweredTarget(NamedTuple):
 
 def waiting_clusters(targets: Sequence[TargetCluster], ready: Mapping[str, int | None]) -> list[str]:
     """Where fewer run than should; unknown counts as none. Only these need to be asked."""
-    return [each.name for each in targets if _known(ready.get(each.name)) < each.replicas]
+    return [target.name for target in targets if _known(ready.get(target.name)) < target.replicas]
 
 
 def lower_targets(
@@ -33,13 +33,16 @@ def lower_targets(
     """The new `spec.clusters`, and what changed in it; entries stay, also with 0 replicas."""
     waiting = set(waiting_clusters(targets, ready))
     found = [
-        _lowered(each, ready.get(each.name), unschedulable.get(each.name, 0))
-        for each in targets
-        if each.name in waiting
+        _lowered(target, ready.get(target.name), unschedulable.get(target.name, 0))
+        for target in targets
+        if target.name in waiting
     ]
-    changes = {each.cluster: each for each in found if each.taken_back}
+    changes = {
+        lowered_target.cluster: lowered_target for lowered_target in found if lowered_target.taken_back
+    }
     result = [
-        each._replace(replicas=changes[each.name].after) if each.name in changes else each for each in targets
+        cluster._replace(replicas=changes[cluster.name].after) if cluster.name in changes else cluster
+        for cluster in targets
     ]
     return result, list(changes.values())
 

@@ -50,9 +50,11 @@ class AvailabilityReader:
         """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None:
-            return {each.name: self._merged(binding, each, for_sets) for each in clusters}
+            return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
         asks = question(binding, for_sets)
-        parts = await asyncio.gather(*(self._estimates.part(each, asks, fresh=fresh) for each in clusters))
+        parts = await asyncio.gather(
+            *(self._estimates.part(member_cluster, asks, fresh=fresh) for member_cluster in clusters)
+        )
         return {
             each.name: self._merged(binding, each, for_sets, part)
             for each, part in zip(clusters, parts, strict=True)

@@ -40,7 +40,7 @@ def replicas(
         slots = min(slots, _on_nodes(summary, needs, promised))
         # Grades rarely mention devices; what they do not mention is counted in sums.
         nodes = _nodes(summary)
-        needs = tuple(each for each in needs if not nodes.knows(each[0]))
+        needs = tuple(need for need in needs if not nodes.knows(need[0]))
     return min(slots, _by_sums(summary, promised.taken, needs), MANY)
 
 
@@ -173,7 +173,9 @@ def _untouched(summary: ResourceSummary, needs: Requests) -> int:
 
 
 def _parts(components: Iterable[Component]) -> _Parts:
-    return [(each.shape.requests, each.replicas) for each in components if each.replicas > 0]
+    return [
+        (component.shape.requests, component.replicas) for component in components if component.replicas > 0
+    ]
 
 
 def _together(parts: _Parts) -> Resources:

@@ -21,7 +21,7 @@ def displaced(promised: Iterable[tuple[Promise, Amounts]], asked: Sequence[PodSh
         for wanted, replicas in zip(promise.wanted.requirements, amounts, strict=True):
             shape = NO_SHAPE if wanted is None else wanted.shape
             if shape not in known:
-                known[shape] = sum(_of_one(shape, each) for each in asked)
+                known[shape] = sum(_of_one(shape, pod_shape) for pod_shape in asked)
             total += replicas * known[shape]
     return total
 

@@ -70,13 +70,15 @@ def question(binding: Binding, for_sets: bool) -> EstimatorQuestion:
     template = binding.template
     about = f"kind={template.kind}, name={template.namespace}/{template.name}"
     if for_sets:
-        parts = tuple(Component(each.name, _VERY_MANY, each.requirements) for each in binding.components)
+        parts = tuple(
+            Component(component.name, _VERY_MANY, component.requirements) for component in binding.components
+        )
         asked = ask_component_sets(binding.components, template.namespace)
     else:
         parts = (Component("", _VERY_MANY, binding.requirements),)
         asked = ask_replicas(binding.requirements)
     flood = encode_assumed(AssumedWorkload("", parts))
-    return EstimatorQuestion(asked, tuple(each.shape for each in parts), flood, about)
+    return EstimatorQuestion(asked, tuple(part.shape for part in parts), flood, about)
 
 
 _ANY_POD = EstimatorQuestion(ask_replicas(None), (NO_SHAPE,), encode_assumed(AssumedWorkload("", ())))
@@ -149,10 +151,12 @@ class EstimateCache:
         if self._ledger is None:
             return set()
         names = [
-            each for each in self._ledger.clusters() if self.kind(each) in (None, PromiseHandling.VERIFIES)
+            cluster
+            for cluster in self._ledger.clusters()
+            if self.kind(cluster) in (None, PromiseHandling.VERIFIES)
         ]
         found = [each for each in map(clusters, names) if each is not None]
-        freed = await asyncio.gather(*(self._tell(each, _ANY_POD) for each in found))
+        freed = await asyncio.gather(*(self._tell(member_cluster, _ANY_POD) for member_cluster in found))
         return set().union(*(each for _, _, each in freed))
 
     def held(self) -> frozenset[str]:

@@ -118,7 +118,7 @@ class EstimatorClient:
 
     def keep(self, clusters: Collection[str]) -> None:
         """Close the connections to all others: their clusters are gone."""
-        for name in [each for each in self._members if each not in clusters]:
+        for name in [member for member in self._members if member not in clusters]:
             self._members.pop(name).retire()
 
     async def close(self) -> None:

@@ -26,12 +26,12 @@ class GradedNodes:
 
     def __init__(self, grades: Iterable[NodeGrade]) -> None:
         given = list(grades)
-        names = sorted({name for each in given for name in each.floor})
+        names = sorted({name for node_grade in given for name in node_grade.floor})
         self._positions = {name: 1 + position for position, name in enumerate(names)}
         self._runs: list[Run] = [
-            ((PODS_PER_NODE, *(each.floor.get(name, 0) for name in names)), each.count)
-            for each in given
-            if each.count > 0
+            ((PODS_PER_NODE, *(grade.floor.get(name, 0) for name in names)), grade.count)
+            for grade in given
+            if grade.count > 0
         ]
 
     def copy(self) -> "GradedNodes":

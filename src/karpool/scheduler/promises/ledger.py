@@ -151,7 +151,8 @@ class PromiseLedger:
             return None
         recorded = {
             cluster: RecordedPromise(
-                tuple((each.amounts, now - each.made_at) for each in promise.increments), promise.shrank
+                tuple((increment.amounts, now - increment.made_at) for increment in promise.increments),
+                promise.shrank,
             )
             for cluster, promise in book.promises.items()
         }

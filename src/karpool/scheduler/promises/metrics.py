@@ -67,11 +67,11 @@ class _LivePromises(Collector):
             labels=["cluster"],
         )
         for cluster in self._ledger.clusters():
-            amounts = [each.replicas for each in self._ledger.promises(cluster)]
-            live.add_metric([cluster], sum(1 for each in amounts if each))
+            amounts = [promise.replicas for promise in self._ledger.promises(cluster)]
+            live.add_metric([cluster], sum(1 for amount in amounts if amount))
             replicas.add_metric([cluster], sum(amounts))
         return [live, replicas]
 
 
 def _oldest(ledger: PromiseLedger, now: float) -> float:
-    return max((now - each.made_at for each in ledger.promises() if each.replicas), default=0.0)
+    return max((now - promise.made_at for promise in ledger.promises() if promise.replicas), default=0.0)

@@ -93,7 +93,7 @@ class Promise:
             return self.increments[0].amounts
         if not self.increments:
             return _none(self.desired)
-        return tuple(map(sum, zip(*(each.amounts for each in self.increments), strict=True)))
+        return tuple(map(sum, zip(*(increment.amounts for increment in self.increments), strict=True)))
 
     @property
     def in_flight(self) -> Amounts:
@@ -189,14 +189,16 @@ class Promise:
     def expire(self, now: float, lifetime: PromiseLifetime) -> int:
         """Give up increments that are too old; returns how many replicas in flight that freed."""
         before = self.replicas
-        self.increments = [each for each in self.increments if self._ends_at(each, lifetime) > now]
+        self.increments = [
+            increment for increment in self.increments if self._ends_at(increment, lifetime) > now
+        ]
         return before - (self.replicas if self.increments else 0)
 
     def ends_at(self, lifetime: PromiseLifetime) -> float:
         """When the next increment runs out, as things are."""
         if len(self.increments) == 1:
             return self._ends_at(self.increments[0], lifetime)
-        return min((self._ends_at(each, lifetime) for each in self.increments), default=0.0)
+        return min((self._ends_at(increment, lifetime) for increment in self.increments), default=0.0)
 
     @property
     def is_settling(self) -> bool:
@@ -208,7 +210,7 @@ class Promise:
         if not self._created:
             return math.inf
         return min(
-            (each.at + settle_seconds for each in self._created if each.at + settle_seconds > now),
+            (seen.at + settle_seconds for seen in self._created if seen.at + settle_seconds > now),
             default=math.inf,
         )
 
@@ -257,12 +259,12 @@ class Promise:
         """From the newest: a workload that shrinks gives up pods that do not run first."""
         kept: list[PromiseIncrement] = []
         left = list(less)
-        for each in reversed(self.increments):
-            taken = [min(have, want) for have, want in zip(each.amounts, left, strict=True)]
+        for increment in reversed(self.increments):
+            taken = [min(have, want) for have, want in zip(increment.amounts, left, strict=True)]
             left = [want - got for want, got in zip(left, taken, strict=True)]
-            rest = tuple(have - got for have, got in zip(each.amounts, taken, strict=True))
+            rest = tuple(have - got for have, got in zip(increment.amounts, taken, strict=True))
             if any(rest):
-                kept.append(PromiseIncrement(rest, each.made_at))
+                kept.append(PromiseIncrement(rest, increment.made_at))
         self.increments = kept[::-1]
 
     def _ends_at(self, increment: PromiseIncrement, lifetime: PromiseLifetime) -> float:
@@ -287,7 +289,7 @@ class Promise:
         if not settled:
             return 0
         self._created = self._created[settled[-1] :]
-        return min(each.created for each in self._created)
+        return min(seen.created for seen in self._created)
 
 
 def _missing(promised: Amounts, desired: Amounts, there: Amounts) -> Amounts:

@@ -93,7 +93,7 @@ class Collection:
                 # Those in use are shared anew from here on; the others were of objects that are gone.
                 self._labels.clear()
                 self._forget_labels_at = (
-                    sum(len(each.records) for each in self._buckets.values()) + _LABEL_SETS
+                    sum(len(bucket.records) for bucket in self._buckets.values()) + _LABEL_SETS
                 )
             shared = self._labels[key] = dict(labels)
         return shared

@@ -220,7 +220,7 @@ class ClusterController:
             pass
         if self._evicts and self._is_target(name):
             return LEAVE_RETRY
-        kept = [each for each in finalizers if each != CLUSTER_FINALIZER]
+        kept = [finalizer for finalizer in finalizers if finalizer != CLUSTER_FINALIZER]
         await self._patch(cluster, {"metadata": {"finalizers": kept or None}})
         return None
 

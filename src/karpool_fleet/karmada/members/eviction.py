@@ -53,7 +53,7 @@ def assess(binding: Object, timeout: float, now: float) -> Assessment:
 
 def _all_healthy(clusters: Sequence[Object], items: Sequence[Object]) -> bool:
     health = {item["clusterName"]: item.get("health") for item in items}
-    return all(health.get(each["name"]) == HEALTHY for each in clusters)
+    return all(health.get(cluster["name"]) == HEALTHY for cluster in clusters)
 
 
 class GracefulEvictionController:

@@ -50,7 +50,7 @@ def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
     if placement is None:
         name = binding["metadata"]["name"]
         raise Unsigned(f"binding {name}: annotation {APPLIED_PLACEMENT} is missing or cannot be read")
-    waits = [_held_for(each, tolerations, now) for each in taints]
+    waits = [_held_for(taint, tolerations, now) for taint in taints]
     limited = [wait for wait in waits if wait is not None]
     return min(limited) if limited else None
 
@@ -58,7 +58,7 @@ def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
 def _held_for(taint: Object, tolerations: list[Toleration], now: float) -> float | None:
     """How long one taint is still tolerated; None without limit."""
     known = Taint(key=taint["key"], value=taint.get("value", ""), effect=taint["effect"])
-    using = [each for each in tolerations if each.tolerates(known)]
+    using = [toleration for toleration in tolerations if toleration.tolerates(known)]
     if not using:
         return 0.0
     seconds = [each.toleration_seconds for each in using if each.toleration_seconds is not None]
@@ -159,4 +159,4 @@ def _targets(binding: Object | None) -> list[str]:
 
 def _is_driving(cluster: Object | None) -> bool:
     taints = ((cluster or {}).get("spec") or {}).get("taints") or ()
-    return any(each.get("effect") == NO_EXECUTE for each in taints)
+    return any(taint.get("effect") == NO_EXECUTE for taint in taints)

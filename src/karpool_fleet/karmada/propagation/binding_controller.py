@@ -114,7 +114,7 @@ class BindingController:
             return
         for feed in self._bindings.values():
             for binding in feed.objects():
-                if any(each["name"] == change.key.name for each in targets_of(binding["spec"])):
+                if any(target["name"] == change.key.name for target in targets_of(binding["spec"])):
                     self._queue.add(ref_of(binding))
 
     def _on_override(self, change: ObjectChange[Object]) -> None:
@@ -151,7 +151,7 @@ class BindingController:
         patch = {
             "metadata": {
                 "resourceVersion": binding["metadata"]["resourceVersion"],
-                "finalizers": [each for each in finalizers if each != ref.finalizer] or None,
+                "finalizers": [finalizer for finalizer in finalizers if finalizer != ref.finalizer] or None,
             }
         }
         try:

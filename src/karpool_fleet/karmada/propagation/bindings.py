@@ -221,7 +221,7 @@ def is_workload(spec: Object) -> bool:
 def targets_of(spec: Object) -> list[Object]:
     """The scheduling result, then the clusters that other bindings need this one in."""
     targets = list(spec.get("clusters") or ())
-    names = {each["name"] for each in targets}
+    names = {target["name"] for target in targets}
     for snapshot in spec.get("requiredBy") or ():
         for each in snapshot.get("clusters") or ():
             if each["name"] not in names:
@@ -232,7 +232,7 @@ def targets_of(spec: Object) -> list[Object]:
 
 def keeps_works_in(spec: Object) -> set[str]:
     """Clusters whose work stays: targets, and those that are being emptied gracefully."""
-    kept = {each["name"] for each in targets_of(spec)}
+    kept = {target["name"] for target in targets_of(spec)}
     for task in spec.get("gracefulEvictionTasks") or ():
         if task.get("purgeMode") != "Directly":
             kept.add(task["fromCluster"])

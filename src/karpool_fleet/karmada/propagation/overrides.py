@@ -47,7 +47,7 @@ def means(policy: Object, manifest: Object) -> int:
     if not selectors:
         inside = not namespace or namespace == manifest["metadata"].get("namespace", "")
         return MATCH_ALL if inside else MISMATCH
-    return max(match(each, manifest, namespace) for each in selectors)
+    return max(match(selector, manifest, namespace) for selector in selectors)
 
 
 def _in_order(policies: Iterable[Object], manifest: Object) -> list[Object]:
@@ -69,7 +69,7 @@ def _apply(manifest: Object, overriders: Object, policy: str) -> Object:
     for field, name in (("labels", "labelsOverrider"), ("annotations", "annotationsOverrider")):
         for rule in overriders.get(name) or ():
             manifest = _with_map(manifest, field, rule)
-    operations = [_operation(each) for each in overriders.get("plaintext") or ()]
+    operations = [_operation(overrider) for overrider in overriders.get("plaintext") or ()]
     try:
         if operations:
             manifest = json_patch(manifest, operations)

@@ -81,7 +81,7 @@ def match_policy(policy: Object, template: Object) -> int:
     """The best match among a policy's selectors."""
     namespace = policy["metadata"].get("namespace", "")
     selectors = policy["spec"].get("resourceSelectors") or ()
-    return max((match(each, template, namespace) for each in selectors), default=MISMATCH)
+    return max((match(selector, template, namespace) for selector in selectors), default=MISMATCH)
 
 
 def priority_of(policy: Object) -> int:

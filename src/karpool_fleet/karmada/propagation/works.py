@@ -92,7 +92,7 @@ def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mappin
     whole, total = spec.get("completions"), sum(each.get("replicas") or 0 for each in targets)
     if template.get("kind") != "Job" or not isinstance(whole, int) or not total:
         return {}
-    shares = {each["name"]: whole * (each.get("replicas") or 0) // total for each in targets}
+    shares = {target["name"]: whole * (target.get("replicas") or 0) // total for target in targets}
     left = whole - sum(shares.values())
     heaviest = sorted(targets, key=lambda each: (-(each.get("replicas") or 0), each["name"]))
     for each in heaviest[:left]:

@@ -57,7 +57,7 @@ def _item(work: Object) -> Object:
 
 
 def is_fully_applied(spec: Object, items: Sequence[Object]) -> bool:
-    wanted = {each["name"] for each in targets_of(spec)}
+    wanted = {target["name"] for target in targets_of(spec)}
     there = {item["clusterName"] for item in items if item.get("applied")}
     return bool(wanted) and wanted <= there
 

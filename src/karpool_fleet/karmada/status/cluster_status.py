@@ -115,7 +115,7 @@ class _Watched:
         self._nodes.add_sink(_Each(self.summary.on_node))
         definitions.add_sink(_Each(self._on_definition))
         informers: Sequence[Informer[Any]] = (self._pods, self._nodes, definitions)
-        started = [start_in(group, each.run(), f"{each.resource}") for each in informers]
+        started = [start_in(group, informer.run(), f"{informer.resource}") for informer in informers]
         self.tasks = [task for task in started if task is not None]
 
     @property

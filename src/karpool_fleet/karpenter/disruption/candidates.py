@@ -181,10 +181,10 @@ def remaining_budgets(view: KarpenterState, reason: str, now: float) -> dict[str
         if not node.is_ready or view.is_leaving(claim, node):
             consuming[pool] = consuming.get(pool, 0) + 1
     left: dict[str, int] = {}
-    for each in view.pools.objects():
-        budgets = budgets_of(each.spec.disruption or DEFAULT_DISRUPTION)
-        grant = allowed_disruptions(budgets, nodes.get(each.name, 0), reason, now)
-        left[each.name] = max(0, grant - consuming.get(each.name, 0))
+    for node_pool in view.pools.objects():
+        budgets = budgets_of(node_pool.spec.disruption or DEFAULT_DISRUPTION)
+        grant = allowed_disruptions(budgets, nodes.get(node_pool.name, 0), reason, now)
+        left[node_pool.name] = max(0, grant - consuming.get(node_pool.name, 0))
     return left
 
 

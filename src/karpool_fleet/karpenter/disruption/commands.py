@@ -50,8 +50,8 @@ class Commands:
         """Whether it was begun. From here on its nodes are spoken for."""
         if self._group is None or any(self.is_queued(each.claim.name) for each in move.candidates):
             return False
-        for each in move.candidates:
-            self._queued[each.claim.name] = None
+        for candidate in move.candidates:
+            self._queued[candidate.claim.name] = None
         closed = [each for each in move.candidates if await self._close(each, reason)]
         if not closed or (move.replacement is not None and len(closed) < len(move.candidates)):
             await self._roll_back(move.candidates)
@@ -65,8 +65,8 @@ class Commands:
             if replacement is None:
                 await self._roll_back(closed)
                 return False
-        for each in closed:
-            self._view.mark(each.claim, going=True)
+        for disruption_candidate in closed:
+            self._view.mark(disruption_candidate.claim, going=True)
         for row in sorted(set((move.placed or {}).values())):
             self._view.nominate(row, self._shared.settings.nomination_seconds)
         self._group.create_task(self._carry_out(reason, tuple(closed), replacement))
@@ -93,17 +93,19 @@ class Commands:
             if not ready:
                 await self._roll_back(candidates)
                 return
-            for each in candidates:
-                claim = self._view.claims.get(each.claim.name)
+            for candidate in candidates:
+                claim = self._view.claims.get(candidate.claim.name)
                 if claim is not None:
-                    self._say_both(claim, each.node, "DisruptionTerminating", f"Disrupting Node: {reason}")
+                    self._say_both(
+                        claim, candidate.node, "DisruptionTerminating", f"Disrupting Node: {reason}"
+                    )
                     await self._view.claims.delete(claim)
         except KubeError as error:
             log.warning("command failed", reason=str(error))
             await self._roll_back(candidates)
         finally:
-            for each in candidates:
-                self._queued.pop(each.claim.name, None)
+            for disruption_candidate in candidates:
+                self._queued.pop(disruption_candidate.claim.name, None)
 
     async def _wait_for(self, replacement: NodeClaim, reason: str) -> bool:
         say = self._shared.say.say
@@ -137,13 +139,13 @@ class Commands:
     async def _roll_back(
         self, candidates: tuple[DisruptionCandidate, ...] | list[DisruptionCandidate]
     ) -> None:
-        for each in candidates:
-            claim = self._view.claims.get(each.claim.name)
+        for candidate in candidates:
+            claim = self._view.claims.get(candidate.claim.name)
             if claim is not None:
                 self._view.mark(claim, going=False)
-            self._queued.pop(each.claim.name, None)
+            self._queued.pop(candidate.claim.name, None)
             with suppress(KubeError):
-                await self.open(each.node.name, each.claim.name)
+                await self.open(candidate.node.name, candidate.claim.name)
 
     async def open(self, node: str, claim: str) -> None:
         """Take back what `start` wrote."""

@@ -84,12 +84,12 @@ class DisruptionLoop:
         self, test: Callable[[DisruptionCandidate], str], *, explain: bool = False
     ) -> list[DisruptionCandidate]:
         kept: list[DisruptionCandidate] = []
-        for each in self._candidates.all(self._clock.now(), refuse=self._blocked):
-            reason = test(each)
+        for candidate in self._candidates.all(self._clock.now(), refuse=self._blocked):
+            reason = test(candidate)
             if not reason:
-                kept.append(each)
+                kept.append(candidate)
             elif explain and '"' in reason:
-                self._unconsolidatable(each, reason)
+                self._unconsolidatable(candidate, reason)
         return kept
 
     def _budgets(self, reason: str) -> dict[str, int]:
@@ -142,8 +142,11 @@ class DisruptionLoop:
     def _revalidated(self, reason: str, move: DisruptionCommand) -> DisruptionCommand | None:
         """The move as it can be made now; emptiness may lose some nodes, others are all or nothing."""
         test = self._candidates.for_emptiness if reason == EMPTY else self._candidates.for_consolidation
-        now = {each.claim.name: each for each in self._eligible(test)}
-        still = [now[each.claim.name] for each in move.candidates if each.claim.name in now]
+        now = {
+            disruption_candidate.claim.name: disruption_candidate
+            for disruption_candidate in self._eligible(test)
+        }
+        still = [now[candidate.claim.name] for candidate in move.candidates if candidate.claim.name in now]
         within = methods.by_budget(still, remaining_budgets(self._view, reason, self._clock.now()))
         if reason == EMPTY:
             return DisruptionCommand(tuple(within)) if within else None

@@ -31,10 +31,10 @@ def by_budget(
     """As many of each pool as its budget still allows, in order."""
     left = dict(budgets)
     kept: list[DisruptionCandidate] = []
-    for each in candidates:
-        if left.get(each.pool.name, 0) > 0:
-            left[each.pool.name] -= 1
-            kept.append(each)
+    for candidate in candidates:
+        if left.get(candidate.pool.name, 0) > 0:
+            left[candidate.pool.name] -= 1
+            kept.append(candidate)
     return kept
 
 
@@ -68,8 +68,8 @@ def multi_node(
 def by_turns(candidates: Sequence[DisruptionCandidate]) -> list[DisruptionCandidate]:
     """One of each pool in turn, each pool in its own order; pools by name."""
     by_pool: dict[str, list[DisruptionCandidate]] = {}
-    for each in candidates:
-        by_pool.setdefault(each.pool.name, []).append(each)
+    for candidate in candidates:
+        by_pool.setdefault(candidate.pool.name, []).append(candidate)
     return interleaved(dict(sorted(by_pool.items())))
 
 
@@ -80,13 +80,13 @@ def single_node(
     refused: Callable[[DisruptionCandidate, str], None],
 ) -> DisruptionProposal | None:
     """The first node that can go alone, or be replaced by a cheaper one."""
-    for each in by_turns(candidates):
-        if budgets.get(each.pool.name, 0) < 1:
+    for candidate in by_turns(candidates):
+        if budgets.get(candidate.pool.name, 0) < 1:
             continue
-        move = consolidate([each])
+        move = consolidate([candidate])
         if isinstance(move, DisruptionCommand):
             return DisruptionProposal(UNDERUTILIZED, move)
-        refused(each, move.reason)
+        refused(candidate, move.reason)
     return None
 
 
@@ -99,13 +99,13 @@ def drift(
         found = condition(one.claim.status.conditions, DRIFTED_REASON)
         return not one.is_empty, (found.last_transition_time if found else "") or "", one.name
 
-    for each in sorted(candidates, key=since):
-        if budgets.get(each.pool.name, 0) < 1:
+    for candidate in sorted(candidates, key=since):
+        if budgets.get(candidate.pool.name, 0) < 1:
             continue
-        packing = simulator.simulate([each], moves_pods_late=True)
+        packing = simulator.simulate([candidate], moves_pods_late=True)
         if isinstance(packing, PackResult) and len(packing.nodes) <= 1:
             replacement = packing.nodes[0] if packing.nodes else None
             return DisruptionProposal(
-                DRIFTED_REASON, DisruptionCommand((each,), replacement, packing.placed), validated=False
+                DRIFTED_REASON, DisruptionCommand((candidate,), replacement, packing.placed), validated=False
             )
     return None

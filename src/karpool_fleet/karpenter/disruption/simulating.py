@@ -58,8 +58,8 @@ class Simulator:
             return NoMove("candidate is deleting")
         whole = view.snapshot()
         pods = demand(whole, view, now)
-        moved = [pod for each in candidates for pod in self._movable(whole, each, now)]
-        gone = [*view.leaving(), *(each.name for each in candidates)]
+        moved = [pod for candidate in candidates for pod in self._movable(whole, candidate, now)]
+        gone = [*view.leaving(), *(disruption_candidate.name for disruption_candidate in candidates)]
         rest = whole.without(gone)
         if not moves_pods_late:
             rest = rest.minus(self._fill_windows(rest, now))
@@ -76,7 +76,7 @@ class Simulator:
             ),
         )
         names = {pod.name for pod in moved}
-        left = [each.pod for each in packing.left if each.pod in names]
+        left = [unplaced_pod.pod for unplaced_pod in packing.left if unplaced_pod.pod in names]
         starting = [pod for pod, row in packing.placed.items() if pod in names and _is_starting(rest, row)]
         if left or starting:
             shown = ", ".join((left + starting)[:5])
@@ -124,9 +124,9 @@ class Simulator:
         self, planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
     ) -> PlannedNode | NoMove:
         """The replacement with only those types that are cheaper in any case."""
-        current = sum(each.price for each in candidates)
+        current = sum(candidate.price for candidate in candidates)
         kinds = planned.requirements.get(CAPACITY_TYPE)
-        on_spot = all(each.capacity_type == SPOT for each in candidates)
+        on_spot = all(disruption_candidate.capacity_type == SPOT for disruption_candidate in candidates)
         may_spot = kinds is None or SPOT in kinds
         to_spot = on_spot and may_spot
         if to_spot and not self._settings.spot_to_spot:
@@ -159,7 +159,7 @@ class Simulator:
         for key, values in wanted.items():
             if values.min_values is None:
                 continue
-            labels = (each.requirements.get(key) for each in types)
+            labels = (instance_type.requirements.get(key) for instance_type in types)
             found = {
                 value for label in labels if label is not None for value in label.values if value in values
             }
@@ -186,7 +186,7 @@ def keep_cheaper_than_same_type(
 ) -> PlannedNode | NoMove:
     """Keeping a node of the same type and deleting the others would be the better move."""
     options = [(choice.instance_type, choice.price_per_hour or 0.0) for choice in planned.options]
-    most = same_type_ceiling([(each.type, each.price) for each in candidates], options)
+    most = same_type_ceiling([(candidate.type, candidate.price) for candidate in candidates], options)
     if most is None:
         return planned
     kept = [
@@ -206,8 +206,10 @@ def _pinned(wanted: Requirements, kind: str) -> Requirements:
 def _has_spot(market: LaunchMarket, type_: str) -> bool:
     out = market.unavailable.current()
     return any(
-        each.capacity_type == SPOT and each.available and CloudOffer(type_, each.zone, SPOT) not in out
-        for each in market.catalogue.types[type_].offerings
+        offering.capacity_type == SPOT
+        and offering.available
+        and CloudOffer(type_, offering.zone, SPOT) not in out
+        for offering in market.catalogue.types[type_].offerings
     )
 
 

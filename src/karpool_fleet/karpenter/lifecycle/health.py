@@ -54,7 +54,7 @@ class RegistrationHealth:
             known = conditions.get(REGISTRATION_HEALTHY)
             if known is not None and known.observed_generation == generation and not record.launches:
                 record.launches.extend({TRUE: [True], FALSE: [False, False]}.get(known.status, []))
-        failures = sum(not each for each in record.launches)
+        failures = sum(not launch for launch in record.launches)
         if failures == len(record.launches) < _FAILURES:
             conditions.set(
                 REGISTRATION_HEALTHY, UNKNOWN, "AwaitingReconciliation", "object is awaiting reconciliation"

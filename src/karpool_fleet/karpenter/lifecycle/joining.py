@@ -52,7 +52,7 @@ def registration_patch(claim: NodeClaim, node: Node) -> dict[str, Any]:
     patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
     taints = _registered_taints(claim, node)
     if taints != list(node.spec.taints or ()):
-        patch["spec"] = {"taints": [wire_taint(each) for each in taints]}
+        patch["spec"] = {"taints": [wire_taint(taint) for taint in taints]}
     return patch
 
 

@@ -58,7 +58,7 @@ def node_claim(pool: NodePool, planned: PlannedNode, requirements: Sequence[Obje
         "expireAfter": template.expire_after or "720h",
     }
     if template.taints:
-        spec["taints"] = [wire_taint(each) for each in template.taints]
+        spec["taints"] = [wire_taint(taint) for taint in template.taints]
     if template.startup_taints:
         spec["startupTaints"] = [wire_taint(each) for each in template.startup_taints]
     if template.termination_grace_period:

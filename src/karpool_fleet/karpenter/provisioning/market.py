@@ -110,11 +110,11 @@ class LaunchMarket:
         out = self.unavailable.current()
         found: set[str] = set()
         for name in types:
-            for each in self.catalogue.types[name].offerings:
-                kind = each.capacity_type
-                if kind in found or not each.available or CloudOffer(name, each.zone, kind) in out:
+            for offering in self.catalogue.types[name].offerings:
+                kind = offering.capacity_type
+                if kind in found or not offering.available or CloudOffer(name, offering.zone, kind) in out:
                     continue
-                if (zones is None or each.zone in zones) and (kinds is None or kind in kinds):
+                if (zones is None or offering.zone in zones) and (kinds is None or kind in kinds):
                     found.add(kind)
         return sorted(found)
 
@@ -137,7 +137,7 @@ def chosen(sold: Collection[Priced], types_max: int) -> tuple[CloudOffer, ...]:
     )
     types = dict.fromkeys(each.offer.type for each in ordered)
     kept = set(list(types)[:types_max])
-    return tuple(each.offer for each in ordered if each.offer.type in kept)
+    return tuple(priced.offer for priced in ordered if priced.offer.type in kept)
 
 
 def fits(type_: InstanceType, need: Mapping[str, int]) -> bool:

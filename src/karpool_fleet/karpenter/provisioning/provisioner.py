@@ -158,19 +158,19 @@ class Provisioner:
     def pools(self) -> list[CompiledPool]:
         """Those that may launch now. A pool without any type to launch says so."""
         found: list[CompiledPool] = []
-        for each in self._view.pools.objects():
-            ready = condition(each.status.conditions, READY) if each.status is not None else None
+        for node_pool in self._view.pools.objects():
+            ready = condition(node_pool.status.conditions, READY) if node_pool.status is not None else None
             if ready is None or ready.status != "True":
                 continue
             try:
-                pool = pool_of(each)
+                pool = pool_of(node_pool)
             except Invalid:
                 continue  # its status says why
             if not pool.is_usable:
                 continue
             if not self._market.offerings.of(pool).types:
                 message = "NodePool requirements filtered out all compatible available instance types"
-                self._say.say(NODEPOOLS, each, "Warning", "NoCompatibleInstanceTypes", message)
+                self._say.say(NODEPOOLS, node_pool, "Warning", "NoCompatibleInstanceTypes", message)
                 continue
             found.append(pool)
         return found

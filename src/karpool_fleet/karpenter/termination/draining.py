@@ -180,7 +180,9 @@ class Draining:
 
     async def _release(self, node: Node) -> Requeue | None:
         """Its machine is gone: nothing keeps the node."""
-        kept = [each for each in node.metadata.finalizers or () if each != TERMINATION_FINALIZER]
+        kept = [
+            finalizer for finalizer in node.metadata.finalizers or () if finalizer != TERMINATION_FINALIZER
+        ]
         await self._view.nodes.patch(node, {"metadata": {"finalizers": kept}})
         return None
 

@@ -46,7 +46,7 @@ class Finalizer:
             return Requeue(POLL_SECONDS)
         for node in self._view.nodes_of(claim):
             await self._view.nodes.delete(node)
-        kept = [each for each in finalizers if each != TERMINATION_FINALIZER]
+        kept = [finalizer for finalizer in finalizers if finalizer != TERMINATION_FINALIZER]
         await self._view.claims.patch(claim, {"metadata": {"finalizers": kept}})
         return None
 
