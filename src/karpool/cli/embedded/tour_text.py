@@ -59,7 +59,8 @@ def summary(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
     for outcome in outcomes:
         lines.append(f"{KEPT if outcome.kept else BROKEN} {outcome.chapter.title}")
         lines += [
-            f"  {printable(figure.name):{name}}  {printable(figure.before):{before}}  {printable(figure.after)}"
+            f"  {printable(figure.name):{name}}  {printable(figure.before):{before}}  "
+            f"{printable(figure.after)}"
             for figure in outcome.figures
         ]
     table = "\n".join(lines)
