@@ -85,8 +85,8 @@ async def test_a_compacted_journal_holds_the_same(tmp_path: Path, monkeypatch: p
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from karpool.fleet.apiserver.storage.journal import Journal
-from karpool.fleet.apiserver.server import ApiServer
+from karpool_fleet.apiserver.storage.journal import Journal
+from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import CONFIG_MAPS, Client, StillClock, config_map, counted
 
 async def writer(client, prefix):

@@ -378,7 +378,7 @@ async def test_a_closed_journal_accepts_nothing(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from karpool.fleet.apiserver.storage.journal import Journal
+from karpool_fleet.apiserver.storage.journal import Journal
 
 async def main():
     journal = Journal(Path(sys.argv[1]))

@@ -45,7 +45,7 @@ def test_the_image_needs_nothing_that_is_not_copied_into_its_build() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert {
         "pyproject.toml",
-        "src",
+        "src/karpool",
         *re.findall(r'^readme = "(.+)"', project, re.MULTILINE),
         "LICENSE",
     } <= set(copied)

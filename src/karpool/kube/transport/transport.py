@@ -1,7 +1,7 @@
 """What a Kubernetes client needs from whatever carries its requests.
 
 Two implementations exist: HTTP (`kube.http`) and a call straight into an
-embedded API server (`fleet.apiserver.inprocess`). Everything above speaks this
+embedded API server (`karpool_fleet.apiserver.serve.inprocess`). Everything above speaks this
 interface and cannot tell them apart.
 """
 

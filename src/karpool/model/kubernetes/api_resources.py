@@ -1,7 +1,7 @@
 """Which resources there are, and the paths they live at.
 
 A `ApiResource` is what a request needs to know about a kind; the server's own,
-richer description is `fleet.apiserver.types.ResourceType`. Paths are built only
+richer description is `karpool_fleet.apiserver.objects.types.ResourceType`. Paths are built only
 here, and a name that would change the path's meaning is refused.
 """
 
