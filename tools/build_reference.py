@@ -26,9 +26,8 @@ from karpool.gpu.process import COMPONENT
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config.kubeconfig import ClusterConfig
-from karpool.kube.process_metrics import describe_process, follow_leadership
-from karpool.kube.queue_metrics import QueueMetrics
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.metrics import QueueMetrics, describe_process, follow_leadership
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.running import QUEUE
 from karpool.scheduler.descheduler.descheduler import Descheduler

@@ -23,10 +23,10 @@ from karpool.consolidation.view import ClusterView
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config import kubeconfig
-from karpool.kube.health import HealthChecks, ProbeServer
 from karpool.kube.leases import Leadership, LeaseElector, lead
-from karpool.kube.process_metrics import describe_process, follow_leadership
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.metrics import describe_process, follow_leadership
+from karpool.manager.probes import HealthChecks, ProbeServer
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import Market, market_of
 from karpool.provisioning.node_request import RequestPurpose

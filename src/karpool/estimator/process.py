@@ -34,8 +34,8 @@ from karpool.kube.config.kubeconfig_file import merge, read_file
 from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.flags import InvalidOptions
-from karpool.kube.health import HealthChecks, ProbeServer
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.probes import HealthChecks, ProbeServer
 from karpool.model import durations
 from karpool.wire.addresses import probe_addresses
 from karpool.wire.server_tls import TlsFiles

@@ -19,11 +19,10 @@ from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.health import HealthChecks, ProbeServer
 from karpool.kube.leases import Leadership, LeaseElector, lead
-from karpool.kube.process_metrics import describe_process, follow_leadership
-from karpool.kube.queue_metrics import QueueMetrics
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.metrics import QueueMetrics, describe_process, follow_leadership
+from karpool.manager.probes import HealthChecks, ProbeServer
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market import market_of
 from karpool.provisioning.placeholders.choosing import backend

@@ -21,10 +21,10 @@ from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.flags import InvalidOptions
-from karpool.kube.health import HealthChecks, ProbeServer
 from karpool.kube.leases import Leadership, LeaseElector, lead
-from karpool.kube.process_metrics import describe_process
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.metrics import describe_process
+from karpool.manager.probes import HealthChecks, ProbeServer
 from karpool.model import durations
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler import gates

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
+from karpool.manager.shutdown import run_until_signalled
 from karpool_fleet.apiserver.serve.run import RunningServer, read_token, run_apiserver
 
 

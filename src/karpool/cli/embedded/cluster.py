@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
 from karpool.kube.clock import RealClock
+from karpool.manager.shutdown import run_until_signalled
 from karpool_fleet.clusters.clock import LoopClock, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.fleet_file import FleetFile, parse_fleet, read_fleet_file

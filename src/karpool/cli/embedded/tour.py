@@ -14,10 +14,10 @@ from karpool.cli.embedded import tour_text
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.output.progress_line import ProgressLine
 from karpool.cli.output.text import columns, note
-from karpool.cli.serving import run_until_signalled
 from karpool.dashboard.server.app import dashboard
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.manager.shutdown import run_until_signalled
 from karpool_fleet.clusters.clock import LoopClock, ScaledLoop, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.serving import served

@@ -12,7 +12,6 @@ from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue
 from karpool.cli.options.plan import PlanFlags, plan_options
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
 from karpool.consolidation.execution.controller import ConsolidatorOptions
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE
@@ -20,6 +19,7 @@ from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
 from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
 from karpool.consolidation.process import ProcessOptions, run
+from karpool.manager.shutdown import run_until_signalled
 from karpool.model.errors import Invalid
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.wire.addresses import ListenAddress, listener

@@ -20,7 +20,6 @@ from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options import scheduling
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, connection_options
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
 from karpool.dashboard.pages.collector import DashboardOptions
 from karpool.dashboard.server.access import is_loopback
 from karpool.dashboard.server.app import dashboard as serving
@@ -28,6 +27,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.shutdown import run_until_signalled
 from karpool.provisioning.market import market_of
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool.scheduler.process import estimator_clients, scheduler_options

@@ -8,9 +8,9 @@ import click
 from karpool.cli import logging
 from karpool.cli.options.karmada import SPELLING, parameters, values
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
 from karpool.estimator.process import Running, run
 from karpool.estimator.serving.options import FLAGS, validate
+from karpool.manager.shutdown import run_until_signalled
 
 
 def _estimator(**given: Any) -> None:

@@ -14,7 +14,6 @@ from karpool.cli.options.cluster import (
     connection_options,
 )
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.controller.controller import GpuScalerOptions
 from karpool.gpu.process import ProcessOptions, run
@@ -23,6 +22,7 @@ from karpool.gpu.seeing import SCHEDULER_NAME
 from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.kube.flags import InvalidOptions
+from karpool.manager.shutdown import run_until_signalled
 from karpool.model.devices.isolation import DYNAMIC, STATIC
 from karpool.model.errors import Invalid
 from karpool.provisioning.placeholders.choosing import BACKENDS

@@ -8,7 +8,7 @@ import click
 from karpool.cli import logging
 from karpool.cli.options.karmada import SPELLING, parameters, values
 from karpool.cli.output.text import note
-from karpool.cli.serving import run_until_signalled
+from karpool.manager.shutdown import run_until_signalled
 from karpool.scheduler.controller.options import SCHEDULER_FLAGS, validate
 from karpool.scheduler.cycle.decision import SchedulingDecision
 from karpool.scheduler.cycle.explanation import line

@@ -13,7 +13,7 @@ from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import failure_of
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MoveKind, Why
 from karpool.consolidation.policy.budgets import BudgetUse
-from karpool.kube.process_metrics import describe_process
+from karpool.manager.metrics import describe_process
 
 _SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

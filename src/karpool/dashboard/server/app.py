@@ -15,7 +15,7 @@ from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopbac
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
 from karpool.kube.api.client import Client
-from karpool.kube.health import HealthChecks
+from karpool.manager.probes import HealthChecks
 from karpool.model.errors import Invalid
 
 _LINE_MAX = 4096

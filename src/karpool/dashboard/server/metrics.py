@@ -6,7 +6,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.dashboard.cluster_watch import DashboardCluster
-from karpool.kube.process_metrics import describe_process
+from karpool.manager.metrics import describe_process
 
 # By the first digit, and what browsers see of trouble apart; nobody can add others.
 CODES = ("2xx", "304", "401", "403", "404", "4xx", "503", "5xx")

@@ -24,7 +24,7 @@ from karpool.dashboard.pages.collector import FleetCollector
 from karpool.dashboard.server.access import HEADERS, AccessDenied, AccessGuard
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.page_files import PageFile, page_files
-from karpool.kube.health import HealthChecks, exposed, probed
+from karpool.manager.probes import HealthChecks, exposed, probed
 from karpool.model.errors import Invalid
 
 log = structlog.get_logger(__name__)

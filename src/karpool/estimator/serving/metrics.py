@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.estimator.plugins.interface import CANNOT_TELL, UNLIMITED, ExtensionPoint
 from karpool.estimator.serving.member import MemberEstimator
-from karpool.kube.process_metrics import describe_process
+from karpool.manager.metrics import describe_process
 
 Call = Literal["MaxAvailableReplicas", "MaxAvailableComponentSets", "GetUnschedulableReplicas"]
 CALLS: tuple[Call, ...] = ("MaxAvailableReplicas", "MaxAvailableComponentSets", "GetUnschedulableReplicas")

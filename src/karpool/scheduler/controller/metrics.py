@@ -10,7 +10,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from karpool.kube.process_metrics import describe_process
+from karpool.manager.metrics import describe_process
 from karpool.scheduler.controller.queue import POOLS, Pool
 from karpool.scheduler.cycle import plugin_timing, scores
 from karpool.scheduler.cycle import plugins as filters

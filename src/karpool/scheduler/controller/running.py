@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from karpool.kube.api.client import Client
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.feature_gates import Gates
-from karpool.kube.queue_metrics import QueueMetrics
+from karpool.manager.metrics import QueueMetrics
 from karpool.model.karmada.binding import BindingKey
 from karpool.scheduler import gates
 from karpool.scheduler.controller import options

@@ -19,8 +19,8 @@ from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.process_metrics import describe_process
 from karpool.kube.watch.informer import Informer
+from karpool.manager.metrics import describe_process
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy, read_placement

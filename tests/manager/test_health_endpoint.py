@@ -2,7 +2,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from karpool.kube.health import HealthChecks, ProbeServer
+from karpool.manager.probes import HealthChecks, ProbeServer
 
 
 @pytest.fixture

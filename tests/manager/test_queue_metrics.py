@@ -1,7 +1,7 @@
 from prometheus_client import CollectorRegistry
 
-from karpool.kube.queue_metrics import QueueMetrics
 from karpool.kube.work_queue import WorkQueue
+from karpool.manager.metrics import QueueMetrics
 from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.virtual import virtually
 

@@ -6,21 +6,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from karpool.manager.stop import Stop
+
 T = TypeVar("T")
 
 
 def run_until_signalled(
-    main: Callable[[asyncio.Event], Awaitable[T]],
+    main: Callable[[Stop], Awaitable[T]],
     *,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> T:
-    """Run `main` with an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
+    """Run `main` with a Stop that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
 
     `loop_factory` is for those whose time passes differently; others get the fastest loop there is.
     """
 
     async def watched() -> T:
-        stop = asyncio.Event()
+        stop = Stop()
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
