@@ -6,9 +6,9 @@ from karpool.kube.api.client import Client
 from karpool.kube.snapshots.reader import read_objects
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.kube.transport.rest import RetryPolicy
+from tests.cluster.views import described, pending
 from tests.kube.tiny_server import Fault, TinyServer, answer, status
 from tests.kube.virtual import client_of, virtually
-from tests.state.views import described, pending
 
 NAMESPACED = "/api/v1/namespaces/default"
 ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}

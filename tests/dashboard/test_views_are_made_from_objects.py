@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
 from karpool.cli.cluster_source import tell_of_objects
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan import RejectedMove, Why
@@ -27,7 +28,6 @@ from karpool.dashboard.pages.recent_events import EventBuffer, recent_events
 from karpool.dashboard.pages.scale_up_timelines import STEPS, ScaleUpTraces, timeline
 from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import DemandKey
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.karmada.member_cluster import read_cluster

@@ -397,3 +397,57 @@ def test_the_selection_is_used_for_list_and_watch():
     asked = virtually(scenario())
     assert len(asked) >= 2
     assert set(asked) == {(PODS_OF, "app=web")}
+
+
+class Strict(WireObject, frozen=True):
+    """Of which one field can be wrong."""
+
+    status: dict[str, str] | None = None
+
+
+class Unreadable(Journal):
+    """Also told of objects that cannot be read."""
+
+    takes_unreadable = True
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def apply(self, changes):
+        self.told += [(change.key.name, change.raw) for change in changes if change.type == "UNREADABLE"]
+
+
+@pytest.mark.parametrize("relist", [False, True], ids=["on the watch", "at a relist"])
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known before"])
+def test_an_object_that_cannot_be_decoded_is_there_all_the_same(relist, known):
+    async def scenario():
+        server = TinyServer()
+        server.put(f"{PODS_OF}/other")
+        if known:
+            server.put(f"{PODS_OF}/p")
+        plain, full = Journal(), Unreadable()
+        informer = Informer(client_of(server), PODS, into=Strict, keep=False)
+        informer.add_sink(plain)
+        informer.add_sink(full)
+        running = asyncio.ensure_future(informer.run())
+        await informer.synced.wait()
+        await asyncio.sleep(1)
+        if relist:
+            server.fault = lambda request: Fault(lose_request=True)
+            server.cut()
+        server.put(f"{PODS_OF}/p", status="none")
+        if relist:
+            server.compact()
+            server.fault = lambda request: None
+        await asyncio.sleep(300)
+        held = dict(informer.unreadable)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return plain.types, full.told, held
+
+    types, told, held = virtually(scenario())
+    assert ("DELETED", "p") not in types
+    assert [name for name, _ in told] == ["p"]
+    assert b'"none"' in told[0][1]
+    assert list(held) == [ObjectKey("default", "p")]

@@ -16,8 +16,8 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool_fleet.apiserver.serve.server import ApiServer
+from tests.cluster.views import described, pending
 from tests.kube.both_transports import BOTH, running
-from tests.state.views import described, pending
 
 KINDS = {
     NAMESPACES: Namespace,

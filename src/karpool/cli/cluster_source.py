@@ -12,6 +12,7 @@ from typing import Any
 
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cli.output.text import note
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster, Namespace
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Report, SkippedObject, identity_of, log_bad_objects
@@ -19,7 +20,6 @@ from karpool.kube.config import kubeconfig
 from karpool.kube.errors import Denied, NotFound
 from karpool.kube.snapshots.reader import ObjectFile
 from karpool.kube.transport.http import HttpTransport
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import (

@@ -4,22 +4,29 @@ Feed it from informers (`sink`), from a snapshot file (`load`), or object by
 object. Objects may come in any order: a pod whose node is not known is
 remembered and counted when the node comes. Pods that have ended free their room;
 terminating ones hold it until they are gone. An object that cannot be understood
-is listed in `problems` and skipped; if it was known before, what was known stays.
+is listed in `problems`; if it was known before, what was known stays. A pod that cannot
+be understood holds its node: nothing is free there (`blocked`); one whose node cannot be
+told either makes the picture incomplete.
 
 Not for concurrent use: it belongs to one event loop. Snapshots may be read anywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import msgspec
+
+from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
 from karpool.cluster.pods.pod_store import PodStore
+from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
 from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.unreadable import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, WireObject, decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
@@ -41,42 +48,29 @@ class Namespace(WireObject, frozen=True):
     pass
 
 
-class _Key(Protocol):
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
-class Change(Protocol):
-    """What an informer reports about one object."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def key(self) -> _Key: ...
-    @property
-    def object(self) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Kind:
     struct: type[Any]
     upsert: Callable[[Any], None]
     remove: Callable[[str, str], None]  # namespace, name
     known: Callable[[], Iterable[str]]
+    unreadable: Callable[[ObjectKey, bytes, Invalid], None]
 
 
 class KindSink:
     """Takes an informer's changes of one kind."""
 
+    takes_unreadable = True
+
     def __init__(self, kind: _Kind) -> None:
         self._kind = kind
 
-    def apply(self, changes: Sequence[Change], /) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
         for change in changes:
-            if change.type == "DELETED":
+            if change.type == DELETED:
                 self._kind.remove(change.key.namespace, change.key.name)
+            elif change.type == UNREADABLE:
+                self._kind.unreadable(change.key, change.raw, Invalid("", "", change.reason))
             elif change.object is not None:
                 self._kind.upsert(change.object)
 
@@ -91,18 +85,26 @@ class Cluster:
         self._nodes = NodeStore()
         self._room = RoomStore()
         self._pods = PodStore(self._charge)
+        self._unreadable = UnreadablePods()
         self._volumes = VolumeStore() if volumes else None
         self._namespaces: dict[str, Labels] = {}
         self._namespaces_shared = False
         self._latest: Room | None = None
         self._kinds = {
-            "Node": _Kind(Node, self.upsert_node, lambda _, name: self.remove_node(name), self._node_names),
-            "Pod": _Kind(Pod, self.upsert_pod, self.remove_pod, self._pods.keys),
+            "Node": _Kind(
+                Node,
+                self.upsert_node,
+                lambda _, name: self.remove_node(name),
+                self._node_names,
+                self._left_as_it_was("Node"),
+            ),
+            "Pod": _Kind(Pod, self.upsert_pod, self.remove_pod, self._pods.keys, self._hold_pod),
             "Namespace": _Kind(
                 Namespace,
                 lambda namespace: self.upsert_namespace(namespace.name, namespace.labels),
                 lambda _, name: self.remove_namespace(name),
                 lambda: list(self._namespaces),
+                self._left_as_it_was("Namespace"),
             ),
         }
         if self._volumes is not None:
@@ -129,6 +131,16 @@ class Cluster:
                 pending=pending,
             )
         return self._latest
+
+    @property
+    def blocked(self) -> Mapping[str, int]:
+        """Nodes with pods that cannot be read, and how many: nothing is free there."""
+        return self._unreadable.per_node
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known of every pod on which node it is."""
+        return not self._unreadable.somewhere
 
     # Feeding
 
@@ -171,6 +183,7 @@ class Cluster:
         news, ignored = self._room.offer(row, node.allocatable)
         if row == known:
             self._pods.add_row(node.name)
+            news |= self._room.block(row, node.name in self._unreadable.per_node)
         if news or self._nodes.version != version:
             self._changed()
         if ignored:
@@ -196,8 +209,10 @@ class Cluster:
             shape_id = self._pods.shapes.intern_pod(pod, _check_labels_of)
         except Invalid as error:
             self.problems.add("Pod", key, error)
+            self._block(self._unreadable.put(key, pod.spec.node_name))
             return
         self.problems.clear("Pod", key)
+        self._block(self._unreadable.drop(key))
         if self._volumes is not None and self._volumes.put_pod(key, pod):
             shape = self._pods.shapes[shape_id].with_volumes(self._volume_terms(self._volumes, key))
             shape_id = self._pods.shapes.intern(shape)
@@ -214,10 +229,32 @@ class Cluster:
     def remove_pod(self, namespace: str, name: str) -> None:
         key = f"{namespace}/{name}" if namespace else name
         self.problems.clear("Pod", key)
+        self._block(self._unreadable.drop(key))
         if self._volumes is not None:
             self._volumes.remove_pod(key)
         if self._pods.remove(key):
             self._changed()
+
+    def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+        """A pod that cannot be decoded; what was known of it stays charged."""
+        place = place_of(raw)
+        if place.is_terminal:
+            self.remove_pod(key.namespace, key.name)
+            return
+        self.problems.add("Pod", str(key), error)
+        self._block(self._unreadable.put(str(key), place.node))
+
+    def _block(self, nodes: Iterable[str]) -> None:
+        for name in nodes:
+            row = self._nodes.find(name)
+            if row is not None and self._room.block(row, name in self._unreadable.per_node):
+                self._changed()
+
+    def _left_as_it_was(self, kind: str) -> Callable[[ObjectKey, bytes, Invalid], None]:
+        def note(key: ObjectKey, raw: bytes, error: Invalid) -> None:
+            self.problems.add(kind, str(key), error)
+
+        return note
 
     def shape_of(self, namespace: str, name: str) -> PodShape | None:
         """What a pod asks for, its volumes included; None when it is not known, or not understood."""
@@ -244,19 +281,25 @@ class Cluster:
     def _volume_kinds(self, store: VolumeStore) -> dict[str, _Kind]:
         return {
             "PersistentVolumeClaim": _Kind(
-                PersistentVolumeClaim, store.put_claim, store.remove_claim, lambda: list(store.claims)
+                PersistentVolumeClaim,
+                store.put_claim,
+                store.remove_claim,
+                lambda: list(store.claims),
+                self._left_as_it_was("PersistentVolumeClaim"),
             ),
             "PersistentVolume": _Kind(
                 PersistentVolume,
                 store.put_volume,
                 lambda _, name: store.remove_volume(name),
                 lambda: list(store.volumes),
+                self._left_as_it_was("PersistentVolume"),
             ),
             "StorageClass": _Kind(
                 StorageClass,
                 store.put_class,
                 lambda _, name: store.remove_class(name),
                 lambda: list(store.classes),
+                self._left_as_it_was("StorageClass"),
             ),
         }
 
@@ -298,7 +341,8 @@ class Cluster:
             try:
                 self._kinds[kind].upsert(decode(raw, self._kinds[kind].struct))
             except Invalid as error:
-                self.problems.add(kind, name, error)
+                namespace, _, own_name = name.rpartition("/")
+                self._kinds[kind].unreadable(ObjectKey(namespace, own_name), msgspec.json.encode(raw), error)
 
 
 def _flattened(objects: Iterable[Any]) -> Iterable[Any]:

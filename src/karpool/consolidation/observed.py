@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from karpool.cluster.changes import PutDropSink
 from karpool.cluster.unreadable import UnreadableObjects
 from karpool.consolidation.planning.plan import Why
 from karpool.consolidation.pod_facts import PodDisruptionStore
 from karpool.consolidation.policy.prices import node_price
 from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import (

@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from karpool.cluster.changes import PutDropSink
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import Clock
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent

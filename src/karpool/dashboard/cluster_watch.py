@@ -7,9 +7,11 @@ Who is told of changes is told by area, not by object.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange, PutDropSink
 from karpool.cluster.cluster import Cluster, Namespace
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.stock import Stock
@@ -22,9 +24,8 @@ from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watch.informer_set import InformerSet
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karpenter.objects import NodeClaim
@@ -106,8 +107,8 @@ class DashboardCluster:
 
     @property
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of."""
-        return min(informer.staleness() for informer in self._following.informers)
+        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        return self._following.staleness()
 
     @property
     def is_control_plane(self) -> bool:
@@ -161,11 +162,12 @@ class DashboardCluster:
 
     def _all_watches(self) -> Iterator[WatchedKind[Any]]:
         """Every kind, and that something of it changed: told last, when all others know."""
-        wanted = list(self._watches())
+        # It shows what its reader may see, and says what is closed.
+        wanted = [replace(kind, refines=kind.optional) for kind in self._watches()]
         yield from wanted
         for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in wanted}:
             told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
-            yield WatchedKind(resource, into, told, selection, optional=True)
+            yield WatchedKind(resource, into, told, selection, optional=True, refines=True)
 
     def _watches(self) -> Iterable[WatchedKind[Any]]:
         sink = self.state.sink

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+from karpool.cluster.changes import PutDropSink
 from karpool.estimator.claims_and_nodes import NodeClaimStore
 from karpool.estimator.waiting import LIVE_PODS, PendingPodStore
 from karpool.kube.clock import Clock
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import (

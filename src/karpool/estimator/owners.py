@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, ApiResource
 from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, WireObject
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from karpool.cluster.changes import ObjectChange
 from karpool.estimator.owners import chain, controller_of, is_of
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.karmada.replica_requirements import Component
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import NO_LABELS, Condition, Labels, OwnerReference, condition

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.changes import ObjectChange, PutDropSink
 from karpool.gpu import inventory
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
 from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
@@ -19,8 +20,7 @@ from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import SMART_POD_USE, WaitExplanation, WaitReason
-from karpool.kube.watch.informer import ObjectChange
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.devices import pod_requests, tensor_fusion
 from karpool.model.devices.device import POOL_LABEL, Device, GpuObject, from_object
 from karpool.model.devices.gpu_quota import QUOTAS, GpuResourceQuota, quota_admitting_nothing, quota_of

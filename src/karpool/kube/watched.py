@@ -1,11 +1,10 @@
 """Kinds that somebody needs to see, whoever delivers them: an informer, one list, or a file."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from karpool.kube.watch.informer import ChangeSink, ObjectChange
-from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions, ObjectKey
+from karpool.cluster.changes import ChangeSink
+from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
 
 T = TypeVar("T")
 
@@ -14,8 +13,9 @@ T = TypeVar("T")
 class WatchedKind(Generic[T]):
     """A kind and who is told of every object of it, on the event loop.
 
-    With `optional`, a cluster that does not know the kind is one that has no such objects; otherwise
-    whoever asked waits for it.
+    With `optional`, a cluster that does not serve the kind is one that has no such objects; otherwise
+    whoever asked waits for it. A kind that is served and may not be read, or fails, is waited for, unless
+    it only `refines` the answers of who asked: then they are given without, and say so.
     """
 
     resource: ApiResource
@@ -23,17 +23,4 @@ class WatchedKind(Generic[T]):
     sink: ChangeSink[T]
     selection: ListOptions = ALL
     optional: bool = False
-
-
-class PutDropSink(Generic[T]):
-    """Calls one function for objects as they are now, and one for those that are gone."""
-
-    def __init__(self, put: Callable[[ObjectKey, T], None], drop: Callable[[ObjectKey], None]) -> None:
-        self._put, self._drop = put, drop
-
-    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED" or change.object is None:
-                self._drop(change.key)
-            else:
-                self._put(change.key, change.object)
+    refines: bool = False

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import (
     DAEMONSETS,

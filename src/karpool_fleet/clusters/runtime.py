@@ -17,11 +17,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from karpool.cluster.changes import ChangeSink, ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.backoff import Backoff
-from karpool.kube.watch.informer import ChangeSink, Informer, ObjectChange
+from karpool.kube.watch.informer import Informer
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES, PODS, ApiResource, ObjectKey
 from karpool.model.kubernetes.node import Node

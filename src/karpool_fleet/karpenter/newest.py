@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import Conflict, NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import WireObject
 from karpool.model.kubernetes.times import rfc3339

@@ -7,9 +7,9 @@ fed with the rows of `provisioning.expected`, so that nodes still coming up coun
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.kube.expiring import ExpiringSet
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import (

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube import event_recorder
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.karpenter.objects import TERMINATION_FINALIZER
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey

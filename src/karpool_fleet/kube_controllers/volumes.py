@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists, NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model import resources
 from karpool.model.kubernetes.api_resources import NODES, PODS, PVCS, PVS, STORAGECLASSES, ObjectKey

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod

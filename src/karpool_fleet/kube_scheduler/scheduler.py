@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from karpool.kube.watch.informer import ObjectChange
+from karpool.cluster.changes import ObjectChange
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import (
     NAMESPACES,

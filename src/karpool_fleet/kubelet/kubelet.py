@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists, NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model import resources
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.api.conditions import changed_fields
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import AlreadyExists, ApiUnreachable, KubeError, NotFound
 from karpool.kube.event_recorder import EventType, ref
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, Wire
 from karpool.model.labels import LabelMatcher

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError, NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import JOBS, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod

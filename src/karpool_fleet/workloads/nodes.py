@@ -7,9 +7,9 @@ matters of them: a heartbeat changes nothing here.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.kube.api.decoding import Object
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of

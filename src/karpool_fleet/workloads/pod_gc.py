@@ -8,8 +8,8 @@ failed by a disruption, as upstream does, so that owners see why.
 from contextlib import suppress
 from dataclasses import dataclass
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.node import Node

@@ -7,10 +7,10 @@ and reports. What it has just written counts as seen (see `dependents`).
 from collections.abc import Sequence
 from functools import partial
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import upsert_condition, without_condition
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import PODS, REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod

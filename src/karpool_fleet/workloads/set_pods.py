@@ -7,7 +7,7 @@ that recreates must wait for those too.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from karpool.kube.watch.informer import ObjectChange
+from karpool.cluster.changes import ObjectChange
 from karpool.model.kubernetes.api_resources import REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import WorkQueue
 from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model import resources
 from karpool.model.kubernetes.api_resources import (
     CLUSTERS,

@@ -12,7 +12,8 @@ import click
 from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
 from karpool.cli.output.text import columns, machine, note, pluralize
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.cluster.changes import PutDropSink
+from karpool.kube.watched import WatchedKind
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped, shipped_regions

@@ -2,7 +2,7 @@
 
 Sums are kept as Python integers, so no request is too large to be added and taken
 away again; what is left is `max(offered - taken, 0)`, as Karmada computes it. A
-node that offers no `pods` has no slot.
+node that offers no `pods` has no slot. A blocked row offers nothing, whatever is left.
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,7 @@ class RoomStore:
         self._allocatable: dict[str, Column[np.int64]] = {PODS: Column(np.int64)}
         self._free: dict[str, Column[np.int64]] = {}
         self._slots = Column(np.int64)
+        self._blocked: set[int] = set()
         self._stale: set[int] = set()  # rows whose pods changed since their room was last worked out
 
     def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
@@ -63,6 +64,14 @@ class RoomStore:
         self._pods[row] += pods
         self._stale.add(row)
 
+    def block(self, row: int, blocked: bool) -> bool:
+        """Whether nothing may be placed there for now; whether that is news."""
+        if blocked == (row in self._blocked):
+            return False
+        (self._blocked.add if blocked else self._blocked.discard)(row)
+        self._stale.add(row)
+        return True
+
     def remove(self, row: int, last: int) -> None:
         """Forget a row; the last one takes its place."""
         self._offered[row], self._taken[row], self._pods[row] = (
@@ -75,10 +84,12 @@ class RoomStore:
         self._pods.pop()
         for column in (*self._allocatable.values(), *self._free.values(), self._slots):
             column[row] = column[last]
-        if last in self._stale:
-            self._stale.discard(last)
-            if row != last:
-                self._stale.add(row)
+        for marked in (self._stale, self._blocked):
+            marked.discard(row)
+            if last in marked:
+                marked.discard(last)
+                if row != last:
+                    marked.add(row)
 
     def views(self) -> tuple[dict[str, Int64s], dict[str, Int64s], Int64s]:
         """Free and allocatable per resource, and free pod slots."""
@@ -91,6 +102,10 @@ class RoomStore:
         return free, allocatable, self._slots.view(size)
 
     def _work_out(self, row: int) -> None:
+        if row in self._blocked:
+            for column in (*self._free.values(), self._slots):
+                _write(column, row, 0)
+            return
         taken = self._taken[row]
         for resource, units in self._offered[row].items():
             if resource in self._free:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
+from karpool.cluster.changes import ChangeSink, ObjectChange
 from karpool.consolidation.execution.node_marks import PROTECTED
 from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlaceholderRequest
 from karpool.consolidation.execution.validation import promised_by, validate_all
@@ -21,7 +22,6 @@ from karpool.consolidation.policy.budgets import permission
 from karpool.consolidation.policy.candidates import read_pools
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import EVICTABLE, ClusterView, StateNode
-from karpool.kube.watch.informer import ChangeSink, ObjectChange
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod

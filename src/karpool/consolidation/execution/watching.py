@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange, PutDropSink
 from karpool.cluster.cluster import Cluster, Namespace
 from karpool.consolidation.execution.in_flight_view import PlaceholderFilter
 from karpool.consolidation.execution.move_history import PodOwners, disturbances
@@ -17,9 +18,8 @@ from karpool.consolidation.observed import Observed
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.kube.api.client import Client
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watch.informer_set import InformerSet
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.kubernetes.api_resources import (
     EVENTS,
     NAMESPACES,

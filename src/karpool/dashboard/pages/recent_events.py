@@ -5,8 +5,8 @@ Only so many are held, whatever a cluster writes: the oldest go first.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from karpool.cluster.changes import ObjectChange
 from karpool.dashboard.api.views import RecentEvent, RecentEventList
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 

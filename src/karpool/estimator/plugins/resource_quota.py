@@ -13,9 +13,9 @@ from typing import Literal
 
 import structlog
 
+from karpool.cluster.changes import ObjectChange
 from karpool.estimator.plugins.interface import UNLIMITED, Estimate, EstimateCode, PluginRole, no_opinion
 from karpool.estimator.question import EstimateQuestion
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watched import WatchedKind
 from karpool.model import resources
 from karpool.model.errors import Invalid

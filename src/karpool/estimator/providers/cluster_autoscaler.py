@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.changes import PutDropSink
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.providers import node_group_status
 from karpool.estimator.providers.node_group_status import NodeGroupStatus
@@ -28,7 +29,7 @@ from karpool.estimator.providers.packed_capacity import in_flight
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.waiting import LIVE_PODS, PendingPodStore, without_topology
 from karpool.kube.clock import Clock
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DAEMONSETS, NODES, PODS, ListOptions, ObjectKey

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from karpool.cluster.changes import ObjectChange
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import Clock
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.watched import WatchedKind
 from karpool.model import quantity
 from karpool.model.errors import Invalid

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.changes import ObjectChange
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
@@ -29,7 +30,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.kube.watch.informer import Informer
 from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CRDS, ApiResource

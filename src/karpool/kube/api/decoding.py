@@ -36,6 +36,8 @@ class SkippedObject:
     resource: str
     name: str  # as far as it could be read
     reason: str
+    identity: "ObjectIdentity | None" = field(default=None, repr=False, compare=False)
+    raw: bytes = field(default=b"", repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.resource} {self.name}: {self.reason}"
@@ -138,7 +140,9 @@ def _decode_one_by_one(
 
 def bad_object(raw: msgspec.Raw, resource: ApiResource, reason: str, *, otherwise: str) -> SkippedObject:
     identity = raw_identity(raw)
-    return SkippedObject(str(resource), str(identity.key) if identity else otherwise, reason)
+    return SkippedObject(
+        str(resource), str(identity.key) if identity else otherwise, reason, identity, bytes(raw)
+    )
 
 
 def raw_identity(raw: bytes | msgspec.Raw) -> ObjectIdentity | None:

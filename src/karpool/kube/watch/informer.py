@@ -4,20 +4,22 @@ Sinks see every object at least once and never see an older version after a
 newer one. Intermediate versions may be skipped; deletions missed while
 disconnected are delivered after the next list. With `keep=False` only keys and
 versions are held, and the objects go to the sinks page by page. Errors never
-end an informer: it backs off, says so, and `staleness` grows.
+end an informer: it backs off, says so, and `staleness` grows. An object that cannot be
+decoded is there all the same: it counts as seen, on a list as on a watch, and sinks
+that take such objects are told (`UNREADABLE`).
 """
 
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import structlog
 
+from karpool.cluster.changes import UNREADABLE, ChangeSink, ObjectChange
 from karpool.kube.api.client import Client
-from karpool.kube.api.decoding import identity_of
+from karpool.kube.api.decoding import SkippedObject, identity_of
 from karpool.kube.api.reader import PAGE_SIZE
 from karpool.kube.errors import Gone, KubeError, NotFound, ServerFault
 from karpool.kube.transport.backoff import Backoff
@@ -31,23 +33,6 @@ log = structlog.get_logger(__name__)
 BACKOFF = Backoff(first=0.5, limit=60.0)
 STALE_LIST_LIMIT = 3  # a server that insists on an older state has lost its history
 EXPIRED_LIST_LIMIT = 2  # lists that expired half-way before one is asked for in a single page
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectChange(Generic[T]):
-    """`object` is the newest known state; for DELETED it is the last one, or None if that was not kept.
-    `old` is what it replaces, when objects are kept."""
-
-    type: str  # ADDED, MODIFIED, DELETED
-    key: ObjectKey
-    object: T | None
-    old: T | None = None
-
-
-class ChangeSink(Protocol[T]):
-    """Takes changes in batches: a page of a list, or what arrived together on a watch."""
-
-    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None: ...
 
 
 class _Entry(NamedTuple):
@@ -102,6 +87,7 @@ class Informer(Generic[T]):
         self._page_size = page_size
         self._idle_seconds = idle_seconds
         self._optional = optional
+        self.unreadable: dict[ObjectKey, str] = {}  # objects that are there and cannot be decoded, and why
         self._entries: dict[ObjectKey, _Entry] = {}
         self._version = ""
         self._sinks: list[ChangeSink[T]] = []
@@ -188,7 +174,7 @@ class Informer(Generic[T]):
         """Bring the copy to the state of a list; `_version` is where the watch starts."""
         self.relists += 1
         seen: set[ObjectKey] = set()
-        version = ""
+        version, nameless = "", False
         size = self._page_size if self._expired_lists < EXPIRED_LIST_LIMIT else 0
         pages = self._client.pages(self.resource, self._selection, page_size=size, into=self._into)
         try:
@@ -198,12 +184,15 @@ class Informer(Generic[T]):
                     if not version:
                         version = page.resource_version
                         self._refuse_older_state(version)
-                    self._deliver(self._changes_of_page(page.items, seen))
+                    changes = self._changes_of_page(page.items, seen)
+                    nameless |= any(skipped.identity is None for skipped in page.bad)
+                    self._deliver([*changes, *self._unreadable_of_page(page.bad, seen)])
         except Gone:
             self._expired_lists += 1
             raise
         self._expired_lists = self._stale_lists = 0
-        self._deliver(self._deletions(seen))
+        # Who has not even a name that can be read may be any of those that we know.
+        self._deliver(self._deletions({*seen, *self._entries} if nameless else seen))
         self._version = version
         self.last_error = None
         self.synced.set()
@@ -225,13 +214,40 @@ class Informer(Generic[T]):
             key, uid, version = identity_of(obj)
             seen.add(key)
             known = self._entries.get(key)
-            if known is not None and known.uid == uid and known.version == version:
+            same = known is not None and known.uid == uid and known.version == version
+            if same and key not in self.unreadable:
                 continue
             changes.extend(self._put(key, uid, version, obj))
         return changes
 
+    def _unreadable_of_page(
+        self, skipped: Sequence[SkippedObject], seen: set[ObjectKey]
+    ) -> list[ObjectChange[T]]:
+        changes: list[ObjectChange[T]] = []
+        for bad in skipped:
+            key, uid, version = bad.identity or (ObjectKey("", bad.name), "", "")
+            seen.add(key)
+            known = self._entries.get(key)
+            again = known is not None and known.uid == uid and known.version == version
+            if not again or key not in self.unreadable:
+                changes += self._cannot_read(key, uid, version, bad.raw, bad.reason)
+        return changes
+
+    def _cannot_read(
+        self, key: ObjectKey, uid: str, version: str, raw: bytes, reason: str
+    ) -> list[ObjectChange[T]]:
+        known = self._entries.get(key)
+        self._entries[key] = _Entry(uid, version, known.object if known is not None else None)
+        self.unreadable[key] = reason
+        change: ObjectChange[T] = ObjectChange(UNREADABLE, key, None, raw=raw, reason=reason)
+        if known is not None and known.uid != uid:  # deleted and created again while we were not looking
+            return [ObjectChange("DELETED", key, known.object), change]
+        return [change]
+
     def _deletions(self, seen: set[ObjectKey]) -> list[ObjectChange[T]]:
         missing = [key for key in self._entries if key not in seen]
+        for key in missing:
+            self.unreadable.pop(key, None)
         return [ObjectChange("DELETED", key, self._entries.pop(key).object) for key in missing]
 
     async def _follow(self) -> None:
@@ -257,17 +273,22 @@ class Informer(Generic[T]):
         self._version = event.version or self._version
         if event.type == "DELETED":
             entry = self._entries.pop(event.key, None)
+            self.unreadable.pop(event.key, None)
             if entry is None:
                 return []
             return [
                 ObjectChange("DELETED", event.key, event.object if event.object is not None else entry.object)
             ]
-        if event.object is None:  # a bookmark, or an object already reported as bad
+        if event.reason:
+            return self._cannot_read(event.key, event.uid, event.version, event.raw, event.reason)
+        if event.object is None:  # a bookmark
             return []
         return self._put(event.key, event.uid, event.version, event.object)
 
     def _put(self, key: ObjectKey, uid: str, version: str, obj: T) -> list[ObjectChange[T]]:
         known = self._entries.get(key)
+        if self.unreadable and self.unreadable.pop(key, None) is not None:
+            known = known if known is None or known.object is not None else None  # to others it is new
         # Namespaces repeat thousands of times; one string each is enough.
         key = ObjectKey(sys.intern(key.namespace), key.name)
         self._entries[key] = _Entry(uid, version, obj if self._keep else None)
@@ -283,6 +304,10 @@ class Informer(Generic[T]):
                 self._tell(sink, changes)
 
     def _tell(self, sink: ChangeSink[T], changes: Sequence[ObjectChange[T]]) -> None:
+        if not getattr(sink, "takes_unreadable", False):
+            changes = [change for change in changes if change.type != UNREADABLE]
+            if not changes:
+                return
         try:
             sink.apply(changes)
         except Exception:

@@ -1,8 +1,10 @@
 """Informers for everything that somebody wants to be told of: one for all who read a kind in the same way."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from karpool.kube.api.client import Client
@@ -12,23 +14,48 @@ from karpool.kube.watch.informer import Informer
 from karpool.kube.watched import WatchedKind
 
 
+class KindState(Enum):
+    LISTING = "listing"  # not read yet, and nothing speaks against it
+    SYNCED = "synced"
+    ABSENT = "absent"  # the server does not serve the kind: there are no such objects
+    DENIED = "denied"  # it is served, and closed to us
+    FAILING = "failing"
+
+
 @dataclass(frozen=True, slots=True)
 class SharedInformer:
     informer: Informer[Any]
     optional: bool
+    refines: bool = False
+
+    @property
+    def state(self) -> KindState:
+        error = self.informer.last_error
+        if error is None:
+            return KindState.SYNCED if self.informer.synced.is_set() else KindState.LISTING
+        if isinstance(error, NotFound) and not len(self.informer):
+            # One that went away while it had objects is not believed: they would all be gone.
+            return KindState.ABSENT
+        return KindState.DENIED if isinstance(error, Denied) else KindState.FAILING
 
     @property
     def ready(self) -> bool:
-        """Whether every object was told once; an optional kind may also not exist, or be closed to us."""
-        return self.informer.synced.is_set() or self._is_away
+        """Whether every object was told once, or there are none, or one can do without."""
+        return self.informer.synced.is_set() or self._is_absent or self.unseen
 
     @property
-    def _is_away(self) -> bool:
-        return self.optional and isinstance(self.informer.last_error, NotFound | Denied)
+    def _is_absent(self) -> bool:
+        return self.optional and self.state is KindState.ABSENT
+
+    @property
+    def unseen(self) -> bool:
+        """Whether answers are given without it, although it may have objects."""
+        return self.refines and self.state is KindState.DENIED and not self.informer.synced.is_set()
 
     def staleness(self) -> float:
-        """A kind that does not exist, or is closed to us, has nothing to tell; one that was there has."""
-        return 0.0 if self._is_away else self.informer.staleness()
+        """A kind that is not served has nothing to tell, nor has one that was never seen and is not needed;
+        what was seen grows old, whatever keeps us from seeing it again."""
+        return 0.0 if self._is_absent or self.unseen else self.informer.staleness()
 
 
 def followers(
@@ -41,6 +68,7 @@ def followers(
     found = []
     for (resource, into, selection), watched in grouped.items():
         optional = all(watched_kind.optional for watched_kind in watched)
+        refines = all(watched_kind.refines for watched_kind in watched)
         informer: Informer[Any] = Informer(
             client,
             resource,
@@ -52,7 +80,7 @@ def followers(
         )
         for kind in watched:
             informer.add_sink(kind.sink)
-        found.append(SharedInformer(informer, optional))
+        found.append(SharedInformer(informer, optional, refines))
     return found
 
 
@@ -79,6 +107,21 @@ class InformerSet:
                 why = f": {follower.informer.last_error}" if follower.informer.last_error else ""
                 return f"cluster {self._name}: {follower.informer.resource} were not listed yet{why}"
         return None
+
+    def unseen(self) -> list[str]:
+        """Kinds that answers are given without, and why."""
+        return [
+            f"{follower.informer.resource}: {follower.informer.last_error}"
+            for follower in self._followers
+            if follower.unseen
+        ]
+
+    def unreadable(self) -> dict[str, int]:
+        """By kind: objects that are there and cannot be decoded."""
+        counts: Counter[str] = Counter()
+        for informer in self.informers:
+            counts[informer.resource.kind] += len(informer.unreadable)
+        return dict(counts)
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""

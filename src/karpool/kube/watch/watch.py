@@ -45,13 +45,15 @@ BROKEN_LIMIT = 3  # unreadable streams in a row before listing again
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """`object` is None for bookmarks and for objects that could not be decoded."""
+    """`object` is None for bookmarks and for objects that could not be decoded; those have a `reason`."""
 
     type: str  # ADDED, MODIFIED, DELETED or BOOKMARK
     key: ObjectKey
     uid: str
     version: str
     object: T | None = None
+    raw: bytes = b""
+    reason: str = ""
 
 
 class BrokenStream(Exception):
@@ -144,7 +146,7 @@ class WatchEventReader(Generic[T]):
             return WatchEvent("BOOKMARK", who.key, who.uid, who.version)
         self._report([SkippedObject(str(self._resource), str(who.key), f"{raw.type} event: {reason}")])
         if raw.type in _CHANGES and who.key.name:
-            return WatchEvent(raw.type, who.key, who.uid, who.version)
+            return WatchEvent(raw.type, who.key, who.uid, who.version, raw=bytes(raw.object), reason=reason)
         return None
 
 

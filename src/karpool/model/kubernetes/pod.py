@@ -18,6 +18,8 @@ from karpool.model.taints import Toleration
 
 QuantityMap = dict[str, str | int | float]
 
+TERMINAL_PHASES = ("Succeeded", "Failed")
+
 
 class ResourceRequirements(Wire, frozen=True):
     requests: QuantityMap | None = None
@@ -149,7 +151,7 @@ class Pod(WireObject, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
+        return self.status.phase in TERMINAL_PHASES
 
     @property
     def is_terminating(self) -> bool:

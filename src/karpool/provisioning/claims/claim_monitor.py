@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from karpool.cluster.changes import PutDropSink
 from karpool.kube.clock import Clock
 from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.karpenter.objects import NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODES, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from karpool.cluster.changes import PutDropSink
 from karpool.kube.api.client import Client
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.kubernetes.api_resources import EVENTS, PODS, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod

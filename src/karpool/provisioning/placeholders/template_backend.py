@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from karpool.cluster.changes import PutDropSink
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Conflict, NotFound
-from karpool.kube.watched import PutDropSink, WatchedKind
+from karpool.kube.watched import WatchedKind
 from karpool.model.kubernetes.api_resources import ApiResource, ListOptions, ObjectKey
 from karpool.model.kubernetes.meta import Condition, Wire, WireObject
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose

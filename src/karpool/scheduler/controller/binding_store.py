@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.decoding import identity_of
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import (
     Binding,

@@ -13,11 +13,12 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import LeadershipLost
-from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.kube.watch.informer import Informer
 from karpool.kube.work_queue import QueueShutDown
 from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.member_cluster import MemberCluster

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, BindingHead, BindingKey, binding_key
 from karpool.model.karmada.names import SCHEDULED_LABELS

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import condition_of, upsert_condition
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,

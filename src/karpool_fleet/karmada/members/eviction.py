@@ -8,8 +8,8 @@ deletion waits for a person. Works of emptied clusters are the binding controlle
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339

@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from karpool.cluster.changes import ChangeSink
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.transport.backoff import Chance
-from karpool.kube.watch.informer import ChangeSink, Informer
+from karpool.kube.watch.informer import Informer
 from karpool.kube.work_queue import Reconcile, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, ApiResource, ListOptions, ObjectKey
 from karpool_fleet.karmada.propagation.names import MANAGED, Object

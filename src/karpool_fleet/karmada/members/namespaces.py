@@ -6,8 +6,8 @@ execution space; the work belongs to the namespace and goes with it.
 
 from typing import NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed

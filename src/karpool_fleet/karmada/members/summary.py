@@ -8,7 +8,7 @@ on it. A change costs the same however large the member is.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karpool.kube.watch.informer import ObjectChange
+from karpool.cluster.changes import ObjectChange
 from karpool.model import resources
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey

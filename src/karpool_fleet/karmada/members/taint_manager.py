@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import (

@@ -5,9 +5,9 @@ only after its works have been told to go; what works do in members is left to t
 execution controller.
 """
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists, Conflict, NotFound
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,

@@ -8,9 +8,9 @@ another; its binding, and what was propagated, stay until the template goes.
 import asyncio
 from typing import NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.event_recorder import ObjectReference
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import (
     CLUSTERPROPAGATIONPOLICIES,

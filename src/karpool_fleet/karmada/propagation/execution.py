@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import condition_of, upsert_condition
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Rejected
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, Wire

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.cluster.changes import ObjectChange
+from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool_fleet.clusters.runtime import STRUCTS, Context, Feed
 from karpool_fleet.karmada.members.members import MemberKinds, start_in

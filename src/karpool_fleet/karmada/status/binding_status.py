@@ -7,9 +7,9 @@ is nothing to gather. The template's own status is the sum of what its members r
 import asyncio
 from collections.abc import Sequence
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
 from karpool.model.kubernetes.times import rfc3339

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
 from karpool.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
 from karpool.kube.transport.rest import NEVER
-from karpool.kube.watch.informer import Informer, ObjectChange
+from karpool.kube.watch.informer import Informer
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NODES, PODS, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, Wire

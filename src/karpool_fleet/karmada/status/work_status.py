@@ -8,9 +8,9 @@ stands.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import condition_of
 from karpool.kube.errors import NotFound
-from karpool.kube.watch.informer import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed

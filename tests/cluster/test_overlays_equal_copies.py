@@ -11,6 +11,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.feasibility import feasible
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, snapshot_of
+from tests.cluster.views import described, ordered
 from tests.packing.cases import (
     allocatables,
     built,
@@ -21,7 +22,6 @@ from tests.packing.cases import (
     shapes,
     taints,
 )
-from tests.state.views import described, ordered
 
 new_names = st.sampled_from([*names, "x0", "x1", "x2"])
 new_rows = st.builds(

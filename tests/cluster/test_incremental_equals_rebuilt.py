@@ -9,8 +9,8 @@ from karpool.cluster.nodes import node_store
 from karpool.cluster.pods import pod_store
 from karpool.model.kubernetes.node import zone_key
 from karpool.packing.tables.node_table import NodeRow
+from tests.cluster.views import described, ordered, pending
 from tests.packing.cases import allocatables, label_keys, label_values, names, shapes, taints
-from tests.state.views import described, ordered, pending
 
 pod_keys = st.sampled_from([f"default/p{number}" for number in range(8)])
 labels = st.dictionaries(label_keys, label_values, max_size=3)

@@ -1,0 +1,93 @@
+"""Pods that are there and cannot be read: each of them holds its node.
+
+What such a pod asks for is not known, so nothing else may be placed on its node, and the node may not be
+taken away from under it. One whose node cannot be told either may be on any.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from karpool.model.kubernetes.pod import TERMINAL_PHASES
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str | None = None
+
+
+class _Placed(msgspec.Struct):
+    spec: _Spec | None = None
+
+
+class _Ended(msgspec.Struct):
+    status: _Status | None = None
+
+
+class PodPlace(msgspec.Struct, frozen=True):
+    """As much of a pod as says where it is. `node` is empty without one, None when it cannot be told."""
+
+    node: str | None
+    is_terminal: bool = False
+
+
+def place_of(raw: bytes) -> PodPlace:
+    """Where an unreadable pod is, as far as its bytes say."""
+    try:
+        status = msgspec.json.decode(raw, type=_Ended).status
+        if status is not None and status.phase in TERMINAL_PHASES:
+            return PodPlace("", is_terminal=True)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        pass  # it may be running
+    try:
+        spec = msgspec.json.decode(raw, type=_Placed).spec
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return PodPlace(None)
+    return PodPlace((spec.node_name or "") if spec is not None else "")
+
+
+class UnreadablePods:
+    """By node how many there are. Never cut: what is not counted here would be free room."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[str, str | None] = {}
+        self._per_node: Counter[str] = Counter()
+
+    @property
+    def per_node(self) -> Mapping[str, int]:
+        return self._per_node
+
+    @property
+    def somewhere(self) -> int:
+        """Pods whose node cannot be told."""
+        return sum(node is None for node in self._node_of.values()) if self._node_of else 0
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._node_of
+
+    def put(self, key: str, node: str | None) -> set[str]:
+        """The nodes whose count changed."""
+        if key in self._node_of and self._node_of[key] == node:
+            return set()
+        changed = self.drop(key)
+        self._node_of[key] = node
+        if node:
+            self._per_node[node] += 1
+            changed ^= {node}
+        return changed
+
+    def drop(self, key: str) -> set[str]:
+        node = self._node_of.pop(key, None)
+        if not node:
+            return set()
+        self._per_node[node] -= 1
+        if not self._per_node[node]:
+            del self._per_node[node]
+        return {node}
