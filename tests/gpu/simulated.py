@@ -14,9 +14,8 @@ from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.records.scale_up_record import ATTEMPTING, STAGES, ScaleUpRecord, ScaleUpState
-from karpool.gpu.scale_up.demand import GIB, NodeYield, ScaleUpCandidate, WaitingWorker
+from karpool.gpu.scale_up.demand import GIB, ScaleUpCandidate, WaitingWorker
 from karpool.gpu.scale_up.input import (
-    SMART_POD_USE,
     CommitHold,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -28,8 +27,9 @@ from karpool.gpu.scale_up.input import (
 from karpool.gpu.scale_up.step import plan_step
 from karpool.kube.errors import Conflict, NotFound, ServerFault
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
-from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.device import RUNNING, SMART_POD_USE, Device
 from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota
 from karpool.model.devices.request import Gang, GpuRequest
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey

@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu.scale_up.demand import GIB, NodeYield, WaitingWorker, size
+from karpool.gpu.scale_up.demand import GIB, WaitingWorker, size
 from karpool.gpu.scale_up.fill_order import best_order
 from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, groups
 from karpool.model.devices.amounts import DeviceShare
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 
 BRINGS = NodeYield(2, 100_000, 24 * GIB, 16_000, 64 * GIB)

@@ -13,16 +13,15 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
-from karpool.gpu import inventory
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
 from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.input import SMART_POD_USE, WaitExplanation, WaitReason
+from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.kube.watched import WatchedKind
-from karpool.model.devices import pod_requests, tensor_fusion
-from karpool.model.devices.device import POOL_LABEL, Device, GpuObject, from_object
+from karpool.model.devices import node_devices, pod_requests, tensor_fusion
+from karpool.model.devices.device import POOL_LABEL, SMART_POD_USE, Device, GpuObject, from_object
 from karpool.model.devices.gpu_quota import QUOTAS, GpuResourceQuota, quota_admitting_nothing, quota_of
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.tensor_fusion import BadGpuRequest
@@ -164,9 +163,9 @@ class Sight:
         request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
             return f"it asks for no GPU; remove schedulerName {self._scheduler_name}"
-        if request.resource and request.request.vram_bytes == 0 and request.request.vram_percent_milli == 0:
+        if request.is_of_plugin:
             return f"{request.resource} is handed out by its device plugin; use the default scheduler"
-        request = replace(request, resource="", model=inventory.model_name(request.model))
+        request = replace(request, resource="", model=node_devices.model_name(request.model))
         shape = shape_of(pod)
         # Pods of very different CPU and memory need different nodes; a little more or less does not.
         size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
@@ -178,7 +177,7 @@ class Sight:
         """Whether a change may matter here: most pods and nodes of a cluster have nothing to do with GPUs."""
         seen, key = change.object, change.key
         if resource == NODES:
-            return key.name in self._gpu_nodes or (seen is not None and inventory.has_gpus(seen))
+            return key.name in self._gpu_nodes or (seen is not None and node_devices.has_gpus(seen))
         if resource != PODS:
             return True
         known = self.workers.get(key)
@@ -192,7 +191,7 @@ class Sight:
 
     def put_node(self, key: ObjectKey, node: Node) -> None:
         self._nodes[node.name] = node
-        if inventory.has_gpus(node):
+        if node_devices.has_gpus(node):
             self._gpu_nodes.add(node.name)
         try:
             self.ladders.market.learn(node)
@@ -220,7 +219,7 @@ class Sight:
     def put_gpu(self, key: ObjectKey, gpu: GpuObject) -> None:
         try:
             device = from_object(gpu)
-            self._gpus[key.name] = replace(device, model=inventory.model_name(device.model))
+            self._gpus[key.name] = replace(device, model=node_devices.model_name(device.model))
         except Invalid as error:
             self._gpus.pop(key.name, None)
             self._problem(f"GPU {key.name}", str(error))
@@ -320,7 +319,7 @@ class Sight:
 
     def _gpus_of(self, pod: Placeholder) -> int:
         needs = self._use.get(pod.node, {}).get(pod.key, {})
-        return sum(needs.get(resource, 0) for resource in inventory.RESOURCES)
+        return sum(needs.get(resource, 0) for resource in node_devices.RESOURCES)
 
     def _facts(
         self,
@@ -337,11 +336,11 @@ class Sight:
             offered = {}
         used = self._use.get(node.name, {})
         plain = (needs for key, needs in used.items() if key not in own)
-        others = sum(needs.get(resource, 0) for needs in plain for resource in inventory.RESOURCES)
+        others = sum(needs.get(resource, 0) for needs in plain for resource in node_devices.RESOURCES)
         if node.name in described:
             devices = _with_our_marks(described[node.name], smart_pods)
         else:
-            devices = inventory.node_devices(
+            devices = node_devices.node_devices(
                 node.name,
                 node.labels,
                 offered,

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
-from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker
+from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, ScaleUpInput, ScaleUpSettings
 from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.request import GpuRequest
 from karpool.model.taints import Taint

@@ -8,11 +8,11 @@ are kept until pools or the catalogue change.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from karpool.gpu.inventory import AMD_GPU, smallest_yield, type_yield
-from karpool.gpu.scale_up.demand import NodeYield, ScaleUpCandidate, WaitingWorker, key_of
+from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker, key_of
 from karpool.gpu.scale_up.feasibility import feasible
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.device import POOL_LABEL
+from karpool.model.devices.node_devices import AMD_GPU, NodeYield, smallest_yield, type_yield
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import CPU, GPU, MEMORY, show_amount

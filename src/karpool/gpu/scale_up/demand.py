@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from karpool.model.devices.amounts import whole_tflops
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 from karpool.model.taints import Toleration
 from karpool.provisioning.names import digest, slug
@@ -116,19 +117,6 @@ def key_of(item: WaitingWorker) -> DemandKey:
         vendor=request.vendor,
         constraints=item.constraints,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeYield:
-    """What one node of a candidate brings; the least of its instance types where they differ."""
-
-    devices: int
-    tflops_milli: int
-    vram_bytes: int
-    cpu_milli: int
-    memory_bytes: int
-    model: str = ""
-    vendor: str = "NVIDIA"
 
 
 @dataclass(frozen=True, slots=True)

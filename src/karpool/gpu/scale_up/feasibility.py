@@ -9,11 +9,12 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 
 from karpool.gpu.allocation.allocator import AllocatorSettings, fits_template
-from karpool.gpu.scale_up.demand import NodeYield, ScaleUpCandidate, WaitingWorker
+from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import RUNNING, Device
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
 from karpool.model.devices.isolation import is_capable, is_compatible
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 
 

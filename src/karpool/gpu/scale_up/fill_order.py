@@ -9,10 +9,11 @@ the one that needs fewer wins. Pure; work is bounded by the number of different 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker
+from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, signature
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.isolation import SHARED
+from karpool.model.devices.node_devices import NodeYield
 
 _LOOKS_MAX = 5000  # at combinations, for one filling
 

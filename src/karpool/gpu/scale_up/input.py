@@ -36,9 +36,6 @@ class ScaleUpSettings:
     max_units: int = 1000  # of one attempt
 
 
-SMART_POD_USE = "smart-pod/"  # and the uid: `used_by` of a device that one of ours occupies
-
-
 @dataclass(frozen=True, slots=True)
 class GpuNodeView:
     """`going`: deleted, disrupted or interrupted; nothing new belongs there."""

@@ -9,9 +9,10 @@ twice at a bin that refused one of them. Pure; the same input gives the same ans
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from karpool.gpu.scale_up.demand import NodeYield, WaitingWorker, size
+from karpool.gpu.scale_up.demand import WaitingWorker, size
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.isolation import SHARED
+from karpool.model.devices.node_devices import NodeYield
 
 Signature = tuple[object, ...]
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 from itertools import groupby
 
 from karpool.gpu.records.scale_up_record import ATTEMPTING, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import NodeYield, ScaleUpCandidate, WaitingWorker
+from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.gpu.scale_up.fill_order import best_order
 from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, fresh_bin, groups
 from karpool.gpu.scale_up.step_state import StepState
+from karpool.model.devices.node_devices import NodeYield
 from karpool.provisioning.candidates.attempts import (
     CandidatesResting,
     NoCandidateLeft,

@@ -20,6 +20,7 @@ OWNER_LABEL = PREFIX + "managed-by"
 CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
 MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
 OURS = "tensor-fusion"
+SMART_POD_USE = "smart-pod/"  # and the uid: `used_by` of a device that one of our placeholders occupies
 
 _TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit 64 bits
 _VRAM_MAX = 2**50

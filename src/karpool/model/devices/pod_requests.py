@@ -20,7 +20,14 @@ from karpool.model.devices import tensor_fusion
 from karpool.model.devices.amounts import DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason
 from karpool.model.devices.isolation import SHARED, SOFT
-from karpool.model.devices.request import COUNT_MAX, GpuRequest, PreferredTerm
+from karpool.model.devices.node_devices import model_name
+from karpool.model.devices.request import (
+    COUNT_MAX,
+    UNREADABLE_DEMAND,
+    DeviceDemand,
+    GpuRequest,
+    PreferredTerm,
+)
 from karpool.model.devices.tensor_fusion import AnnotationProblem, BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.pod import Pod, effective_requests
@@ -32,6 +39,8 @@ _WHOLE = ("gpu", "gpu.shared")
 _MIG = "mig-"
 _FRACTION, _MEMORY, _DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 _MEMORY_MIB, _MEMORY_PERCENT, _CORES = "gpumem", "gpumem-percentage", "gpucores"
+_SHARES = (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)
+_ANNOTATIONS = frozenset((*tensor_fusion.REQUEST_ANNOTATIONS, _FRACTION, _MEMORY, _DEVICES))
 _PERCENT_MAX = 100_000  # thousandths of a percent
 
 
@@ -46,28 +55,23 @@ class _Plain:
 
 
 def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
-    """None when the pod asks for no GPU. Raises BadRequest naming what is wrong with it."""
-    given, meta = pod.annotations, pod.metadata
+    """None when the pod asks for no GPU. Raises BadGpuRequest naming what is wrong with it."""
+    meta = pod.metadata
     try:
         needs = effective_requests(pod)
-        plain = None if tensor_fusion.is_worker(given) else _plain(given, needs)
+        request, problems = _read(
+            pod.annotations,
+            needs,
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            workload=pod.labels.get(tensor_fusion.WORKLOAD_LABEL, ""),
+        )
         terms, preferred = _placement(pod)
     except Invalid as error:
         raise BadGpuRequest(meta.key, (AnnotationProblem(DeviceReason.BAD_REQUEST, error),)) from None
-    if plain is None and not tensor_fusion.is_worker(given):
+    if request is None:
         return None
-    request, problems = tensor_fusion.read_request(
-        given,
-        uid=meta.uid,
-        namespace=meta.namespace,
-        name=meta.name,
-        workload=pod.labels.get(tensor_fusion.WORKLOAD_LABEL, ""),
-    )
-    if plain is not None:
-        request = _with(request, plain)
-    if not 1 <= request.count <= COUNT_MAX:
-        counted = Invalid(request.resource, request.count, f"ask for 1 to {COUNT_MAX} GPUs")
-        problems = (*problems, AnnotationProblem(DeviceReason.GPU_COUNT_OUT_OF_RANGE, counted))
     if problems:
         raise BadGpuRequest(meta.key, problems)
     return replace(
@@ -79,6 +83,68 @@ def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
         cpu_milli=needs.get(resources.CPU, 0),
         memory_bytes=needs.get(resources.MEMORY, 0),
     )
+
+
+def device_demand_of(
+    annotations: Mapping[str, str], needs: Mapping[str, int]
+) -> tuple[DeviceDemand | None, Mapping[str, int]]:
+    """The pod's demand for devices, and what is left of its requests: a share that is written as
+    resources (HAMi) is a share, not so many units of a plugin. None: it asks for whole units at most."""
+    if not device_annotations(annotations) and not any(name.partition("/")[2] in _SHARES for name in needs):
+        return None, needs
+    try:
+        request, problems = _read(annotations, needs)
+    except Invalid:
+        return UNREADABLE_DEMAND, needs
+    if request is None or request.is_of_plugin:
+        return None, needs
+    left = needs if tensor_fusion.is_worker(annotations) else _without_shares(needs)
+    if problems:
+        return UNREADABLE_DEMAND, left
+    return (
+        DeviceDemand(
+            count=request.count,
+            share=request.request,
+            isolation=request.isolation,
+            template=request.template,
+            pool=request.pool,
+            model=model_name(request.model),
+            vendor=request.vendor,
+            indices=request.indices,
+        ),
+        left,
+    )
+
+
+def device_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Those that `device_demand_of` reads: pods that differ in them differ in what they ask for."""
+    return sorted((key, value) for key, value in annotations.items() if key in _ANNOTATIONS)
+
+
+def _without_shares(needs: Mapping[str, int]) -> dict[str, int]:
+    shares = {name.partition("/")[0] for name in needs if name.partition("/")[2] in _SHARES}
+    return {
+        name: units
+        for name, units in needs.items()
+        if not (name.partition("/")[0] in shares and name.partition("/")[2] in ("gpu", *_SHARES))
+    }
+
+
+def _read(
+    annotations: Mapping[str, str], needs: Mapping[str, int], **whose: str
+) -> tuple[GpuRequest | None, tuple[AnnotationProblem, ...]]:
+    """Raises Invalid where resources or KAI's annotations cannot be read."""
+    is_worker = tensor_fusion.is_worker(annotations)
+    plain = None if is_worker else _plain(annotations, needs)
+    if plain is None and not is_worker:
+        return None, ()
+    request, problems = tensor_fusion.read_request(annotations, **whose)
+    if plain is not None:
+        request = _with(request, plain)
+    if not 1 <= request.count <= COUNT_MAX:
+        counted = Invalid(request.resource, request.count, f"ask for 1 to {COUNT_MAX} GPUs")
+        problems = (*problems, AnnotationProblem(DeviceReason.GPU_COUNT_OUT_OF_RANGE, counted))
+    return request, problems
 
 
 def _with(request: GpuRequest, plain: _Plain) -> GpuRequest:
@@ -120,7 +186,7 @@ def _plain(given: Mapping[str, str], needs: Mapping[str, int]) -> _Plain | None:
 
 
 def _hami(prefix: str, asked: Mapping[str, int]) -> _Plain | None:
-    if not any(name in asked for name in (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)):
+    if not any(name in asked for name in _SHARES):
         return None
     for name in (_MEMORY_PERCENT, _CORES):
         if asked.get(name, 0) > 100:

@@ -66,6 +66,11 @@ class GpuRequest:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name or self.uid
 
     @property
+    def is_of_plugin(self) -> bool:
+        """Whole units of a device plugin, that anybody's scheduler may give."""
+        return bool(self.resource) and not (self.request.vram_bytes or self.request.vram_percent_milli)
+
+    @property
     def wanted(self) -> str:
         """In words, without whose it is."""
         devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
@@ -74,3 +79,33 @@ class GpuRequest:
 
     def __str__(self) -> str:
         return f"{self.key}: {self.wanted} in pool {self.pool or '(none)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    """What every pod of a shape asks of devices: `count` of them on one node, `share` of each.
+
+    Whole devices of a plugin are not here: they are requests, like CPU. `is_readable` is False for a
+    pod that asks for devices in a way that cannot be understood: it fits nowhere, and nobody can tell
+    what it holds.
+    """
+
+    count: int = 1
+    share: DeviceShare = field(default_factory=DeviceShare)
+    isolation: str = SOFT
+    template: str = ""
+    pool: str = ""  # empty: any; so for the following
+    model: str = ""
+    vendor: str = ""
+    indices: tuple[int, ...] = ()
+    is_readable: bool = True
+
+    def __str__(self) -> str:
+        if not self.is_readable:
+            return "GPUs in a way that cannot be understood"
+        devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
+        model = f" {self.model}" if self.model else ""
+        return f"{devices}{model} with {self.share}" + (f" in pool {self.pool}" if self.pool else "")
+
+
+UNREADABLE_DEMAND = DeviceDemand(is_readable=False)

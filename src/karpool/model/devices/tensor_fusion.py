@@ -19,6 +19,26 @@ POOL = PREFIX + "gpupool"
 WORKLOAD_LABEL = PREFIX + "workload"
 GPU_IDS = PREFIX + "gpu-ids"
 PARTITION = PREFIX + "partition-id"
+# What a pod says about the devices it asks for; gangs and QoS are about when, not about what.
+REQUEST_ANNOTATIONS = tuple(
+    PREFIX + key
+    for key in (
+        "gpupool",
+        "tflops-request",
+        "vram-request",
+        "compute-percent-request",
+        "tflops-limit",
+        "vram-limit",
+        "compute-percent-limit",
+        "gpu-count",
+        "gpu-indices",
+        "gpu-model",
+        "vendor",
+        "isolation",
+        "partition-id",
+        "qos",
+    )
+)
 QOS = ("low", "medium", "high", "critical")
 _INDEX_MAX = 2**31 - 1
 _TEXT_MAX = 4096

@@ -5,9 +5,11 @@ on pods. Everything is compiled and checked once, here: a pod that cannot be
 understood raises `Invalid` with the path of the field.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from karpool.model.devices.pod_requests import device_demand_of
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Labels, LabelSelector
 from karpool.model.kubernetes.pod import (
@@ -79,6 +81,7 @@ class PodShape:
     # One entry per volume that is tied to a place; each must have a matching alternative.
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     priority: int = 0
+    devices: DeviceDemand | None = None  # shares of devices; whole units of a plugin are in `requests`
 
     @property
     def has_topology(self) -> bool:
@@ -99,8 +102,9 @@ def shape_of(pod: Pod) -> PodShape:
     preferred_node = (node.preferred_during_scheduling_ignored_during_execution or ()) if node else ()
     together = affinity.pod_affinity or _NO_TERMS
     apart = affinity.pod_anti_affinity or _NO_TERMS
+    demand, needs = device_demand_of(pod.annotations, effective_requests(pod))
     return PodShape(
-        requests=positive(effective_requests(pod)),
+        requests=positive(needs),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         node_terms=node_terms_of(required_node),
         tolerations=tuple(spec.tolerations or ()),
@@ -129,10 +133,11 @@ def shape_of(pod: Pod) -> PodShape:
         ),
         host_ports=_host_ports(pod),
         priority=spec.priority or 0,
+        devices=demand,
     )
 
 
-def positive(requests: dict[str, int]) -> tuple[tuple[str, int], ...]:
+def positive(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """The part of a request that constrains: sorted, without zeros and without pod slots."""
     return tuple(sorted((name, units) for name, units in requests.items() if units > 0 and name != "pods"))
 

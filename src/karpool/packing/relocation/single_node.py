@@ -268,4 +268,5 @@ def _alone(shape: PodShape) -> PodShape:
         host_ports=shape.host_ports,
         volume_terms=shape.volume_terms,
         priority=shape.priority,
+        devices=shape.devices,
     )

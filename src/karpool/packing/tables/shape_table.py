@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 import msgspec
 import numpy as np
 
+from karpool.model.devices.pod_requests import device_annotations
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import ContainerStatus, Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
@@ -73,14 +74,16 @@ class ShapeTable:
 
 def _template(pod: Pod) -> bytes:
     """Everything that `shape_of` may look at: the whole spec but where the pod is and what it mounts,
-    and what the status says about resizing."""
+    what the status says about resizing, and of the annotations those that ask for devices: others
+    differ from pod to pod, and would make every pod a template of its own."""
     spec, status = msgspec.structs.replace(pod.spec, node_name="", volumes=None), pod.status
     resized = (
         _resized(status.container_statuses),
         _resized(status.init_container_statuses),
         pending.reason if (pending := condition(status.conditions, "PodResizePending")) else None,
     )
-    return _ENCODER.encode((spec, pod.metadata.labels, pod.metadata.namespace, resized))
+    asked = device_annotations(annotations) if (annotations := pod.metadata.annotations) else None
+    return _ENCODER.encode((spec, pod.metadata.labels, pod.metadata.namespace, resized, asked))
 
 
 def _resized(statuses: list[ContainerStatus] | None) -> list[tuple[str, object, object]]:

@@ -9,12 +9,11 @@ them, not when the node is ready. Pure.
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from karpool.gpu.scale_up.demand import NodeYield
-from karpool.gpu.scale_up.input import SMART_POD_USE
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.device import POOL_LABEL, RUNNING, Device
+from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
 from karpool.model.karpenter.objects import NODEPOOL
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import Node
@@ -52,6 +51,19 @@ TFLOPS = {
     "H200": 989,
     "B200": 2250,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class NodeYield:
+    """What one node of a candidate brings; the least of its instance types where they differ."""
+
+    devices: int
+    tflops_milli: int
+    vram_bytes: int
+    cpu_milli: int
+    memory_bytes: int
+    model: str = ""
+    vendor: str = "NVIDIA"
 
 
 def model_name(text: str) -> str:
