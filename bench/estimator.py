@@ -31,7 +31,7 @@ from aiohttp import web
 
 from bench import cluster, list_pods
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 
 NODE_COUNT = 5000
 POD_COUNT = 50_000

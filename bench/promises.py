@@ -26,7 +26,7 @@ from karpool.scheduler.estimates.estimator_client import EstimatorClient, Estima
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise_annotation import PROMISES
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 
 MEMBERS = 100
 BINDINGS = 500

@@ -37,7 +37,7 @@ from karpool.model.kubernetes.node import ARCH, ZONE
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm
 from karpool.model.taints import Toleration
 from karpool.wire.client_protocol import ask_replicas
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 
 MAKES = ("go", "karpool")
 POD_CPU, POD_MEMORY, NODE_CPU = "500m", "256Mi", 32

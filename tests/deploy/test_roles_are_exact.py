@@ -29,8 +29,8 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.provisioning.placeholders.placeholder import EPOCH, INDEX, MANAGED_BY, REQUEST
 from karpool.provisioning.placeholders.writes import create_missing
 from karpool.scheduler.descheduler.descheduler import Descheduler
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.estimates.estimator_client import EstimatorSettings, service_resolver
-from karpool.scheduler.estimates.reply import EstimatorReply
 from karpool_fleet.apiserver.kinds.bundled import bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer

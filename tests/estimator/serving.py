@@ -21,7 +21,7 @@ from karpool.kube.transport.transport import Transport
 from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.proto import explain_pb2
-from karpool.wire.service import ESTIMATOR, EXPLAINER
+from karpool.wire.requests import ESTIMATOR, EXPLAINER
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 

@@ -11,8 +11,8 @@ from prometheus_client import generate_latest
 
 from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.requests import ESTIMATOR, EXPLAINER
 from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
-from karpool.wire.service import ESTIMATOR, EXPLAINER
 from tests.estimator.serving import World, asks, eventually, node, pod, requirements, serving
 
 

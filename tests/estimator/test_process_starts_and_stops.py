@@ -17,7 +17,7 @@ from karpool.estimator import process
 from karpool.estimator.serving import options
 from karpool.kube.flags import InvalidOptions
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 from karpool_fleet.apiserver.serve.http import serve
 from tests.estimator.serving import World, asks, node
 

@@ -10,7 +10,7 @@ import structlog
 
 from karpool.cli import logging
 from karpool.kube.decision_id import HEADER, current, decision_scope
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 from tests.estimator.serving import World, serving
 from tests.scheduler.acting import Stage, binding, play
 

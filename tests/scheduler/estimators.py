@@ -9,7 +9,7 @@ from karpool.kube.clock import RealClock
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR
 
 
 class Server:

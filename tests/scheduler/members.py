@@ -13,7 +13,7 @@ from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.watch.informer import Informer
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.wire.client_protocol import EncodedQuestion
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.scheduler.acting import Stage, summary, targets

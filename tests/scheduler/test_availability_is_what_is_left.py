@@ -18,9 +18,7 @@ from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.estimates.availability import AvailabilityReader
-from karpool.scheduler.estimates.displacement import displaced
-from karpool.scheduler.estimates.estimate_cache import PromiseHandling
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply, PromiseHandling, displaced
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime, WorkloadRequirements

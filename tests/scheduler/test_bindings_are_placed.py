@@ -9,7 +9,7 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler import gates
 from karpool.scheduler.controller.running import SchedulerOptions
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import (
     AGGREGATED,
     DUPLICATED,

@@ -6,7 +6,7 @@ import pytest
 
 from karpool.scheduler.descheduler.cool_down import ANNOTATION
 from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerOptions
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import AGGREGATED, DUPLICATED, DYNAMIC, binding, play, targets
 
 

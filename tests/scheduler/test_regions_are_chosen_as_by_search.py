@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.cycle.region_groups import RegionGroup, select_groups
+from karpool.scheduler.cycle.selection import RegionGroup, select_groups
 from tests.scheduler import naive
 
 GROUPS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 10, 10, 20, 30, 1100])), max_size=7).map(

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
-from karpool.scheduler.cycle.decision import EstimatePart
-from karpool.scheduler.estimates.merging import ACCURATE, GENERAL, MANY, UNKNOWN, merge
+from karpool.scheduler.cycle.decision import ACCURATE, GENERAL, MANY, UNKNOWN, EstimatePart
+from karpool.scheduler.estimates.availability import merge
 
 MIN, PREFER, HIGHER = (
     EstimateMergeRule.MIN,

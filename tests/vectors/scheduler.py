@@ -22,17 +22,18 @@ from karpool.scheduler.cycle.decision import (
     Failure,
     SchedulingMode,
 )
-from karpool.scheduler.cycle.region_groups import RegionGroup, select_groups
 from karpool.scheduler.cycle.selection import (
     RegionCandidates,
+    RegionGroup,
     SpreadRules,
     group_score,
     select_by_cluster,
+    select_groups,
     select_regions,
 )
 from karpool.scheduler.cycle.webster import divide
 from karpool.scheduler.descheduler.lowering import lower_targets
-from karpool.scheduler.estimates import cluster_summary, merging
+from karpool.scheduler.estimates import availability, cluster_summary
 from karpool.wire.requests import AssumedWorkload
 from tests.vectors.registry import Case, includes, kind
 
@@ -227,7 +228,7 @@ def answer_merge(case: Case) -> Given:
 
     return {
         "available": {
-            cluster: merging.merge(
+            cluster: availability.merge(
                 [part(each, cluster) for each in case["estimators"]], EstimateMergeRule.MIN, case["replicas"]
             ).replicas
             for cluster in case["clusters"]

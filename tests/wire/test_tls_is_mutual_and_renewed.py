@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from karpool.model.errors import Invalid
+from karpool.wire.requests import ESTIMATOR
 from karpool.wire.server_tls import TlsFiles, server_credentials
-from karpool.wire.service import ESTIMATOR
 from tests.estimator.serving import World, asks, node, serving
 from tests.kube.pki import Authority
 

@@ -52,7 +52,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.placeholder import REQUEST
-from karpool.scheduler.controller.view import SchedulerStores as SchedulerView
+from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
 from karpool.wire.requests import ArrivedReplicas

@@ -1,7 +1,7 @@
 """What an estimator is asked, as plain values.
 
 Whatever generation of client a request came from, it looks like this; a decoder
-(`serving`), a manifest or a test makes these, and plugins read nothing else. Requests
+(`server_protocol`), a manifest or a test makes these, and plugins read nothing else. Requests
 and constraints are compiled once, into a `PodShape`; text that cannot be
 understood raises `Invalid` naming the field.
 """
@@ -16,6 +16,7 @@ from karpool.model.karmada.replica_requirements import (
     requirements,
 )
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.wire.proto import explain_pb2, service_pb2
 
 __all__ = [
     "ArrivedReplicas",
@@ -111,3 +112,7 @@ class UnschedulableRequest:
 
 
 EstimateRequest = ReplicasRequest | ComponentSetsRequest
+
+# Names of the gRPC services, as they are on the wire.
+ESTIMATOR: str = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
+EXPLAINER: str = explain_pb2.DESCRIPTOR.services_by_name["Explainer"].full_name

@@ -15,9 +15,9 @@ from grpc_reflection.v1alpha import reflection
 
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.service import EstimatorService
+from karpool.wire.requests import ESTIMATOR, EXPLAINER
 from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
 from karpool.wire.server_tls import TlsFiles, server_credentials
-from karpool.wire.service import ESTIMATOR, EXPLAINER
 
 log = structlog.get_logger(__name__)
 

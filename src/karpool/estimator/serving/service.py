@@ -25,9 +25,8 @@ from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import server_protocol
 from karpool.wire.proto import explain_pb2
-from karpool.wire.requests import ArrivedReplicas, EstimateRequest, UnschedulableRequest
+from karpool.wire.requests import ESTIMATOR, EXPLAINER, ArrivedReplicas, EstimateRequest, UnschedulableRequest
 from karpool.wire.server_protocol import MalformedMessage, MessageTooLarge
-from karpool.wire.service import ESTIMATOR, EXPLAINER
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,6 @@
-"""The newest known version of every binding and every cluster, read once per version.
+"""What one scheduler knows: the newest version of every binding and cluster, and what is promised.
+
+Each version is read once. `SchedulerStores` is shared by the parts of a scheduler and owned by none.
 
 What we wrote ourselves is known before the watch delivers it: a decision never works on
 a binding older than our own last write, and workloads that must (or must not) share
@@ -6,12 +8,13 @@ clusters see each other's results at once. A binding that cannot be read is kept
 the `Invalid` that says why.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.decoding import identity_of
+from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import (
     Binding,
@@ -22,6 +25,7 @@ from karpool.model.karmada.binding import (
     read_binding,
 )
 from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
+from karpool.scheduler.promises.ledger import PendingPromise, PromiseLedger
 
 Object = dict[str, Any]
 
@@ -196,3 +200,41 @@ class MemberClusterStore:
             return before, None
         self._held[name] = now = read_cluster(change.object)
         return before, now
+
+
+@dataclass
+class SchedulerStores:
+    """`ledger` None: overcommit protection is off. `room_in` is told where room may have appeared."""
+
+    clock: Clock
+    ledger: PromiseLedger | None = None
+    bindings: BindingStore = field(default_factory=BindingStore)
+    clusters: MemberClusterStore = field(default_factory=MemberClusterStore)
+    room_in: Callable[[Iterable[str]], None] = lambda clusters: None
+
+    def rebuild(self) -> None:
+        """Find all promises again, from what was listed."""
+        if self.ledger is not None:
+            now = self.clock.monotonic()
+            for cluster in self.clusters.all():
+                self.ledger.see_cluster(cluster.name, cluster.summary, now)
+            self.ledger.rebuild(self.bindings.bindings(), now, self.clock.now())
+
+    def see(self, binding: Binding) -> None:
+        """A version of a binding, of whatever scheduler: what it promises, and what of that landed."""
+        if self.ledger is not None:
+            self.room_in(self.ledger.see(binding, self.clock.monotonic(), self.clock.now()))
+
+    def forget(self, key: BindingKey) -> None:
+        if self.ledger is not None:
+            self.room_in(self.ledger.forget(key, self.clock.monotonic()))
+
+    def keep(self, token: PendingPromise | None, generation: int) -> None:
+        """The decision was written, as this generation; 0 when nobody knows whether it was."""
+        if token is not None and self.ledger is not None:
+            self.ledger.confirm(token, generation)
+
+    def take_back(self, token: PendingPromise | None) -> None:
+        """The decision was not written."""
+        if token is not None and self.ledger is not None:
+            self.room_in(self.ledger.undo(token, self.clock.monotonic()))

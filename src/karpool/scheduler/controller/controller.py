@@ -24,11 +24,10 @@ from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.controller import wake_ups
-from karpool.scheduler.controller.binding_store import BindingVersion, Object
+from karpool.scheduler.controller.binding_store import BindingVersion, Object, SchedulerStores
 from karpool.scheduler.controller.metrics import Event, SchedulerMetrics
 from karpool.scheduler.controller.queue import BindingQueue
 from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult
-from karpool.scheduler.controller.view import SchedulerStores
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.manager.metrics import describe_process
 from karpool.scheduler.controller.queue import POOLS, Pool
-from karpool.scheduler.cycle import plugin_timing, scores
-from karpool.scheduler.cycle import plugins as filters
+from karpool.scheduler.cycle import plugin_timing
 from karpool.scheduler.cycle.plugin_timing import Point
+from karpool.scheduler.cycle.plugins import FILTERS, SCORES
 from karpool.scheduler.cycle.triggers import ScheduleType
 
 Event = Literal["BindingAdd", "BindingUpdate", "ScheduleAttemptFailure", "PolicyChanged", "ClusterChanged"]
@@ -106,7 +106,7 @@ class SchedulerMetrics:
         self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._steps = {step: steps.labels(step) for step in STEPS}
-        named: dict[Point, tuple[str, ...]] = {"Filter": filters.NAMES, "Score": scores.NAMES}
+        named: dict[Point, tuple[str, ...]] = {"Filter": FILTERS, "Score": SCORES}
         self._points = {
             (p, r): points.labels(p, r) for p in plugin_timing.POINTS for r in plugin_timing.RESULTS
         }

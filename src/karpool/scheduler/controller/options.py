@@ -15,7 +15,7 @@ from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.scheduler import gates
 from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule
-from karpool.scheduler.cycle import plugins, scores
+from karpool.scheduler.cycle import plugins
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, listener
 
 SCHEDULER_NAME = "karpool-scheduler"
@@ -25,7 +25,7 @@ MERGES = tuple(
     map(str, (EstimateMergeRule.ACCURATE_IF_HIGHER, EstimateMergeRule.PREFER_ACCURATE, EstimateMergeRule.MIN))
 )
 COSTS = tuple(map(str, CostPreference))
-PLUGINS = (*plugins.NAMES, *scores.NAMES)
+PLUGINS = (*plugins.FILTERS, *plugins.SCORES)
 
 
 def _estimators(*, enabled: bool) -> tuple[Flag, ...]:

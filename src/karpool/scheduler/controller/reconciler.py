@@ -13,12 +13,18 @@ import structlog
 from karpool.kube.errors import KubeError
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.kubernetes.meta import condition
-from karpool.scheduler.controller.binding_store import BindingVersion, unread
-from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome, WriteResult
+from karpool.scheduler.controller.binding_store import BindingVersion, SchedulerStores, unread
+from karpool.scheduler.controller.binding_writer import (
+    SCHEDULED,
+    BindingWriter,
+    ScheduledCondition,
+    WriteOutcome,
+    WriteResult,
+    outcome_of,
+    result_patch,
+)
 from karpool.scheduler.controller.metrics import SchedulerMetrics
-from karpool.scheduler.controller.patches import SCHEDULED, ScheduledCondition, outcome_of, result_patch
 from karpool.scheduler.controller.reporting import BindingReporter
-from karpool.scheduler.controller.view import SchedulerStores
 from karpool.scheduler.cycle.cycle import CycleResult, SchedulingCycle
 from karpool.scheduler.cycle.decision import (
     SUCCESS_MESSAGE,

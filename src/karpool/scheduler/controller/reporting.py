@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
 from karpool.model.karmada.binding import Binding
-from karpool.scheduler.controller.binding_writer import resource_of
-from karpool.scheduler.controller.patches import ScheduledCondition
+from karpool.scheduler.controller.binding_writer import ScheduledCondition, resource_of
 from karpool.scheduler.cycle.decision import SchedulingDecision
 
 SUCCEEDED = "ScheduleBindingSucceed"

@@ -18,6 +18,7 @@ from karpool.manager.metrics import QueueMetrics
 from karpool.model.karmada.binding import BindingKey
 from karpool.scheduler import gates
 from karpool.scheduler.controller import options
+from karpool.scheduler.controller.binding_store import SchedulerStores
 from karpool.scheduler.controller.binding_writer import BindingWriter
 from karpool.scheduler.controller.controller import WORKERS, Follow, SchedulerController
 from karpool.scheduler.controller.metrics import SchedulerMetrics
@@ -25,7 +26,6 @@ from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SE
 from karpool.scheduler.controller.reconciler import BindingReconciler, Show
 from karpool.scheduler.controller.reporting import BindingReporter
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.controller.view import SchedulerStores
 from karpool.scheduler.cycle.cycle import SchedulingCycle
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi

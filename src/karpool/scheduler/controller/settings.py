@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from karpool.scheduler.cycle import plugins as filters
-from karpool.scheduler.cycle import scores
+from karpool.scheduler.cycle.plugins import FILTERS, SCORES
 
 
 class EstimateMergeRule(StrEnum):
@@ -23,7 +22,7 @@ class CostPreference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingSettings:
-    plugins: frozenset[str] = field(default=frozenset((*filters.NAMES, *scores.NAMES)))
+    plugins: frozenset[str] = field(default=frozenset((*FILTERS, *SCORES)))
     multiple_pod_templates: bool = False  # gate MultiplePodTemplatesScheduling
     workload_affinity: bool = False  # gate WorkloadAffinity
     resource_models: bool = True  # gate CustomizedClusterResourceModeling

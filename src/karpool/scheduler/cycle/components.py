@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from karpool.model.karmada.binding import Binding, TargetCluster, TargetComponent
 from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.promises.promise import Amounts, WorkloadRequirements
 
 
 def places_sets(binding: Binding, settings: SchedulingSettings) -> bool:
@@ -47,3 +48,26 @@ def _whole_targets(
     if places_sets(binding, settings) and len(binding.components) > 1:
         parts = tuple(TargetComponent(component.name, component.replicas) for component in binding.components)
     return [TargetCluster(name, 0, parts) for name in names]
+
+
+def wanted_of(binding: Binding) -> WorkloadRequirements:
+    if not binding.components or is_divided(binding):
+        return WorkloadRequirements((binding.template.name,), (binding.requirements,))
+    components = binding.components
+    return WorkloadRequirements(
+        tuple(component.name for component in components), tuple(each.requirements for each in components)
+    )
+
+
+def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, Amounts]:
+    """How many replicas each target shall have, of each component; targets without any are left out."""
+    desired: dict[str, Amounts] = {}
+    for target in targets:
+        if target.name in desired:
+            continue  # the first entry of a name counts
+        if not binding.components or is_divided(binding):
+            desired[target.name] = (target.replicas,)
+        else:
+            own = {component.name: component.replicas for component in target.components}
+            desired[target.name] = tuple(own.get(each.name, each.replicas) for each in binding.components)
+    return {name: amounts for name, amounts in desired.items() if any(amounts)}

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.scheduler.controller.binding_store import SchedulerStores
 from karpool.scheduler.controller.metrics import Step
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.controller.view import SchedulerStores
 from karpool.scheduler.cycle.decision import (
     ClusterAvailability,
     ScheduleReason,

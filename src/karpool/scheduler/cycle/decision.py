@@ -47,6 +47,13 @@ class Failure(NamedTuple):
         return f"{self.stage}: {self.text}" if self.stage else self.text
 
 
+# Who says how much room there is, and the number that stands for "no limit".
+GENERAL = "general-estimator"
+ACCURATE = "scheduler-estimator"
+UNKNOWN = "unknown"
+MANY = 2**31 - 1
+
+
 class EstimatePart(NamedTuple):
     """One source's answer for a cluster. None: it does not know, and `note` says why."""
 

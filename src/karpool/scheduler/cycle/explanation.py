@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from karpool.scheduler.cycle.decision import (
+    MANY,
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
@@ -16,8 +17,6 @@ from karpool.scheduler.cycle.decision import (
     ReplicaDivision,
     SchedulingDecision,
 )
-
-MANY = 2**31 - 1  # "as many as you like"
 
 
 def line(decision: SchedulingDecision) -> str:

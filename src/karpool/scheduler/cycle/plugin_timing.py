@@ -9,8 +9,7 @@ from time import perf_counter
 from typing import Literal, Protocol
 
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler.cycle import plugins as filters
-from karpool.scheduler.cycle import scores
+from karpool.scheduler.cycle import plugins as all_plugins
 from karpool.scheduler.cycle.decision import Refused
 from karpool.scheduler.cycle.plugins import Check
 
@@ -34,13 +33,13 @@ def screen(
     clusters: Iterable[MemberCluster], checks: Sequence[tuple[str, Check]], timing: PluginTimer | None
 ) -> tuple[list[MemberCluster], list[Refused]]:
     if timing is None:
-        return filters.filter_clusters(clusters, checks)
+        return all_plugins.filter_clusters(clusters, checks)
     watched = [(name, _watched(name, check, timing)) for name, check in checks]
     passed: list[MemberCluster] = []
     refused: list[Refused] = []
     for cluster in clusters:
         begun = perf_counter()
-        let_through, kept_out = filters.filter_clusters((cluster,), watched)
+        let_through, kept_out = all_plugins.filter_clusters((cluster,), watched)
         if let_through or kept_out:
             timing.point("Filter", _result(bool(kept_out)), perf_counter() - begun)
         passed += let_through
@@ -56,12 +55,12 @@ def score(
 ) -> list[int]:
     """Of each, in their order."""
     if timing is None:
-        return [scores.score(member_cluster.name, targets, plugins) for member_cluster in clusters]
+        return [all_plugins.score(member_cluster.name, targets, plugins) for member_cluster in clusters]
     found, begun = [], perf_counter()
     for cluster in clusters:
         before = perf_counter()
-        found.append(scores.score(cluster.name, targets, plugins))
-        for name in scores.NAMES:  # there is only one, so this is its time
+        found.append(all_plugins.score(cluster.name, targets, plugins))
+        for name in all_plugins.SCORES:  # there is only one, so this is its time
             timing.plugin(name, "Score", "Success", perf_counter() - before)
     timing.point("Score", "Success", perf_counter() - begun)
     return found

@@ -1,10 +1,10 @@
-"""Which clusters a binding may go to at all, and why not to the others.
+"""The plugins of a scheduling cycle: which clusters a binding may go to at all, and which it prefers.
 
 Filters run in a fixed order, and the first that refuses is the reason. Neither
 readiness nor capacity filters: readiness acts through taints, capacity later.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from karpool.model.karmada.binding import Binding
@@ -95,7 +95,7 @@ def checks_for(
     return [(name, check) for name, check in made.items() if check is not None and name in plugins]
 
 
-NAMES = (
+FILTERS = (
     "APIEnablement",
     "TaintToleration",
     "ClusterAffinity",
@@ -163,3 +163,14 @@ def _without_foes(peers: AffinityPeers | None, targets: frozenset[str]) -> Check
         return None
     foes = peers.foes
     return lambda cluster: WITH_FOES if cluster.name in foes and cluster.name not in targets else ""
+
+
+# Scores
+
+SCORES = ("ClusterLocality",)
+LOCALITY = 100  # as upstream; its other score, of the affinity, is always 0
+
+
+def score(cluster: str, targets: Container[str], plugins: frozenset[str]) -> int:
+    """How much a cluster is preferred, other things being equal: the one where the binding is already."""
+    return LOCALITY if "ClusterLocality" in plugins and cluster in targets else 0

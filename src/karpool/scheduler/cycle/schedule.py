@@ -18,6 +18,7 @@ from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask
 from karpool.scheduler.cycle.components import is_divided, places_sets, targets_for
 from karpool.scheduler.cycle.decision import (
     SUCCESS_MESSAGE,
+    UNKNOWN,
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
@@ -29,7 +30,6 @@ from karpool.scheduler.cycle.decision import (
 )
 from karpool.scheduler.cycle.plugin_timing import PluginTimer
 from karpool.scheduler.cycle.plugins import AffinityPeers
-from karpool.scheduler.estimates.merging import UNKNOWN
 
 DEFAULTS = SchedulingSettings()
 

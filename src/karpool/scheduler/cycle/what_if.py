@@ -14,10 +14,9 @@ from karpool.model.kubernetes.api_resources import (
     RESOURCEBINDINGS,
     ObjectKey,
 )
-from karpool.scheduler.controller.binding_store import Object
+from karpool.scheduler.controller.binding_store import Object, SchedulerStores
 from karpool.scheduler.controller.binding_writer import resource_of
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.controller.view import SchedulerStores
 from karpool.scheduler.cycle.decision import ClusterAvailability, SchedulingDecision, SchedulingMode
 from karpool.scheduler.cycle.plugins import peers_of
 from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle

@@ -31,7 +31,7 @@ from karpool.scheduler.controller.reporting import DESCHEDULED, DESCHEDULING_FAI
 from karpool.scheduler.cycle.components import is_divided
 from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.descheduler.lowering import LoweredTarget, lower_targets, waiting_clusters
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.promises.landed_replicas import landing_of
 from karpool.wire.requests import WorkloadReference
 

@@ -5,6 +5,11 @@ both, and one rule makes one number of them, with its parts. An answer is as old
 ledger was when it was asked (`PromiseLedger.grown`). The binding's own promises are taken off as
 well: what it asks for is room *beside* the replicas it has, and those in flight are
 among them.
+
+The cluster's summary knows what exists. Where the estimator in the cluster reports
+more, an autoscaler may add the rest, so by default the summary does not clip it
+(`accurate-if-higher`); where it reports less, the minimum counts. Answers that do
+not know are skipped, so one dead estimator leaves the others as they are.
 """
 
 import asyncio
@@ -13,12 +18,18 @@ from collections.abc import Callable, Sequence
 from karpool.kube.clock import Clock
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle.components import places_sets
-from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart
+from karpool.scheduler.cycle.decision import (
+    ACCURATE,
+    GENERAL,
+    MANY,
+    UNKNOWN,
+    ClusterAvailability,
+    EstimatePart,
+)
 from karpool.scheduler.estimates import cluster_summary
 from karpool.scheduler.estimates.estimate_cache import EstimateCache, EstimatorApi, PromiseHandling, question
-from karpool.scheduler.estimates.merging import GENERAL, merge
 from karpool.scheduler.promises.ledger import Freed, PromiseLedger
 
 __all__ = ["AvailabilityReader", "EstimatorApi"]
@@ -89,3 +100,27 @@ class AvailabilityReader:
         if promised is None:
             return EstimatePart(GENERAL, value)
         return EstimatePart(GENERAL, value, f"after {promised.pods} promised")
+
+
+def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int) -> ClusterAvailability:
+    """`replicas` is what counts when nobody knows, or nobody sees a limit: as many as are asked for."""
+    known = {
+        part.source: min(part.value, MANY) for part in parts if part.value is not None and part.value >= 0
+    }
+    chosen = _chosen(known, rule)
+    if not chosen:
+        return ClusterAvailability(replicas, UNKNOWN, tuple(parts))
+    value, source = min((value, source) for source, value in chosen.items())
+    return ClusterAvailability(replicas if value == MANY else value, source, tuple(parts))
+
+
+def _chosen(known: dict[str, int], rule: EstimateMergeRule) -> dict[str, int]:
+    """The answers of which the least counts."""
+    accurate, general = known.get(ACCURATE), known.get(GENERAL)
+    if accurate is None or rule is EstimateMergeRule.MIN:
+        return known
+    if rule is EstimateMergeRule.PREFER_ACCURATE:
+        return {ACCURATE: accurate}
+    if general is not None and accurate > general:
+        return {source: value for source, value in known.items() if source != GENERAL}
+    return known

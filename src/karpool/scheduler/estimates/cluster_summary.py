@@ -12,8 +12,8 @@ from karpool.model import resources
 from karpool.model.karmada.member_cluster import ResourceSummary
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
 from karpool.model.resources import PODS, Resources
+from karpool.scheduler.cycle.decision import MANY
 from karpool.scheduler.estimates.graded_nodes import GradedNodes, Requests
-from karpool.scheduler.estimates.merging import MANY
 from karpool.wire.requests import AssumedWorkload
 
 _Parts = list[tuple[Requests, int]]

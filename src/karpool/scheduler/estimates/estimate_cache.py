@@ -14,7 +14,7 @@ promised there since is of that very kind: each of those replicas takes exactly 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -26,14 +26,11 @@ from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.karmada.replica_requirements import NO_SHAPE, Component
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.scheduler.cycle.decision import EstimatePart
-from karpool.scheduler.estimates.displacement import displaced
-from karpool.scheduler.estimates.merging import ACCURATE, MANY
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.cycle.decision import ACCURATE, MANY, EstimatePart
 from karpool.scheduler.promises.ledger import Freed, PromiseGrowth, PromiseLedger
 from karpool.scheduler.promises.promise import Amounts, Promise
 from karpool.wire.client_protocol import EncodedQuestion, ask_component_sets, ask_replicas, encode_assumed
-from karpool.wire.requests import AssumedWorkload
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 log = structlog.get_logger(__name__)
 
@@ -43,8 +40,20 @@ _KEPT_SECONDS = 1.0  # how old an answer may be that is not asked for again
 _VERY_MANY = 1_000_000  # times any request this stays within 64 bits
 
 
+class EstimatorReply(NamedTuple):
+    """What an estimator said. Here and not beside the client, so that only those who ask load gRPC.
+
+    `value` None: not known, and `note` says why. `lost_since`: nobody is there, since then (monotonic).
+    """
+
+    value: int | None
+    note: str = ""
+    arrived: tuple[ArrivedReplicas, ...] = ()
+    lost_since: float | None = None
+
+
 class EstimatorApi(Protocol):
-    """Who asks the estimators: `EstimatorClients`, or a stand-in."""
+    """Who asks the estimators: `EstimatorClient`, or a stand-in."""
 
     async def ask(
         self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
@@ -245,3 +254,28 @@ class EstimateCache:
         if kind is PromiseHandling.IGNORES and self.kind(cluster) is None:
             log.warning("estimator ignores promises; they are taken off its answers", cluster=cluster)
         self._kinds[cluster] = (kind, self._clock.monotonic())
+
+
+def displaced(promised: Iterable[tuple[Promise, Amounts]], asked: Sequence[PodShape]) -> int:
+    """How many replicas at most the promised ones push aside, without knowing any node.
+
+    For servers that do not take promises off themselves. One promised pod on a node costs that node at
+    most as many replicas as the largest ratio of what both ask for, rounded up, and at least its slot; so
+    the bound holds whatever nodes there are, and is exact for replicas of the same kind. `asked` is one
+    shape, or the several of a set: a set needs every one of its pods.
+    """
+    displaced_by_one: dict[PodShape, int] = {}
+    total = 0
+    for promise, amounts in promised:
+        for requirements, replicas in zip(promise.wanted.requirements, amounts, strict=True):
+            shape = NO_SHAPE if requirements is None else requirements.shape
+            if shape not in displaced_by_one:
+                displaced_by_one[shape] = sum(_displaced_by_one(shape, pod_shape) for pod_shape in asked)
+            total += replicas * displaced_by_one[shape]
+    return total
+
+
+def _displaced_by_one(promised: PodShape, asked: PodShape) -> int:
+    takes = dict(promised.requests)
+    ratios = (-(-takes.get(name, 0) // units) for name, units in asked.requests if units > 0)
+    return max(1, max(ratios, default=1))

@@ -21,13 +21,12 @@ from karpool.kube.errors import KubeError, NotFound
 from karpool.model.errors import Invalid, ModelError
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import SERVICES
-from karpool.scheduler.estimates.reply import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.wire import client_protocol
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, resolve, service_name
 from karpool.wire.channels import ChannelPool, ClientTls
 from karpool.wire.client_protocol import EncodedQuestion
-from karpool.wire.requests import WorkloadReference
-from karpool.wire.service import ESTIMATOR
+from karpool.wire.requests import ESTIMATOR, WorkloadReference
 
 log = structlog.get_logger(__name__)
 

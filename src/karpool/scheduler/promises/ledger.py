@@ -18,7 +18,7 @@ from operator import sub
 from typing import NamedTuple
 
 from karpool.model.karmada.binding import AggregatedStatus, Binding, BindingKey, TargetCluster
-from karpool.scheduler.cycle.shares import desired_of, wanted_of
+from karpool.scheduler.cycle.components import desired_of, wanted_of
 from karpool.scheduler.estimates.cluster_summary import PromisedTotals
 from karpool.scheduler.promises import promise_annotation
 from karpool.scheduler.promises.index import PromiseIndex
