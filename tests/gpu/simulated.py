@@ -181,9 +181,9 @@ class Cluster:
         self.workers[request.uid] = GpuWorker(WaitingWorker(request, self.now))
         return request.uid
 
-    def add_gang(self, members: int, shape: str) -> list[str]:
+    def add_gang(self, members: int, shape: str, timeout: float = 0.0) -> list[str]:
         self.serial["gang"] += 1
-        gang = Gang(f"gang-{self.serial['gang']}", members, members, members)
+        gang = Gang(f"gang-{self.serial['gang']}", members, members, members, timeout)
         return [self.add_worker(shape, gang=gang) for _ in range(members)]
 
     def delete_worker(self, uid: str) -> None:
@@ -641,7 +641,7 @@ class Cluster:
         for pod in self.pods.values():
             pod.stuck = False
         for worker in list(self.workers.values()):
-            self.workers[worker.uid] = replace(worker, nominated=False)
+            self.workers[worker.uid] = replace(worker, nominated_node="")
         for _ in range(240):
             self.advance(60.0, tick=20.0)
             self.check()

@@ -4,110 +4,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.gpu.allocation.resizing import resize
-from karpool.gpu.gangs import REST_SECONDS, GangPhase, GangTracker
-from karpool.gpu.oversubscription import Oversubscription, hard_limit_percent, virtual_capacity
-from karpool.gpu.waking import Standing, must_leave_room, should_wake
+from karpool.gpu.controller.wake_ups import should_wake
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.triage import must_leave_room
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
-from karpool.model.devices.quota import GpuQuota, NamespaceQuota, available_percent, is_alert, problem_of
+from karpool.model.devices.oversubscription import Oversubscription, hard_limit_percent, virtual_capacity
+from karpool.model.devices.quota import (
+    GpuQuota,
+    NamespaceQuota,
+    QuotaUsage,
+    available_percent,
+    is_alert,
+    problem_of,
+    quota_room,
+)
 from karpool.model.devices.request import Gang
-from tests.gpu.devices import GIB, ask, gpu, node, opened
-
-GANG = Gang("team/train", 2, 3, 3, timeout_seconds=60)
-
-
-def test_members_wait_for_each_other_and_go_together():
-    gangs = GangTracker()
-    first, second = gangs.permit(GANG, "a", 0.0), gangs.permit(GANG, "b", 10.0)
-    last = gangs.permit(GANG, "c", 20.0)
-
-    assert (first.allowed, second.allowed, second.remaining_seconds) == (False, False, 50.0)
-    assert last.released == ("a", "b", "c")
-    assert gangs.groups["team/train"].phase is GangPhase.SCHEDULING
-    assert gangs.permit(GANG, "late", 500.0).released == ("late",)
-
-
-def test_the_gate_opens_with_enough_members_and_stays_open_for_late_ones():
-    gangs = GangTracker()
-    assert not gangs.may_enter(GANG, ["a", "b"], 0.0)
-    assert gangs.may_enter(GANG, ["a", "b", "c"], 0.0)
-    for uid in "abc":
-        gangs.permit(GANG, uid, 0.0)
-
-    assert gangs.may_enter(GANG, ["d"], 0.0)
-
-
-def test_a_gang_that_times_out_gives_up_together_and_rests():
-    gangs = GangTracker()
-    gangs.permit(GANG, "a", 0.0)
-    gangs.permit(GANG, "b", 30.0)
-
-    assert gangs.expire(59.0) == {}
-    assert gangs.expire(60.0) == {"team/train": ("a", "b")}
-    assert gangs.groups["team/train"].phase is GangPhase.TIMED_OUT
-    assert not gangs.may_enter(GANG, ["a", "b", "c"], 60.0 + REST_SECONDS - 1)
-    assert gangs.may_enter(GANG, ["a", "b", "c"], 60.0 + REST_SECONDS)
-
-
-def test_one_member_without_room_ends_the_wait_of_all_but_not_while_members_arrive():
-    gangs = GangTracker()
-    gangs.permit(GANG, "a", 0.0)
-
-    assert gangs.unschedulable(GANG, ["a", "b"], 1.0) == ()
-    assert gangs.unschedulable(GANG, ["a", "b", "c"], 1.0) == ("a",)
-    assert gangs.groups["team/train"].phase is GangPhase.FAILED
-
-
-def test_without_a_timeout_a_gang_waits_for_ever():
-    gangs = GangTracker()
-    patient = replace(GANG, timeout_seconds=0.0)
-
-    assert gangs.permit(patient, "a", 0.0).remaining_seconds is None
-    assert gangs.expire(1e9) == {}
-
-
-@given(st.lists(st.tuples(st.sampled_from(["permit", "remove", "expire", "fail"]), st.sampled_from("abcde"))))
-def test_a_member_is_allowed_only_together_with_enough_others(history):
-    gangs, now = GangTracker(), 0.0
-    for what, uid in history:
-        now += 7
-        if what == "permit":
-            had_quorum = gangs.groups.get("team/train") and gangs.groups["team/train"].had_quorum
-            permit = gangs.permit(GANG, uid, now)
-            assert permit.allowed == bool(permit.released)
-            assert had_quorum or not permit.allowed or len(permit.released) >= GANG.required_members
-        elif what == "remove":
-            gangs.remove(uid)
-            assert uid not in gangs.waiting
-        elif what == "expire":
-            gangs.expire(now)
-        else:
-            gangs.reject("team/train", now)
-            assert not gangs.waiting
-        assert len(gangs.waiting) < GANG.required_members
-
-
-def test_members_that_run_are_seen():
-    gangs = GangTracker()
-    for uid in "abc":
-        gangs.permit(GANG, uid, 0.0)
-    gangs.running("abc")
-
-    assert gangs.groups["team/train"].phase is GangPhase.RUNNING
-    for uid in "abc":
-        gangs.remove(uid)
-    assert not gangs.groups
-
-
-def test_reservations_of_waiting_members_are_not_swept():
-    allocator, gangs = opened(node("node-0", 1)), GangTracker()
-    allocator.try_allocate(ask("a"), 0.0)
-    gangs.permit(GANG, "a", 0.0)
-
-    assert allocator.sweep(5000.0, gangs.waiting) == []
-    gangs.remove("a")
-    assert allocator.sweep(10_000.0, gangs.waiting) == ["a"]
-
+from tests.gpu.devices import GIB, ask, gpu, opened
 
 # Resizing
 
@@ -184,9 +97,14 @@ def test_what_wakes_a_waiting_pod():
     assert not should_wake(ask(), idle, None)
 
 
+def waiting(uid, priority, group=""):
+    gang = Gang(group, 2, 2, 2) if group else None
+    return WaitingWorker(replace(ask(uid), priority=priority, gang=gang), 0.0)
+
+
 @given(st.integers(-5, 5), st.integers(-5, 5), st.sampled_from(["", "g"]), st.sampled_from(["", "g", "h"]))
 def test_two_pods_never_both_leave_room_unless_they_are_equals_of_one_gang(low, high, one, other):
-    first, second = Standing(low, one), Standing(high, other)
+    first, second = waiting("first", low, one), waiting("second", high, other)
     both = must_leave_room(first, second) and must_leave_room(second, first)
 
     assert both == (low == high and one == other != "")
@@ -195,10 +113,9 @@ def test_two_pods_never_both_leave_room_unless_they_are_equals_of_one_gang(low, 
 # Totals and quota figures
 
 
-def test_without_rules_virtual_is_physical():
+def test_host_memory_and_disk_count_for_limits():
     total = DeviceAmount(100_000, GIB)
 
-    assert virtual_capacity(total, GIB, GIB, None) == total
     assert virtual_capacity(total, 2 * GIB, 10 * GIB, Oversubscription()) == DeviceAmount(500_000, 9 * GIB)
 
 
@@ -216,6 +133,18 @@ def test_quota_figures_people_see():
     assert is_alert("", 95)
     assert is_alert("4.99", 95)
     assert not is_alert("5", 95)
+
+
+def test_what_is_left_of_a_quota():
+    quota = GpuQuota("n", total=NamespaceQuota(DeviceAmount(100_000, 10 * GIB), max_workers=10))
+    used = QuotaUsage(DeviceAmount(50_000, 10 * GIB), workers=1)
+
+    assert [(room.resource, room.available_percent, room.is_alert) for room in quota_room(quota, used)] == [
+        ("total.max.tflops.request", "50.00", False),
+        ("total.max.vram.request", "0.00", True),
+        ("total.max.workers.limit", "90.00", False),
+    ]
+    assert quota_room(GpuQuota("n"), used) == ()
 
 
 def test_quotas_that_cannot_be_meant():

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from karpool.gpu.allocation.allocator import fits_template
-from karpool.gpu.preemption import Victim, without
+from karpool.gpu.allocation.preemption import find_victims, free_without
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
@@ -172,15 +172,35 @@ def test_a_slice_that_others_made_counts():
 
 
 def test_what_victims_would_give_back():
-    full = replace(gpu("g"), available=DeviceAmount())
-    victims = [Victim(("g",), DeviceShare(40_000, 6 * GIB)), Victim(("g",), DeviceShare(50_000, 8 * GIB))]
+    allocator = opened([gpu("g")])
+    allocator.restore(ask("a", tflops=40, vram=6), ["g"])
+    allocator.restore(ask("b", tflops=50, vram=8), ["g"])
+    victims = list(allocator.ledger.committed.values())
+    full = replace(gpu("g"), available=allocator.free("g"))
 
-    enough = without([full], victims, ask(tflops=90, vram=14))
-    one_only = without([full], victims[:1], ask(tflops=90, vram=14))
+    enough = free_without([full], victims, ask(tflops=90, vram=14))
+    one_only = free_without([full], victims[:1], ask(tflops=90, vram=14))
 
     assert enough.devices == ("g",)
     assert one_only.devices == ()
-    assert without([], [], ask()).code is DeviceReason.NO_AFFECTED_NODES
+    assert free_without([], [], ask()).code is DeviceReason.NO_AFFECTED_NODES
+
+
+def test_the_fewest_less_important_workers_are_named():
+    allocator = opened([gpu("g-0"), gpu("g-1", "node-1")])
+    for number in range(4):
+        allocator.restore(
+            replace(ask(f"small-{number}", tflops=25), name=f"small-{number}"), ["g-0"], "node-0"
+        )
+    allocator.restore(replace(ask("big", tflops=60), name="big"), ["g-1"], "node-1")
+    allocator.restore(replace(ask("vital", tflops=40), name="vital", priority=100), ["g-1"], "node-1")
+
+    important = replace(ask("new", tflops=50), priority=10)
+    victims = find_victims(allocator, important)
+
+    assert (victims.node, victims.workers) == ("node-1", ("big",))
+    assert find_victims(allocator, replace(important, priority=0)) is None
+    assert find_victims(allocator, replace(important, request=DeviceShare(70_000, GIB))).node == "node-0"
 
 
 def test_every_code_has_an_answer_about_scale_up():

@@ -137,7 +137,7 @@ def test_when_all_candidates_failed_it_starts_over_with_the_first() -> None:
 def test_a_nominated_pod_is_left_to_preemption() -> None:
     cluster = Cluster()
     uid = cluster.add_worker("small")
-    cluster.workers[uid] = replace(cluster.workers[uid], nominated=True)
+    cluster.workers[uid] = replace(cluster.workers[uid], nominated_node="node-x")
 
     run(cluster, 120)
 
@@ -207,6 +207,28 @@ def test_a_gang_is_handed_over_whole() -> None:
     members = cluster.add_gang(3, "h100")
 
     run(cluster, 1200)
+
+    assert served(cluster, *members)
+
+
+def test_a_gang_that_is_not_whole_in_time_gives_its_nodes_to_others() -> None:
+    cluster = Cluster(ScaleUpSettings(max_in_flight=1))
+    members = cluster.add_gang(9, "h100", timeout=60.0)  # on three nodes, which come 75 s apart
+    ended: set[str] = set()
+    for _ in range(120):
+        run(cluster, 5)
+        for record in cluster.records.values():
+            ended |= {str(unit.ended) for unit in record.units if unit.ended}
+
+    assert "Timeout" in ended
+    assert not any(cluster.workers[uid].node for uid in members)
+
+
+def test_a_gang_that_is_whole_in_time_starts() -> None:
+    cluster = Cluster()
+    members = cluster.add_gang(9, "h100", timeout=60.0)
+
+    run(cluster, 600)
 
     assert served(cluster, *members)
 

@@ -52,7 +52,9 @@ class Histories(RuleBasedStateMachine):
     def nominate(self, number: int, nominated: bool) -> None:
         waiting = [uid for uid, worker in self.cluster.workers.items() if not worker.node]
         uid = self.pick(waiting, number)
-        self.cluster.workers[uid] = replace(self.cluster.workers[uid], nominated=nominated)
+        self.cluster.workers[uid] = replace(
+            self.cluster.workers[uid], nominated_node="node-x" if nominated else ""
+        )
 
     @rule(gib=st.sampled_from((0, 20, 60)))
     def change_quota(self, gib: int) -> None:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.resizing import resize
-from karpool.gpu.recovery import Found, restore_allocations
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.input import ScaleUpSettings
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by
@@ -132,10 +134,9 @@ class LedgerLife(RuleBasedStateMachine):
         for quota in self.allocator.quotas.quotas.values():
             fresh.put_quota(quota)
         entries = self.ledger.committed.values()
-        restore_allocations(
-            fresh,
-            [Found(entry.request, entry.allocation.devices, entry.node or "node-0") for entry in entries],
-        )
+        for entry in entries:
+            fresh.restore(entry.request, entry.allocation.devices, entry.node or "node-0")
+        fresh.open()
         assert {name: fresh.available(name) for name in self.devices} == {
             name: self.allocator.available(name) for name in self.devices
         }
@@ -281,20 +282,30 @@ def test_released_uids_are_not_kept_for_ever():
     for number in range(10_050):
         allocator.release(f"pod-{number}")
 
-    assert not allocator.ledger.was_released("pod-0")
-    assert allocator.ledger.was_released("pod-10049")
+    assert allocator.ledger.refused_uid("pod-0") is None
+    assert allocator.ledger.refused_uid("pod-10049") is not None
+
+
+def running(uid, tflops=10, **more):
+    return GpuWorker(WaitingWorker(replace(ask(uid, tflops), **more), 0.0), "node-0", ("g",))
+
+
+def host(*devices):
+    return NodeFacts("node-0", ready=True, devices=devices, cpu_milli=8000, memory_bytes=64 * GIB)
+
+
+def started(workers, *devices, **settings):
+    """A process that has just looked for the first time."""
+    state = AllocatorState(ScaleUpSettings(), AllocatorSettings(**settings))
+    state.look(View(0.0, tuple(workers), nodes=(host(*devices),)), lambda item: ())
+    return state
 
 
 @pytest.mark.parametrize("mode", ["soft", "hard"])
 def test_two_modes_on_one_device_make_it_unusable_until_it_is_drained(mode):
-    allocator = Allocator(AllocatorSettings(policy="Dynamic"), [gpu("g", isolation_policy="Dynamic")])
-    found = [
-        Found(replace(ask(uid), isolation=each), ("g",), "node-0")
-        for uid, each in (("a", "soft"), ("b", "hard"))
-    ]
-    conflicts = restore_allocations(allocator, found)
+    workers = [running("a", isolation="soft"), running("b", isolation="hard")]
+    allocator = started(workers, gpu("g", isolation_policy="Dynamic"), policy="Dynamic").allocator
 
-    assert conflicts == ("g",)
     assert isinstance(allocator.try_allocate(replace(ask("c"), isolation=mode)), Refusal)
     allocator.release("a")
     assert isinstance(allocator.try_allocate(replace(ask("d"), isolation=mode)), Refusal)
@@ -303,19 +314,53 @@ def test_two_modes_on_one_device_make_it_unusable_until_it_is_drained(mode):
 
 
 def test_pods_that_do_not_count_are_not_restored():
-    allocator = Allocator(devices=[gpu("g")])
-    restore_allocations(
-        allocator,
+    allocator = started(
         [
-            Found(ask("unbound"), ("g",), ""),
-            Found(ask("without"), (), "node-0"),
-            Found(ask("leaving"), ("g",), "node-0", is_leaving=True),
-            Found(ask("running", tflops=30), ("g",), "node-0"),
+            replace(running("unbound"), node=""),
+            replace(running("without"), devices=()),
+            replace(running("released"), leaving=True, released=True),
+            replace(running("in-its-grace-period", tflops=20), leaving=True),
+            running("running", tflops=30),
         ],
-    )
+        gpu("g"),
+    ).allocator
 
-    assert allocator.available("g") == DeviceAmount(70_000, 15 * GIB)
-    assert list(allocator.ledger.committed) == ["running"]
+    assert allocator.available("g") == DeviceAmount(50_000, 14 * GIB)
+    assert sorted(allocator.ledger.committed) == ["in-its-grace-period", "running"]
+
+
+def test_a_running_pod_whose_amounts_are_changed_gets_them_where_they_fit():
+    state = started([running("a", tflops=30), running("b", tflops=30)], gpu("g"))
+
+    def look(*workers):
+        state.look(View(1.0, workers, nodes=(host(gpu("g")),)), lambda item: ())
+        return state.allocator.available("g").tflops_milli
+
+    assert look(running("a", tflops=60), running("b", tflops=30)) == 10_000
+    assert not state.refused_resizes
+    assert look(running("a", tflops=80), running("b", tflops=30)) == 10_000
+    assert state.refused_resizes["a"].code is DeviceReason.EXCEEDS_DEVICE
+    assert look(running("a", tflops=10), running("b", tflops=30)) == 60_000
+    assert not state.refused_resizes
+
+
+def test_room_of_a_nominated_pod_is_left_to_it():
+    nominated = GpuWorker(
+        WaitingWorker(replace(ask("vip", tflops=60), priority=10), 0.0), nominated_node="node-0"
+    )
+    small, large = (GpuWorker(WaitingWorker(ask(uid, tflops), 0.0)) for uid, tflops in (("s", 30), ("l", 50)))
+    equal = GpuWorker(WaitingWorker(replace(ask("equal", tflops=50), priority=10), 0.0))
+
+    def served(*workers):
+        state = AllocatorState(ScaleUpSettings())
+        view = View(0.0, (nominated, *workers), nodes=(host(gpu("g")),))
+        found, _ = state.look(view, lambda item: ())
+        assert sorted(state.allocator.ledger.assumed) == sorted(item.uid for item, _ in found.served)
+        return [item.uid for item, _ in found.served]
+
+    assert served(small) == ["s"]
+    assert served(large) == []
+    assert served(equal) == ["equal"]
 
 
 def test_nothing_is_given_out_before_recovery():
@@ -326,8 +371,7 @@ def test_nothing_is_given_out_before_recovery():
 
 
 def test_a_device_of_a_running_pod_may_come_later():
-    allocator = Allocator(devices=[])
-    restore_allocations(allocator, [Found(ask("u", tflops=40), ("g",), "node-0")])
+    allocator = started([running("u", tflops=40)]).allocator
     allocator.put_device(gpu("g"))
 
     assert allocator.available("g") == DeviceAmount(60_000, 15 * GIB)

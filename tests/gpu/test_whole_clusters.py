@@ -177,6 +177,65 @@ def test_a_quota_is_kept_before_anything_is_bought() -> None:
     tell(story, gpu_pool("gpu", "g6.xlarge"))
 
 
+def test_little_left_of_a_quota_is_told_on_the_quota_and_measured() -> None:
+    registry = CollectorRegistry()
+
+    async def story(told: Story) -> None:
+        await told.client.create(CRDS, _quota_kind())
+        quota = {"total": {"requests": {"vram": "16Gi", "tflops": "1000"}, "alertThresholdPercent": 40}}
+        await told.client.create(
+            QUOTAS, {"metadata": {"name": "gpus", "namespace": "default"}, "spec": quota}
+        )
+        await asyncio.sleep(90)
+        await told.add(worker("infer"))
+        assert await until(lambda: told.bound("infer"), within=400)
+        await asyncio.sleep(60)
+        said = (await told.client.list(EVENTS, ListOptions(namespace="default"))).items
+        alerts = [each for each in said if each["reason"] == "QuotaAlert"]
+        assert [each["involvedObject"]["name"] for each in alerts] == ["gpus"]
+        assert "total.max.vram.request 50.00 %" in alerts[0]["message"]
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"), metrics=ScaleUpMetrics(registry))
+
+    def value(name: str, **labels: str) -> float:
+        return registry.get_sample_value(name, labels) or 0.0
+
+    memory = {"namespace": "default", "resource": "total.max.vram.request"}
+    assert value("karpool_gpu_quota_available_percent", **memory) == 50.0
+    assert value("karpool_gpu_quota_alert", namespace="default") == 1
+    capacity, available = (
+        value("karpool_gpu_pool_vram_bytes", pool="shared", of=of) for of in ("capacity", "available")
+    )
+    assert capacity - available == 8 * 2**30
+
+
+def test_a_running_pod_is_resized_by_its_annotations() -> None:
+    async def story(told: Story) -> None:
+        await told.add(worker("infer", vram="4Gi", isolation="hard", tflops_limit="20"))
+        assert await until(lambda: told.bound("infer"), within=400)
+        assert await until(told.clean, within=60)
+        limit = (await told.pod("infer")).annotations["gpu.karpool.dev/hard-limit-percent"]
+        assert 1 <= int(limit) < 100
+
+        async def ask_for(vram: str) -> int:
+            """What it has of its device after it asked for this much."""
+            change = {"metadata": {"annotations": {"tensor-fusion.ai/vram-request": vram}}}
+            await told.client.patch(PODS, "infer", change, namespace="default")
+            await asyncio.sleep(5)
+            assert told.scaler is not None
+            (entry,) = told.scaler.desk.allocator.ledger.committed.values()
+            return entry.taken[0].amount.vram_bytes
+
+        assert await ask_for("20Gi") == 20 * 2**30
+        assert await ask_for("200Gi") == 20 * 2**30
+        await asyncio.sleep(60)
+        said = (await told.client.list(EVENTS, ListOptions(namespace="default"))).items
+        refused = [each["involvedObject"]["name"] for each in said if each["reason"] == "ResizeRefused"]
+        assert refused == ["infer"]
+
+    tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
 def test_pods_stay_away_from_nodes_that_they_do_not_tolerate_or_want() -> None:
     async def story(told: Story) -> None:
         await told.add(worker("first"))

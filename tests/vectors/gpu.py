@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from karpool.gpu import oversubscription
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.ledger import DeviceLedger
+from karpool.gpu.allocation.preemption import FreedDevices, free_without
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.gangs import GangTracker
-from karpool.gpu.preemption import Freed, Victim, without
+from karpool.gpu.controller.wake_ups import should_wake
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker, key_of
+from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput, ScaleUpSettings
+from karpool.gpu.scale_up.step import plan_step
+from karpool.gpu.scale_up.triage import must_leave_room
 from karpool.gpu.strategies import strategy as placement
-from karpool.gpu.waking import Standing, must_leave_room, should_wake
 from karpool.model import quantity
-from karpool.model.devices import isolation, partitions, quota, tensor_fusion
-from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount, parse_share, show
+from karpool.model.devices import isolation, oversubscription, partitions, quota, tensor_fusion
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount, show
 from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
@@ -27,15 +32,17 @@ from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_term
 from tests.vectors.registry import Case, includes, kind
 
 Given = Mapping[str, Any]
+GANG_TIMEOUT = 60.0
 
 
 # From a case to our values
 
 
 def share(given: Given | None) -> DeviceShare:
-    raw = dict(given or {})
-    raw["compute"] = raw.pop("compute_percent", None)
-    return parse_share({key: raw.get(key) for key in ("tflops", "vram", "compute")})
+    raw = given or {}
+    absolute = parse_amount({key: raw.get(key) for key in ("tflops", "vram")})
+    percent = quantity.milli_value(str(raw.get("compute_percent") or 0))
+    return DeviceShare(absolute.tflops_milli, absolute.vram_bytes, percent)
 
 
 def amount(given: Given | None) -> DeviceAmount | None:
@@ -259,13 +266,14 @@ def answer_compatible(case: Case) -> bool:
 @kind("filter_with_preempt", same=same_amounts)
 def answer_preempt(case: Case) -> Given:
     given = case["input"]
-    victims = [
-        Victim(tuple(each["gpus"]), share(each["request"]), each.get("isolation", ""))
-        for each in given["victims"]
-    ]
+    devices = [device(each) for each in given["gpus"]]
+    ledger = DeviceLedger(DeviceTable(devices), policy=given["policy"])
+    for number, victim in enumerate(given["victims"]):
+        running = worker(victim, uid=f"victim-{number}", isolation="")
+        ledger.restore(running, victim["gpus"])
     asked = replace(worker(given["request"]), count=given.get("count", 1))
-    found = without([device(each) for each in given["gpus"]], victims, asked, given["policy"])
-    if isinstance(found, Freed):
+    found = free_without(devices, list(ledger.committed.values()), asked, given["policy"])
+    if isinstance(found, FreedDevices):
         return {
             "names": list(found.devices),
             "available": {name: show(each) for name, each in found.available.items()},
@@ -348,7 +356,14 @@ def answer_prefilter(case: Case) -> Given:
 @kind("reserve_for_nominated")
 def answer_nominated(case: Case) -> bool:
     current, nominated = (
-        Standing(case["input"][name]["priority"], case["input"][name].get("gang", ""))
+        WaitingWorker(
+            GpuRequest(
+                uid=name,
+                priority=case["input"][name]["priority"],
+                gang=Gang(group, 2, 2, 2) if (group := case["input"][name].get("gang", "")) else None,
+            ),
+            0.0,
+        )
         for name in ("current", "nominated")
     )
     return must_leave_room(current, nominated)
@@ -405,7 +420,8 @@ def shown_share(given: DeviceShare) -> Given:
 @kind("gang_config")
 def answer_gang(case: Case) -> Given:
     given = case["input"]
-    gang = tensor_fusion.gang_of(given["annotations"], given["namespace"], given.get("workload_label", ""))
+    names = {"namespace": given["namespace"], "workload": given.get("workload_label", "")}
+    gang = tensor_fusion.read_request(given["annotations"], **names)[0].gang
     if gang is None:
         return {"enabled": False}
     return {
@@ -418,30 +434,66 @@ def answer_gang(case: Case) -> Given:
     }
 
 
+def gang_members(required: int, uids: list[str]) -> list[WaitingWorker]:
+    """Each of them needs a device of its own."""
+    gang = Gang("g", required, required, required, timeout_seconds=GANG_TIMEOUT)
+    share = DeviceShare(1000, 2**30)
+    return [WaitingWorker(GpuRequest(uid=uid, pool="p", request=share, gang=gang), 0.0) for uid in uids]
+
+
+def whole_device(name: str, node: str) -> Device:
+    amount = DeviceAmount(1000, 2**30)
+    return Device(name, node=node, owner=node, pool="p", phase=RUNNING, capacity=amount, available=amount)
+
+
 @kind("gang_permit")
 def answer_permit(case: Case) -> Given:
-    given = case["input"]
-    gang = Gang("g", given["required"], given["required"], given["required"])
-    gangs, results, released = GangTracker(), [], []
-    for uid in given["arrivals"]:
-        permit = gangs.permit(gang, uid, 0.0)
-        results.append("allow" if permit.allowed else "wait")
-        released.extend(permit.released)
+    """Members arrive one by one where there is a device for each; who is served goes on."""
+    arrivals, required = case["input"]["arrivals"], case["input"]["required"]
+    node = NodeFacts("n", True, devices=tuple(whole_device(f"gpu-{uid}", "n") for uid in arrivals))
+    state, workers = AllocatorState(ScaleUpSettings()), {}
+    results, released = [], []
+    for item in gang_members(required, arrivals):
+        workers[item.uid] = GpuWorker(item)
+        served, _ = state.look(View(0.0, tuple(workers.values()), nodes=(node,)), lambda item: ())
+        for member, allocation in served.served:
+            state.allocator.commit(member.uid)
+            workers[member.uid] = GpuWorker(member, "n", allocation.devices)
+            released.append(member.uid)
+        results.append("allow" if item.uid in released else "wait")
     return {"results": results, "released": released}
 
 
 @kind("gang_strict_reject")
 def answer_reject(case: Case) -> Given:
-    given = case["input"]
-    gangs = GangTracker()
-    gang = Gang("g", given["required"], given["required"], given["required"])
-    for uid in given.get("waiting") or ():
-        gangs.permit(gang, uid, 0.0)
-    rejected = gangs.reject("g", 0.0)
+    """The nodes of those that wait are ready; the next one fails when the time of the gang is over."""
+    waiting, required = list(case["input"].get("waiting") or ()), case["input"]["required"]
+    members = gang_members(
+        required, [*waiting, *(f"missing-{number}" for number in range(len(waiting), required))]
+    )
+    key = key_of(members[0])
+    units = [
+        ScaleUpUnit(number, 1, 0, 0, "c", ScaleUpState.READY, since=0.0, started=0.0, node=f"node-{uid}")
+        for number, uid in enumerate(waiting)
+    ]
+    units.append(ScaleUpUnit(len(units), 1, 0, 0, "c", ScaleUpState.PENDING, since=0.0, started=0.0))
+    record = ScaleUpRecord(key, ScaleUpState.PENDING, 0.0, 0.0, uid="r", epoch=1, units=tuple(units))
+    world = ScaleUpInput(
+        now=GANG_TIMEOUT,
+        demand={key.name: GpuDemand(key, tuple(members), ())},
+        records={key.name: record},
+        nodes={
+            f"node-{uid}": GpuNodeView(f"node-{uid}", True, devices=(whole_device(uid, f"node-{uid}"),))
+            for uid in waiting
+        },
+        refused={(key.name, 1, len(waiting)): "no"},
+    )
+    plan = plan_step(world, ScaleUpSettings())
+    after = next(stored for stored in plan.store if stored.name == key.name)
     return {
-        "groups": list(gangs.groups),
-        "rejected": list(rejected),
-        "backed_off": not gangs.may_enter(gang, ["a"] * given["required"], 0.0),
+        "groups": [members[0].gang] if waiting else [],
+        "rejected": [uid for uid, unit in zip(waiting, after.units, strict=False) if unit.ended],
+        "backed_off": after.next_attempt > GANG_TIMEOUT and not plan.holds,
     }
 
 

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from karpool.gpu.allocation.allocator import Allocator
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.columns import DeviceTable
-from karpool.gpu.oversubscription import Oversubscription, node_totals, virtual_capacity
-from karpool.gpu.recovery import Found, restore_allocations
+from karpool.gpu.scale_up.demand import WaitingWorker
+from karpool.gpu.scale_up.input import ScaleUpSettings
 from karpool.model import quantity
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount, show
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuotas
 from karpool.model.devices.request import GpuRequest
 from tests.vectors.gpu import charge, device, quota_of, same_amounts, share, shown_usage, worker
@@ -119,24 +120,28 @@ def answer_capacity(case: Case) -> Given:
 @kind("rebuild_from_pods", same=same_amounts)
 def answer_rebuild(case: Case) -> Given:
     given = case["input"]
-    allocator = Allocator(devices=(device(each) for each in given["gpus"]))
-    restore_allocations(
-        allocator,
-        [
-            Found(
+    devices = tuple(device(each) for each in given["gpus"])
+    workers = tuple(
+        GpuWorker(
+            WaitingWorker(
                 GpuRequest(
                     uid=each["uid"],
                     request=share(each["request"]),
                     isolation=each.get("isolation") or each["request"].get("isolation", isolation.SOFT),
                 ),
-                tuple(name for name in each.get("gpu_ids", "").split(",") if name),
-                each.get("node", ""),
-                each.get("deleting", False) and not each.get("has_finalizer", False),
-            )
-            for each in given["pods"]
-        ],
+                0.0,
+            ),
+            each.get("node", ""),
+            tuple(name for name in each.get("gpu_ids", "").split(",") if name),
+            leaving=each.get("deleting", False),
+            released=each.get("deleting", False) and not each.get("has_finalizer", False),
+        )
+        for each in given["pods"]
     )
-    return {each["name"]: show(allocator.available(each["name"]) or NOTHING) for each in given["gpus"]}
+    state = AllocatorState(ScaleUpSettings())
+    state.look(View(0.0, workers, nodes=(NodeFacts("node-a", devices=devices),)), lambda item: ())
+    available = state.allocator.available
+    return {each["name"]: show(available(each["name"]) or NOTHING) for each in given["gpus"]}
 
 
 @kind("apply_twice", same=same_amounts)
@@ -196,12 +201,13 @@ def answer_totals(case: Case) -> Given:
 def answer_virtual(case: Case) -> Given:
     given = case["input"]
     rules = given.get("oversubscription")
+    if not rules:  # no block, no virtual capacity beside the physical one
+        rules = {"tflops_oversell_ratio": 100, "vram_expand_to_host_mem": 0, "vram_expand_to_host_disk": 0}
     found = virtual_capacity(
         parse_amount(given["total"]),
         quantity.value(given["ram_bytes"]),
         quantity.value(given["disk_bytes"]),
-        rules
-        and Oversubscription(
+        Oversubscription(
             rules.get("tflops_oversell_ratio", 500),
             rules.get("vram_expand_to_host_mem", 50),
             rules.get("vram_expand_to_host_disk", 70),

@@ -14,6 +14,7 @@ import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
+from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.candidates import CandidateFinder
@@ -32,7 +33,7 @@ from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import moment
-from karpool.model.resources import CPU, MEMORY, Resources
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
@@ -77,6 +78,7 @@ class Sight:
         self.workers: dict[ObjectKey, SeenWorker] = {}
         self.problems: dict[str, str] = {}
         self.quotas: dict[str, GpuQuota] = {}  # by namespace
+        self.quota_keys: dict[str, ObjectKey] = {}  # of the object, by namespace
         self.written: dict[str, ScaleUpRecord] = {}  # by us, and perhaps not seen yet
         self._namespace = namespace
         self._scheduler_name = scheduler_name
@@ -154,7 +156,10 @@ class Sight:
             pod.spec.node_name,
             tuple(devices),
             leaving=pod.is_terminating,
-            nominated=bool(pod.status.nominated_node_name),
+            nominated_node=pod.status.nominated_node_name or "",
+            released=pod.is_terminating
+            and not pod.metadata.finalizers
+            and pod.metadata.deletion_grace_period_seconds == 0,
         )
         return seen(worker=worker)
 
@@ -178,6 +183,8 @@ class Sight:
         seen, key = change.object, change.key
         if resource == NODES:
             return key.name in self._gpu_nodes or (seen is not None and node_devices.has_gpus(seen))
+        if resource == GPUS:
+            return self._gpu_concerns(key.name, None if change.type == "DELETED" else seen)
         if resource != PODS:
             return True
         known = self.workers.get(key)
@@ -188,6 +195,23 @@ class Sight:
         if seen is not None and seen.spec.scheduler_name == self._scheduler_name:
             return True
         return (self._node_of.get(key) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
+
+    def _gpu_concerns(self, name: str, gpu: GpuObject | None) -> bool:
+        """A scale-up follows the devices of its nodes; else a step is due only if it may help who waits."""
+        old = self._gpus.get(name)
+        try:
+            new = None if gpu is None else _read_device(gpu)
+        except Invalid:
+            new = None
+        if self._records or self.written:
+            return old != new
+        # The object does not say what is free of it: our ledger does. All of it may be.
+        old, new = (device and replace(device, available=device.capacity) for device in (old, new))
+        return any(
+            should_wake(seen.worker.item.request, old, new, seen.worker.nominated_node)
+            for seen in self.workers.values()
+            if seen.worker is not None and not seen.worker.node and not seen.worker.leaving
+        )
 
     def put_node(self, key: ObjectKey, node: Node) -> None:
         self._nodes[node.name] = node
@@ -218,8 +242,7 @@ class Sight:
 
     def put_gpu(self, key: ObjectKey, gpu: GpuObject) -> None:
         try:
-            device = from_object(gpu)
-            self._gpus[key.name] = replace(device, model=node_devices.model_name(device.model))
+            self._gpus[key.name] = _read_device(gpu)
         except Invalid as error:
             self._gpus.pop(key.name, None)
             self._problem(f"GPU {key.name}", str(error))
@@ -228,6 +251,7 @@ class Sight:
         self._gpus.pop(key.name, None)
 
     def put_quota(self, key: ObjectKey, quota: GpuResourceQuota) -> None:
+        self.quota_keys[key.namespace] = key
         try:
             self.quotas[key.namespace] = quota_of(quota)
         except Invalid as error:
@@ -236,6 +260,7 @@ class Sight:
 
     def drop_quota(self, key: ObjectKey) -> None:
         self.quotas.pop(key.namespace, None)
+        self.quota_keys.pop(key.namespace, None)
 
     def put_record(self, key: ObjectKey, found: ScaleUp) -> None:
         try:
@@ -357,6 +382,8 @@ class Sight:
             devices=devices,
             cpu_milli=offered.get(CPU, 0) - sum(needs.get(CPU, 0) for needs in used.values()),
             memory_bytes=offered.get(MEMORY, 0) - sum(needs.get(MEMORY, 0) for needs in used.values()),
+            host_memory_bytes=offered.get(MEMORY, 0),
+            host_disk_bytes=offered.get(EPHEMERAL_STORAGE, 0),
             taints=_taints(node),
         )
 
@@ -383,6 +410,11 @@ class Sight:
             for seen in self.workers.values()
             if seen.problem
         }
+
+
+def _read_device(gpu: GpuObject) -> Device:
+    device = from_object(gpu)
+    return replace(device, model=node_devices.model_name(device.model))
 
 
 def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) -> tuple[Device, ...]:

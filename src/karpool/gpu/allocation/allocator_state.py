@@ -10,13 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, ScaleUpInput, ScaleUpSettings
 from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.node_devices import NodeYield
+from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.request import GpuRequest
 from karpool.model.taints import Taint
@@ -34,7 +37,8 @@ class GpuWorker:
     node: str = ""
     devices: tuple[str, ...] = ()
     leaving: bool = False
-    nominated: bool = False
+    nominated_node: str = ""
+    released: bool = False  # deleted, and neither a finalizer nor a grace period keeps it
 
     @property
     def uid(self) -> str:
@@ -42,7 +46,11 @@ class GpuWorker:
 
     @property
     def waits(self) -> bool:
-        return not (self.node or self.leaving or self.nominated)
+        return not (self.node or self.leaving or self.nominated_node)
+
+    @property
+    def has_devices(self) -> bool:
+        return bool(self.node) and bool(self.devices) and not self.released
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,8 @@ class NodeFacts:
     devices: tuple[Device, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
+    host_memory_bytes: int = 0  # all of it
+    host_disk_bytes: int = 0
     taints: tuple[Taint, ...] = ()
 
 
@@ -72,6 +82,21 @@ class View:
     resting: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class PoolTotals:
+    """Of a pool of devices. `virtual` is what limits may add up to, `limits` what they add up to."""
+
+    capacity: DeviceAmount = NOTHING
+    available: DeviceAmount = NOTHING
+    virtual: DeviceAmount = NOTHING
+    limits: DeviceAmount = NOTHING
+
+    def plus(self, capacity: DeviceAmount, available: DeviceAmount, virtual: DeviceAmount) -> "PoolTotals":
+        return PoolTotals(
+            self.capacity + capacity, self.available + available, self.virtual + virtual, self.limits
+        )
+
+
 class AllocatorState:
     def __init__(self, settings: ScaleUpSettings, allocator: AllocatorSettings | None = None) -> None:
         self.settings = settings
@@ -79,6 +104,7 @@ class AllocatorState:
         self.attempted: set[tuple[str, str, int]] = set()
         self.refused: dict[tuple[str, int, int], str] = {}
         self.deletes: dict[str, tuple[float, int]] = {}
+        self.refused_resizes: dict[str, Refusal] = {}  # by uid of the pod
         self._devices: dict[str, Device] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._answers: dict[tuple[GpuRequest, NodeYield], Refusal | None] = {}
@@ -88,6 +114,7 @@ class AllocatorState:
     ) -> tuple[TriageResult, ScaleUpInput]:
         self._sync_nodes(view.nodes)
         self._sync_workers(view.workers)
+        self.allocator.sweep(view.now)
         self._forget(view)
         running = _running(view.workers, self.allocator)
         waiting = [
@@ -104,6 +131,11 @@ class AllocatorState:
             reserved_nodes=reserved_nodes(view),
             taints={node.name: node.taints for node in view.nodes if node.taints},
             gangs_running=running,
+            nominated={
+                worker.item: worker.nominated_node
+                for worker in view.workers
+                if worker.nominated_node and not worker.node and not worker.leaving
+            },
             answers=self._answers,
             why_none=why_none,
         )
@@ -172,12 +204,28 @@ class AllocatorState:
         ledger = self.allocator.ledger
         alive = {worker.uid for worker in workers}
         for worker in workers:
-            if worker.node and worker.devices and worker.uid not in ledger.committed:
+            if worker.has_devices and worker.uid not in ledger.committed:
                 self.allocator.restore(worker.item.request, worker.devices, worker.node)
+        self._resize(workers)
         for uid in [*ledger.committed, *ledger.assumed]:
             if uid not in alive:
                 self.allocator.release(uid)
         self.allocator.open()
+
+    def _resize(self, workers: Iterable[GpuWorker]) -> None:
+        """Amounts that were changed on a running pod. Where they do not fit, the old ones count."""
+        refused: dict[str, Refusal] = {}
+        for worker in workers:
+            entry, request = self.allocator.ledger.committed.get(worker.uid), worker.item.request
+            if entry is None or (entry.request.request, entry.request.limit) == (
+                request.request,
+                request.limit,
+            ):
+                continue
+            answer = resize(self.allocator.ledger, worker.uid, request.request, request.limit)
+            if isinstance(answer, Refusal):
+                refused[worker.uid] = answer
+        self.refused_resizes = refused
 
     def _forget(self, view: View) -> None:
         if len(self._answers) > _ANSWERS_KEPT:
@@ -196,6 +244,28 @@ class AllocatorState:
         for namespace, quota in quotas.items():
             if known.get(namespace) != quota:
                 self.allocator.put_quota(quota)
+
+    def pool_totals(self, nodes: Iterable[NodeFacts]) -> dict[str, PoolTotals]:
+        """By pool: what its devices have, what is not committed, and limits beside what they may use."""
+        totals: dict[str, PoolTotals] = {}
+        for node in nodes:
+            by_pool: dict[str, list[Device]] = {}
+            for device in node.devices:
+                available = self.allocator.available(device.name)
+                by_pool.setdefault(device.pool, []).append(replace(device, available=available))
+            for pool, devices in by_pool.items():
+                capacity, available = node_totals(devices)
+                virtual = virtual_capacity(
+                    capacity, node.host_memory_bytes, node.host_disk_bytes, Oversubscription()
+                )
+                totals[pool] = totals.get(pool, PoolTotals()).plus(capacity, available, virtual)
+        for entry in self.allocator.ledger.committed.values():
+            pool = entry.request.pool
+            limits = entry.charge.limit * entry.charge.count
+            totals[pool] = replace(
+                totals.get(pool, PoolTotals()), limits=totals.get(pool, PoolTotals()).limits + limits
+            )
+        return totals
 
     # What is done
 

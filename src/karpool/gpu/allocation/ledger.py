@@ -18,7 +18,7 @@ from karpool.gpu.columns import DeviceTable
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
-from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC
+from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC, recover_modes
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.quota import GpuQuotas, QuotaCharge
 from karpool.model.devices.request import GpuRequest
@@ -138,13 +138,6 @@ class DeviceLedger:
                 swept.append(uid)
         return swept
 
-    def retain(self, alive: Collection[str]) -> list[str]:
-        """Release committed allocations of pods that are not there any more."""
-        gone = [uid for uid in self.committed if uid not in alive]
-        for uid in gone:
-            self.release(uid)
-        return gone
-
     def replace_committed(self, entry: DeviceAllocation) -> None:
         """An allocation with other amounts on the same devices. Whether that fits was checked."""
         old = self.committed[entry.request.uid]
@@ -221,9 +214,6 @@ class DeviceLedger:
     def load_of(self, node: str) -> NodeLoad:
         return self._load.get(node, NodeLoad())
 
-    def was_released(self, uid: str) -> bool:
-        return uid in self._released
-
     def refused_uid(self, uid: str) -> Refusal | None:
         if uid in self.committed:
             return Refusal(
@@ -288,11 +278,10 @@ class DeviceLedger:
         self.table.partitions[row] = len(self.taking.partitions(name))
         self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
         if self.policy == DYNAMIC:
-            conflict = bool(self.table.conflict[row]) and bool(held)
-            self.table.set_lock(row, "" if conflict else self._mode_held(held), conflict)
-
-    def _mode_held(self, held: Mapping[str, HeldShare]) -> str:
-        return next((self._mode_of(uid) for uid in held), "")
+            # Two modes meet only among pods that were found running; the device must drain first.
+            found = recover_modes(((name,), self._mode_of(uid)) for uid in held)
+            conflict = name in found.conflicts or (bool(self.table.conflict[row]) and bool(held))
+            self.table.set_lock(row, "" if conflict else found.modes.get(name, ""), conflict)
 
     def _mode_of(self, uid: str) -> str:
         entry = self.committed.get(uid) or self.assumed.get(uid)

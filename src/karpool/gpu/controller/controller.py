@@ -33,6 +33,7 @@ from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.watch.informer import Informer
 from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
+from karpool.model.devices.quota import quota_room
 from karpool.model.kubernetes.api_resources import CRDS, ApiResource
 from karpool.provisioning.candidates.attempts import resting_until
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
@@ -193,6 +194,7 @@ class GpuScaler:
         done = await actuate(plan, dict(world.records), self._hands)
         self.steps += 1
         self._after(world, plan, {**found.refused, **self.sight.unreadable()})
+        self._totals(view)
         if done.stale or done.failed:
             return Requeue(1.0)
         wake_at = plan.wake_at or view.now + self.options.settings.resync
@@ -246,6 +248,18 @@ class GpuScaler:
                 world.now,
                 delete_tries={uid: times for uid, (_, times) in self.desk.deletes.items()},
             )
+
+    def _totals(self, view: View) -> None:
+        quotas = self.desk.allocator.quotas
+        rooms = {
+            namespace: quota_room(quota, quotas.taken(namespace))
+            for namespace, quota in quotas.quotas.items()
+        }
+        self.announcer.quota_alerts(rooms)
+        self.announcer.refused_resizes(self.desk.refused_resizes)
+        if self.metrics is not None:
+            self.metrics.observe_pools(self.desk.pool_totals(view.nodes))
+            self.metrics.observe_quotas(rooms)
 
     def _holds(self, world: ScaleUpInput) -> dict[str, int]:
         pools: dict[str, int] = {}

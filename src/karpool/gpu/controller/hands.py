@@ -30,7 +30,10 @@ from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpool.model.devices import tensor_fusion
+from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.isolation import HARD
+from karpool.model.devices.oversubscription import hard_limit_percent
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
@@ -42,6 +45,7 @@ from karpool.provisioning.placeholders.placeholder import REQUEST
 log = structlog.get_logger(__name__)
 
 WORKER_LABEL = "gpu.karpool.dev/worker"
+HARD_LIMIT_PERCENT = "gpu.karpool.dev/hard-limit-percent"  # of the compute of a device
 Check = Callable[[], None]
 _DEMAND_NAMED = 16  # in the annotation of a smart pod; it only informs
 
@@ -202,16 +206,29 @@ class ApiScaleUpActuator:
 
     async def _give(self, item: WaitingWorker, allocation: GpuAllocation) -> None:
         request = item.request
+        annotations = {tensor_fusion.GPU_IDS: allocation.gpu_ids}
+        if request.isolation == HARD and (percent := self._hard_limit(item, allocation)):
+            annotations[HARD_LIMIT_PERCENT] = str(percent)
         patch = {
             "metadata": {
                 "uid": item.uid,
-                "annotations": {tensor_fusion.GPU_IDS: allocation.gpu_ids},
+                "annotations": annotations,
                 "labels": {WORKER_LABEL: "true"},
             }
         }
         await self._client.patch(PODS, request.name, patch, namespace=request.namespace)
         self._check()
         await self._client.bind(request.name, allocation.node, namespace=request.namespace, uid=item.uid)
+
+    def _hard_limit(self, item: WaitingWorker, allocation: GpuAllocation) -> int:
+        """For whoever enforces it on the node, who knows percentages only; 0: there is no limit."""
+        devices = self._desk.allocator.devices_of(item.request.pool)
+        capacities = [device.capacity or NOTHING for device in devices if device.name in allocation.devices]
+        limits = [(item.request.limit.on(capacity).tflops_milli, capacity) for capacity in capacities]
+        return max(
+            (hard_limit_percent(limit, capacity.tflops_milli) for limit, capacity in limits if limit),
+            default=0,
+        )
 
     async def _is_bound(self, item: WaitingWorker, node: str) -> bool:
         """After an answer that says nothing: what the server has counts."""

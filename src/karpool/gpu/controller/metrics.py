@@ -6,12 +6,14 @@ known beforehand (states, reasons, stages) is there, at zero, from the start. Al
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from karpool.gpu.allocation.allocator_state import PoolTotals
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GpuDemand
+from karpool.model.devices.quota import QuotaRoom
 from karpool.provisioning.candidates.attempts import Setback
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
@@ -94,6 +96,23 @@ class _Family:
         self.rejected = counter(
             "scaling_rejected", "Demand that no new node would help, by reason.", ("pool", "reason")
         )
+        pool_of = ("pool", "of")
+        self.tflops = gauge(
+            "pool_tflops",
+            "Compute of a pool: capacity, available, limits, and virtual (for limits).",
+            pool_of,
+        )
+        self.vram = gauge(
+            "pool_vram_bytes", "Video memory of a pool: capacity, available, limits, virtual.", pool_of
+        )
+        self.quota_room = gauge(
+            "quota_available_percent",
+            "What is left of a total of a GPUResourceQuota.",
+            ("namespace", "resource"),
+        )
+        self.quota_alert = gauge(
+            "quota_alert", "1 if less is left than the alertThresholdPercent of the quota.", ("namespace",)
+        )
         for state in ScaleUpState:
             self.requests.labels(state.value).set(0)
             self.waiting_oldest.labels(state.value).set(0)
@@ -113,7 +132,8 @@ class ScaleUpMetrics:
         self._families = [_Family(registry, prefix) for prefix in prefixes]
         self._maximum_age = maximum_age_seconds
         self._pairs, self._pools, self._candidates = _Bounded(), _Bounded(), _Bounded()
-        self._reasons = _Bounded()
+        self._reasons, self._namespaces = _Bounded(), _Bounded()
+        self._totalled: set[str] = set()  # pools
         self._ended: Tally[str] = Tally()
         self._gauged: set[Pair] = set()
         self._begun: set[Pair] = set()
@@ -210,6 +230,35 @@ class ScaleUpMetrics:
                 family.waiting_oldest.labels(state.value).set(max(since[state], default=0.0))
             family.overdue.set(overdue)
             family.delete_tries.set(max((delete_tries or {}).values(), default=0))
+
+    def observe_pools(self, totals: Mapping[str, PoolTotals]) -> None:
+        for pool in self._totalled - totals.keys():
+            totals = {**totals, pool: PoolTotals()}
+        self._totalled |= totals.keys()
+        for pool, total in totals.items():
+            amounts = {
+                "capacity": total.capacity,
+                "available": total.available,
+                "virtual": total.virtual,
+                "limits": total.limits,
+            }
+            for family in self._families:
+                for name, amount in amounts.items():
+                    family.tflops.labels(*self._pools.of(pool), name).set(amount.tflops_milli / 1000)
+                    family.vram.labels(*self._pools.of(pool), name).set(amount.vram_bytes)
+
+    def observe_quotas(self, rooms: Mapping[str, Sequence[QuotaRoom]]) -> None:
+        """By namespace. A quota that is gone has no series."""
+        for family in self._families:
+            family.quota_room.clear()
+            family.quota_alert.clear()
+            for namespace, figures in rooms.items():
+                for room in figures:
+                    series = self._namespaces.of(namespace)
+                    family.quota_room.labels(*series, room.resource).set(float(room.available_percent))
+                family.quota_alert.labels(*self._namespaces.of(namespace)).set(
+                    any(room.is_alert for room in figures)
+                )
 
     def _pair(self, pool: str, model: str) -> Pair:
         name, kind = self._pairs.of(pool, model)

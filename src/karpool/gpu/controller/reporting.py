@@ -7,7 +7,7 @@ see fractions would buy a node without the GPU.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -16,6 +16,9 @@ from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.event_recorder import EventRecorder, ObjectReference
+from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.gpu_quota import QUOTAS
+from karpool.model.devices.quota import QuotaRoom
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
@@ -45,6 +48,8 @@ class WaitReporter:
         self._events = events
         self._pending: dict[str, tuple[ObjectKey, WaitExplanation]] = {}
         self._told: dict[str, tuple[str, str]] = {}
+        self._low_quotas: set[str] = set()  # namespaces
+        self._refused_resizes: dict[str, Refusal] = {}  # by uid
         self._wake = asyncio.Event()
 
     def tell(self, explanations: Iterable[WaitExplanation]) -> None:
@@ -68,6 +73,27 @@ class WaitReporter:
         about = ObjectReference(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
         kind = "Warning" if reason in _WARNINGS else "Normal"
         self._events.record(about, "Warning" if kind == "Warning" else "Normal", str(reason), message)
+
+    def quota_alerts(self, rooms: Mapping[str, Sequence[QuotaRoom]]) -> None:
+        """An event on the quota when less is left than its threshold; again only after it had recovered."""
+        low = {namespace: [room for room in figures if room.is_alert] for namespace, figures in rooms.items()}
+        for namespace, figures in low.items():
+            key = self._sight.quota_keys.get(namespace)
+            if figures and namespace not in self._low_quotas and key is not None:
+                left = ", ".join(f"{room.resource} {room.available_percent} %" for room in figures)
+                about = ObjectReference(QUOTAS.api_version, QUOTAS.kind, key.namespace, key.name)
+                self._events.record(about, "Warning", "QuotaAlert", f"little is left of this quota: {left}")
+        self._low_quotas = {namespace for namespace, figures in low.items() if figures}
+
+    def refused_resizes(self, refusals: Mapping[str, Refusal]) -> None:
+        """An event on a running pod whose annotations ask for more than it can have where it is."""
+        keys = {seen.uid: key for key, seen in self._sight.workers.items()}
+        for uid, refusal in refusals.items():
+            if uid in keys and self._refused_resizes.get(uid) != refusal:
+                about = ObjectReference(PODS.api_version, PODS.kind, keys[uid].namespace, keys[uid].name, uid)
+                message = f"it keeps what it has: {refusal.message}"
+                self._events.record(about, "Warning", "ResizeRefused", message)
+        self._refused_resizes = dict(refusals)
 
     async def run(self) -> None:
         while True:

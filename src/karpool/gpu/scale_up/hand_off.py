@@ -17,6 +17,7 @@ from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, by_s
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import shown_devices
 from karpool.model.devices.amounts import NOTHING
+from karpool.model.devices.request import Gang
 from karpool.model.taints import untolerated
 from karpool.provisioning.candidates.attempts import Setback
 
@@ -154,7 +155,8 @@ def _reserve(step: StepState, name: str) -> None:
         if placed:
             _place_holds(step, name, unit, bins[unit.index])
         else:
-            _unused(step, name, unit, bins[unit.index], left)
+            since = min(unit.since for unit in ready)  # members give up together
+            _unused(step, name, unit, bins[unit.index], left, since=since)
 
 
 def _fill(step: StepState, name: str, packing: BinPacking) -> list[WaitingWorker]:
@@ -212,15 +214,27 @@ def _place_holds(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin) -
     step.wake.append(step.now)
 
 
-def _unused(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin, left: list[WaitingWorker]) -> None:
+def _unused(
+    step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin, left: list[WaitingWorker], *, since: float
+) -> None:
     """A node that came for nobody: too late, the wrong one, or waiting for the rest of a gang."""
+    servable = [item for item in left if _could_serve(bin_, item)]
+    gangs = {item.request.gang for item in servable if item.request.gang is not None}
     if not left:
         step.end_unit(name, unit)
-    elif any(_could_serve(bin_, item) for item in left):
-        if not any(item.request.gang for item in left):
-            step.fail_unit(name, unit, Setback.INTERRUPTED)  # its room was taken meanwhile
-    else:
+    elif not servable:
         step.fail_unit(name, unit, Setback.MISMATCH)
+    elif not gangs:
+        step.fail_unit(name, unit, Setback.INTERRUPTED)  # its room was taken meanwhile
+    elif all(_has_timed_out(gang, since, step.now) for gang in gangs):
+        step.fail_unit(name, unit, Setback.TIMEOUT)  # others may have the node; the gang tries again later
+    else:
+        step.wake.extend(since + gang.timeout_seconds for gang in gangs if gang.timeout_seconds)
+
+
+def _has_timed_out(gang: Gang, since: float, now: float) -> bool:
+    """Whether members with a node have waited too long for the others; without a timeout they never have."""
+    return bool(gang.timeout_seconds) and now - since >= gang.timeout_seconds
 
 
 def _could_serve(bin_: NodeBin, item: WaitingWorker) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, known_charge
+from karpool.gpu.allocation.preemption import PreemptionVictims, find_victims
 from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWorker, by_key
 from karpool.gpu.scale_up.feasibility import Answers, feasible
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
@@ -49,14 +50,17 @@ def triage(
     reserved_nodes: Collection[str] = (),
     taints: Mapping[str, Sequence[Taint]] | None = None,
     gangs_running: Mapping[str, int] | None = None,
+    nominated: Mapping[WaitingWorker, str] | None = None,
     answers: Answers | None = None,
     why_none: Why = lambda item: "",
 ) -> TriageResult:
     """`until` is when reservations for those served now lapse. Items with a hold stay demand.
 
-    `why_none` says why an item has no candidate at all.
+    `nominated` are workers that somebody promised room on a node (by name). `why_none` says why an item has
+    no candidate at all.
     """
     found = TriageResult()
+    promised = _Promised(allocator, nominated or {}, now)
     open_ = _Open(allocator, frozenset(reserved_nodes), taints or {})
     failed: list[WaitingWorker] = []
     known: dict[object, Refusal] = {}  # devices only get fuller here: equal pods get equal answers
@@ -65,6 +69,7 @@ def triage(
         if held or not _is_whole(group, gangs_running or {}):
             failed.extend(group)
             continue
+        promised.reserve_before(group)
         alike = (group[0].request.namespace, signature(group[0])) if len(group) == 1 else None
         answer = known.get(alike) or _serve(group, allocator, open_, now, until)
         if isinstance(answer, Refusal):
@@ -74,6 +79,7 @@ def triage(
                 known[alike] = answer
         else:
             found.served.extend(zip(group, answer, strict=True))
+    promised.drop()
     _weigh(failed, allocator, ladders, found, answers=answers, why_none=why_none)
     return found
 
@@ -104,6 +110,39 @@ class _Open:
             every = self._allocator.devices_of(item.request.pool)
             self._known[key] = frozenset(device.name for device in every if device.node not in closed)
         return self._known[key]
+
+
+class _Promised:
+    """Room for nominated workers, reserved while those that must leave it to them are served."""
+
+    def __init__(self, allocator: Allocator, nominated: Mapping[WaitingWorker, str], now: float) -> None:
+        self._allocator = allocator
+        self._waiting = dict(nominated)
+        self._now = now
+        self._reserved: list[str] = []
+
+    def reserve_before(self, group: Sequence[WaitingWorker]) -> None:
+        ahead = [worker for worker in self._waiting if any(must_leave_room(item, worker) for item in group)]
+        for worker in sorted(ahead, key=lambda worker: worker.rank):
+            node = self._waiting.pop(worker)
+            devices = self._allocator.devices_of(worker.request.pool)
+            only = [device.name for device in devices if device.node == node]
+            chosen = self._allocator.find(worker.request, only)
+            if isinstance(chosen, Refusal):
+                continue
+            if not isinstance(self._allocator.hold(worker.request, chosen, self._now), Refusal):
+                self._reserved.append(worker.uid)
+
+    def drop(self) -> None:
+        for uid in self._reserved:
+            self._allocator.drop(uid)
+
+
+def must_leave_room(current: WaitingWorker, nominated: WaitingWorker) -> bool:
+    """A pod may not take what one of higher priority, or an equal one of its gang, was promised."""
+    if nominated.request.priority != current.request.priority:
+        return nominated.request.priority > current.request.priority
+    return current.request.gang is not None and nominated.gang == current.gang
 
 
 def _is_whole(group: Sequence[WaitingWorker], running: Mapping[str, int]) -> bool:
@@ -160,7 +199,8 @@ def _weigh(
                 )
             answer = judged[kind]
             if isinstance(answer, Refusal):
-                found.refused[item.uid] = _told(item, answer, never=True)
+                victims = find_victims(allocator, item.request) if refusal is not None else None
+                found.refused[item.uid] = _told(item, answer, never=True, victims=victims)
                 continue
             common = _common(rungs.get(key.name), answer)
             if not common:  # amounts of one key differ by less than they are rounded, yet matter here
@@ -194,7 +234,9 @@ def _common(
     return tuple(rung for rung in one if rung.key in keys)
 
 
-def _told(item: WaitingWorker, refusal: Refusal, *, never: bool = False) -> WaitExplanation:
+def _told(
+    item: WaitingWorker, refusal: Refusal, *, never: bool = False, victims: PreemptionVictims | None = None
+) -> WaitExplanation:
     if refusal.code is DeviceReason.QUOTA_EXCEEDED:
         advice = "waiting cannot help" if refusal.unresolvable else "it waits for quota, not for nodes"
         return WaitExplanation(item.uid, WaitReason.QUOTA, f"{refusal.message}; {advice}")
@@ -202,5 +244,7 @@ def _told(item: WaitingWorker, refusal: Refusal, *, never: bool = False) -> Wait
         return WaitExplanation(item.uid, WaitReason.BAD_REQUEST, refusal.message)
     if never:
         text = f"no node that may be launched could serve it, so none is bought: {refusal.message}"
+        if victims is not None:
+            text += f"; {victims}"
         return WaitExplanation(item.uid, WaitReason.NEVER_FITS, text)
     return WaitExplanation(item.uid, WaitReason.WAITING, refusal.message)

@@ -218,6 +218,33 @@ def is_alert(available: str, threshold_percent: int) -> bool:
     return not available or float(available) < 100 - threshold_percent
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaRoom:
+    """How much of one total is still available, and whether that is less than the alert threshold leaves."""
+
+    resource: str
+    available_percent: str
+    is_alert: bool
+
+
+def quota_room(quota: GpuQuota, used: QuotaUsage) -> tuple[QuotaRoom, ...]:
+    """Of every total that caps something, in the order of the checks. Zero has nothing to run out of."""
+    total = quota.total
+    if total is None:
+        return ()
+    amounts = ((total.requests, used.requests, "request"), (total.limits, used.limits, "limit"))
+    figures = [
+        (f"total.max.{name}.{what}", limit, value)
+        for cap, already, what in amounts
+        if cap is not None
+        for name, limit, value in _dimensions(cap, already)
+    ]
+    figures.append(("total.max.workers.limit", total.max_workers, used.workers))
+    threshold = total.alert_threshold_percent
+    rooms = ((resource, available_percent(limit, value)) for resource, limit, value in figures)
+    return tuple(QuotaRoom(resource, percent, is_alert(percent, threshold)) for resource, percent in rooms)
+
+
 @dataclass
 class GpuQuotas:
     """The quotas of all namespaces and what is used and reserved of them.

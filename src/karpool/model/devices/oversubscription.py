@@ -1,7 +1,7 @@
-"""Totals of a node: physical, virtual, and what percentage a hard limit is.
+"""Totals of nodes: physical, virtual, and what percentage a hard limit is.
 
-Requests are packed to the capacity of devices; limits may exceed it, and are
-compared with these virtual totals.
+Requests are packed to the capacity of devices; limits may exceed it. How far they
+do is seen against virtual totals, which count on host memory and disk, too.
 """
 
 from collections.abc import Iterable
@@ -13,17 +13,16 @@ from karpool.model.devices.device import Device
 
 @dataclass(frozen=True, slots=True)
 class Oversubscription:
+    """The defaults are TensorFusion's."""
+
     tflops_oversell_percent: int = 500
     vram_expand_to_host_memory_percent: int = 50
     vram_expand_to_host_disk_percent: int = 70
 
 
 def virtual_capacity(
-    total: DeviceAmount, memory_bytes: int, disk_bytes: int, rules: Oversubscription | None
+    total: DeviceAmount, memory_bytes: int, disk_bytes: int, rules: Oversubscription
 ) -> DeviceAmount:
-    """Without rules the virtual capacity is the physical one."""
-    if rules is None:
-        return total
     tflops = total.tflops_milli * rules.tflops_oversell_percent // (100 * MILLI) * MILLI
     memory = memory_bytes * rules.vram_expand_to_host_memory_percent // 100
     disk = disk_bytes * rules.vram_expand_to_host_disk_percent // 100
