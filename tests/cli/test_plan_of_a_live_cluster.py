@@ -52,7 +52,7 @@ def test_live_and_file_agree_and_pods_land_where_the_plan_says_there_is_room(tmp
         assert live.moves
         assert to_document(SavedPlan(live)) == to_document(SavedPlan(file))
         db = next(pod.spec.node_name for pod in await pods(cluster) if pod.name.startswith("db"))
-        held = {each.node: each.why[0].code for each in live.held}
+        held = {each.node: each.why[0].reason for each in live.held}
         assert held[db] == "pdb_blocked"
         going = {name for move in live.moves for name in move.names}
         assert db not in going

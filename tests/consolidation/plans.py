@@ -13,11 +13,12 @@ from karpool.consolidation.planning.plan import (
     RejectedMove,
     ReplacementNode,
     SourceNode,
-    Why,
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import ScoredNode, score_sources
 from karpool.consolidation.policy.totals import PoolTotals
+from karpool.model.infeasible import Infeasible
 from karpool.packing.new_nodes.pack_result import LaunchOption
 
 BALANCED = ConsolidationPolicy(PolicyName.BALANCED, 2, "field")
@@ -78,7 +79,11 @@ def plan(*, moves=None, rejected=None, held=None, **more):
         )
     if rejected is None:
         heavy = source("node-4", 0.5, 20.0)
-        rejected = (RejectedMove(move(heavy), (Why("score", "score 0.12 < threshold 0.50"),)),)
+        rejected = (
+            RejectedMove(
+                move(heavy), (Infeasible(ConsolidationReason.SCORE, "score 0.12 < threshold 0.50"),)
+            ),
+        )
     if held is None:
         held = (
             KeptNode(
@@ -86,10 +91,14 @@ def plan(*, moves=None, rejected=None, held=None, **more):
                 "general",
                 1.0,
                 5.0,
-                (Why("pdb_blocked", "disruption budget db allows none", "pod a/b"),),
+                (Infeasible(ConsolidationReason.PDB_BLOCKED, "disruption budget db allows none", "pod a/b"),),
             ),
             KeptNode(
-                "node-5", "", None, 1.0, (Why("unmanaged", "no NodeClaim: Karpenter does not manage it"),)
+                "node-5",
+                "",
+                None,
+                1.0,
+                (Infeasible(ConsolidationReason.UNMANAGED, "no NodeClaim: Karpenter does not manage it"),),
             ),
         )
     pools = (

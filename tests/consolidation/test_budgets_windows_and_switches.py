@@ -64,8 +64,8 @@ def test_nodes_that_are_down_or_leave_or_are_in_flight_use_up_the_budget():
 
 def test_what_the_budget_leaves_out_is_listed_with_the_budget():
     plan = plan_consolidation(empty_nodes(5, disruption={"budgets": [{"nodes": "2"}]}).view(), now=NOW)
-    assert [each.why[0].code for each in plan.rejected] == ["budget"] * 3
-    assert all("allows 2 of 5" in each.why[0].message for each in plan.held)
+    assert [each.why[0].reason for each in plan.rejected] == ["budget"] * 3
+    assert all("allows 2 of 5" in each.why[0].detail for each in plan.held)
 
 
 def test_a_budget_that_cannot_be_read_closes_its_own_pool_and_says_so():
@@ -75,15 +75,15 @@ def test_a_budget_that_cannot_be_read_closes_its_own_pool_and_says_so():
         cluster.node(f"bad-{number}", pool="bad")
     plan = plan_consolidation(cluster.view(), now=NOW)
     assert {node.pool for move in plan.moves for node in move.nodes} == {"good"}
-    assert {each.why[0].code for each in plan.rejected} == {"budget_unreadable"}
-    assert "@dailyish" in plan.rejected[0].why[0].message
+    assert {each.why[0].reason for each in plan.rejected} == {"budget_unreadable"}
+    assert "@dailyish" in plan.rejected[0].why[0].detail
 
 
 def test_a_pool_whose_budget_cannot_be_read_is_shown_as_closed_even_if_nothing_could_go():
     cluster = empty_nodes(1, pools=("good",))
     cluster.pool("bad", disruption={"budgets": [{"nodes": "5", "schedule": "0 25 * * *", "duration": "1h"}]})
     plan = plan_consolidation(cluster.view(), now=NOW)
-    closed = {pool.name: [why.code for why in pool.why] for pool in plan.pools}
+    closed = {pool.name: [why.reason for why in pool.why] for pool in plan.pools}
     assert closed == {"good": [], "bad": ["budget_unreadable"]}
     open_ = plan_consolidation(cluster.view(), PlanSettings(heed_budgets=False), now=NOW)
     assert not any(pool.why for pool in open_.pools)
@@ -109,7 +109,7 @@ def test_an_annotation_that_cannot_be_read_closes_its_own_pool_and_names_itself(
     plan = plan_consolidation(cluster.view(), now=NOW)
     assert [move.names for move in plan.moves] == [("good-0",)]
     (held,) = plan.held
-    assert next(iter(annotations)) in held.why[0].message
+    assert next(iter(annotations)) in held.why[0].detail
 
 
 def test_budgets_of_an_annotation_go_before_those_of_the_pool():
@@ -153,7 +153,7 @@ class TestWindows:
         settings = PlanSettings(windows=parse_windows("0 22 * * * 2h; 0 3 * * sat 1h"))
         now = parse_rfc3339("2030-06-15T12:00:00Z")
         plan = plan_consolidation(cluster.view(), settings, now)
-        assert [each.why[0].code for each in plan.rejected] == ["window"]
+        assert [each.why[0].reason for each in plan.rejected] == ["window"]
 
     def test_its_time_zone_has_summer_time(self):
         window = parse_window("0 9 * * * 1h Europe/Paris")
@@ -176,7 +176,7 @@ class TestStopSwitch:
         plan = plan_consolidation(cluster.view(), now=NOW)
         assert not plan.moves
         assert plan.stopped is not None
-        assert [each.why[0].code for each in plan.rejected] == ["stopped"] * 6
+        assert [each.why[0].reason for each in plan.rejected] == ["stopped"] * 6
         cluster.stop("false")
         assert gone(cluster) == 6
 

@@ -129,8 +129,8 @@ def view_of(given):
 def test_published_case(given, expected):
     found = find_candidates(view_of(given), PlanSettings(), NOW)
 
-    reasons = [why.code for held in found.held.values() for why in held]
-    reasons += [why.code for held in found.stray for why in held.why]
+    reasons = [why.reason for held in found.held.values() for why in held]
+    reasons += [why.reason for held in found.stray for why in held.why]
     if expected["reason"] == "empty_handled_by_emptiness":
         assert found.empty.tolist() == [0]
     elif expected["reason"] == "not_empty":

@@ -23,7 +23,7 @@ def two_nodes(*, pool=None, spare=None, **pod) -> BuiltCluster:
 
 def why(plan: ConsolidationPlan, node: str = "spare") -> tuple[str, str]:
     held = {each.node: each for each in plan.held}
-    return held[node].why[0].code, held[node].why[0].object
+    return held[node].why[0].reason, held[node].why[0].about
 
 
 def test_without_a_rule_the_node_goes_and_its_pod_has_a_destination():
@@ -150,7 +150,7 @@ def test_a_move_that_scores_too_low_is_shown_with_its_score():
         cluster.pod(f"web-{number}", "busy", cpu=400, priority=1_000_000_000)
     plan = plan_consolidation(cluster.view(), now=NOW)
     (rejected,) = plan.rejected
-    assert rejected.why[0].code == "score"
+    assert rejected.why[0].reason == "score"
     assert rejected.move.score < 0.5
     assert len(rejected.move.pods) == 8
     assert why(plan, "busy")[0] == "score"
@@ -160,7 +160,7 @@ def test_a_move_that_scores_too_low_is_shown_with_its_score():
 
 def test_trivial_savings_are_not_worth_it_when_a_minimum_is_set():
     plan = plan_consolidation(two_nodes().view(), PlanSettings(min_savings_per_hour=0.5), NOW)
-    assert [each.why[0].code for each in plan.rejected] == ["small_saving"]
+    assert [each.why[0].reason for each in plan.rejected] == ["small_saving"]
 
 
 def test_a_node_whose_pods_fit_nowhere_names_them():

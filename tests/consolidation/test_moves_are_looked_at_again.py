@@ -3,9 +3,7 @@
 import pytest
 
 from karpool.consolidation.execution.validation import (
-    MoveFailure,
     command_timeout,
-    failure_of,
     is_stale,
     same_outcome,
     validate,
@@ -15,6 +13,7 @@ from karpool.consolidation.execution.validation import (
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.reasons import MoveFailure
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.packing.new_nodes.offerings import StockOut
@@ -123,7 +122,7 @@ def test_what_changed_stops_a_delete(change, code, failure):
     assert not validate(move, cluster.view(), now=NOW)
     change(cluster)
     (why, *_) = validate(move, cluster.view(), now=NOW)
-    assert (why.code, failure_of(why)) == (code, failure)
+    assert (why.reason, why.reason.failure) == (code, failure)
     assert is_stale(plan, cluster.view())
 
 
@@ -132,7 +131,7 @@ def test_the_score_is_worked_out_again():
     move = only_move(cluster)
     scored(cluster)
     (why,) = validate(move, cluster.view(), now=NOW)
-    assert why.code == "score"
+    assert why.reason == "score"
 
 
 def test_a_pod_that_left_meanwhile_is_no_hindrance():
@@ -150,7 +149,7 @@ class TestReplacements:
         assert not validate(move, cluster.view(), now=NOW)
         out = [StockOut(choice.instance_type) for choice in move.new_nodes[0].options]
         (why,) = validate(move, cluster.view(unavailable=out), now=NOW)
-        assert why.code == "no_type"
+        assert why.reason == "no_type"
 
     def test_once_the_new_node_is_there_nothing_more_is_bought_and_it_may_be_young(self):
         cluster = replacing()
@@ -199,14 +198,14 @@ class TestWhatIf:
         )
         larger(cluster)
         why = what_if(cluster.view(), ["spare"], now=NOW)
-        assert why[-1].object == "pod team/web"
+        assert why[-1].about == "pod team/web"
 
     def test_and_knows_nodes_that_nobody_manages_or_that_are_not_there(self):
         cluster = deleting()
         cluster.node("foreign", managed=False)
         cluster.pod("odd", "foreign")
         assert what_if(cluster.view(), ["foreign"], now=NOW).kind is MoveKind.DELETE
-        assert what_if(cluster.view(), ["nowhere"], now=NOW)[0].code == "gone"
+        assert what_if(cluster.view(), ["nowhere"], now=NOW)[0].reason == "gone"
 
 
 def test_a_second_simulation_confirms_only_what_was_planned():
@@ -226,4 +225,4 @@ def test_settings_are_those_of_the_moment():
     cluster = deleting()
     move = only_move(cluster)
     strict = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY))
-    assert validate(move, cluster.view(), strict, NOW)[0].code == "policy_when_empty"
+    assert validate(move, cluster.view(), strict, NOW)[0].reason == "policy_when_empty"

@@ -20,7 +20,7 @@ def shown(plan: ConsolidationPlan) -> list[tuple[str, tuple[str, ...], list[str]
 
 
 def reason(plan: ConsolidationPlan, node: str) -> str:
-    return next(each.why[0].code for each in plan.held if each.node == node)
+    return next(each.why[0].reason for each in plan.held if each.node == node)
 
 
 def lonely(kind: str = "large", cpu: int = 500, types=None, **node) -> BuiltCluster:

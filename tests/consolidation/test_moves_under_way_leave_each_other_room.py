@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.planning.plan import Move, MoveKind, Why
+from karpool.consolidation.planning.plan import Move, MoveKind
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DEFAULTS
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.small_clusters import MIB_PER_GIB, UNSCORED, small_cluster
@@ -41,7 +43,7 @@ def objections(cluster: BuiltCluster, *records: MoveRecord, of: tuple[MoveRecord
     looked_at = of or records
     names = [record.name for record in looked_at]
     found = in_flight_view.objections(cluster.view(), records, names, DEFAULTS, NOW)
-    return [found[name][0].code if found[name] else "" for name in names]
+    return [found[name][0].reason if found[name] else "" for name in names]
 
 
 def one_goes_one_is_replaced(**pool: object) -> tuple[BuiltCluster, Move, Move]:
@@ -181,7 +183,7 @@ def somewhere(cluster: BuiltCluster, moves: tuple[Move, ...], chance: Random) ->
 
 def looked_at(
     cluster: BuiltCluster, records: list[MoveRecord], chance: Random
-) -> Mapping[str, tuple[Why, ...]]:
+) -> Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]:
     names = [
         record.name
         for record in records

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from karpool.cli.output import plan_html, plan_text
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
-from karpool.consolidation.planning.plan import KeptNode, MovedPod, Why
+from karpool.consolidation.planning.plan import KeptNode, MovedPod
 from karpool.consolidation.planning.plan_file import SIZE_LIMIT, SavedPlan, parse_plan, to_document
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from tests.consolidation.plans import move, plan, source
 
 
@@ -63,15 +65,24 @@ def test_a_plan_without_moves_says_so_and_why():
 
 
 def test_the_switch_that_stops_everything_comes_first():
-    shown = plan_text.render(plan(stopped=Why("stopped", "stopped by ConfigMap a/b")), wide=False)
+    shown = plan_text.render(
+        plan(stopped=Infeasible(ConsolidationReason.STOPPED, "stopped by ConfigMap a/b")), wide=False
+    )
 
     assert shown.startswith("STOPPED: stopped by ConfigMap a/b")
 
 
 def test_what_the_short_form_leaves_out_is_counted():
     many = [MovedPod(f"team/web-{number}", "node-1", 1.0, "node-3") for number in range(100)]
+    codes = ConsolidationReason.YOUNG, ConsolidationReason.NOMINATED
     held = [
-        KeptNode(f"n{number}", "p", 1.0, 2.0, (Why("nominated" if number % 3 else "young", "because"),))
+        KeptNode(
+            f"n{number}",
+            "p",
+            1.0,
+            2.0,
+            (Infeasible(codes[number % 3 > 0], "because"),),
+        )
         for number in range(50)
     ]
     made = plan(moves=[move(pods=many)], held=held)
@@ -230,9 +241,9 @@ def test_hostile_names_stay_text():
     bad = source(HOSTILE, pool="general")
     made = plan(
         moves=[move(bad, pods=[MovedPod(HOSTILE, HOSTILE, 1.0, HOSTILE)], notes=[HOSTILE])],
-        held=[KeptNode(HOSTILE, HOSTILE, 1.0, 1.0, (Why(HOSTILE, HOSTILE, HOSTILE),))],
+        held=[KeptNode(HOSTILE, HOSTILE, 1.0, 1.0, (Infeasible(HOSTILE, HOSTILE, HOSTILE),))],
         problems=(HOSTILE,),
-        stopped=Why("x", HOSTILE),
+        stopped=Infeasible(ConsolidationReason.STOPPED, HOSTILE),
         before=replace(plan().before, by_type={HOSTILE: 3}),
     )
 

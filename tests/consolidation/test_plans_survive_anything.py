@@ -35,7 +35,7 @@ def test_a_deadline_gives_the_best_so_far_and_names_what_was_not_looked_at():
     assert 0 < len(cut.moves) < len(whole.moves)
     (missed,) = cut.not_looked_at
     assert missed.nodes and "20 s" in missed.why
-    held = {each.node: each.why[0].code for each in cut.held}
+    held = {each.node: each.why[0].reason for each in cut.held}
     assert all(held[name] == "not_looked_at" for name in missed.nodes)
     moved = {name for move in cut.moves for name in move.names}
     assert len(moved) + len(cut.held) == 100
@@ -71,7 +71,7 @@ def test_a_budget_that_cannot_be_read_holds_the_pods_of_its_namespace():
     cluster.observed.put_budget(ObjectKey("team", "bad"), decode(raw, PodDisruptionBudget))
     plan = plan_consolidation(cluster.view(), now=NOW)
     assert not plan.moves
-    assert {each.why[0].code for each in plan.held} == {"pdb_blocked"}
+    assert {each.why[0].reason for each in plan.held} == {"pdb_blocked"}
 
 
 def test_a_claim_without_a_node_and_a_node_without_a_price_are_listed():
@@ -84,7 +84,7 @@ def test_a_claim_without_a_node_and_a_node_without_a_price_are_listed():
     for name in ("priced", "odd"):
         cluster.pod(f"web-{name}", name)
     plan = plan_consolidation(cluster.view(), now=NOW)
-    held = {each.node: each.why[0].code for each in plan.held}
+    held = {each.node: each.why[0].reason for each in plan.held}
     assert held["dangling"] == "no_node"
     assert [move.names for move in plan.moves] == [("priced",)]
     (pool,) = plan.pools

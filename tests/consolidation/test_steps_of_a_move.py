@@ -30,8 +30,10 @@ from karpool.consolidation.execution.step import (
     WithdrawPlaceholder,
     next_step,
 )
-from karpool.consolidation.planning.plan import MoveKind, Why
+from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.model.kubernetes.meta import Condition, ObjectMeta, decode
@@ -42,7 +44,7 @@ from tests.consolidation.plans import move, new_node, source
 
 SETTINGS = ExecutionSettings(launch_seconds=100.0, look_seconds=50.0)
 MEASURED = MeasuredSavings(0.6)
-OBJECTION = Why("churn", "something changed")
+OBJECTION = Infeasible(ConsolidationReason.CHANGED, "something changed")
 
 
 def record_of(nodes: int = 2, new_nodes: int = 1, **changes) -> MoveRecord:
@@ -85,8 +87,8 @@ class Model:
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[str, NodeClaim] = field(default_factory=dict)
     placeholders: dict[int, Placeholder] = field(default_factory=dict)
-    stop: Why | None = None
-    objections: tuple[Why, ...] | None = ()
+    stop: Infeasible[ConsolidationReason] | None = None
+    objections: tuple[Infeasible[ConsolidationReason], ...] | None = ()
     cordon_seen: bool = True
     measured: MeasuredSavings | None = MEASURED
     slow: bool = False  # new nodes do not come
@@ -205,7 +207,7 @@ TROUBLE = st.one_of(
     st.tuples(st.sampled_from(["refused", "ended", "lose_new"]), st.integers(0, 1)),
     st.tuples(st.just("slow"), st.booleans()),
     st.tuples(st.just("objections"), st.sampled_from([(), (OBJECTION,), None])),
-    st.tuples(st.just("stop"), st.sampled_from([None, Why("stopped", "stop")])),
+    st.tuples(st.just("stop"), st.sampled_from([None, Infeasible(ConsolidationReason.STOPPED, "stop")])),
     st.tuples(st.just("cordon_seen"), st.booleans()),
     st.tuples(st.just("hold"), st.booleans()),
     st.tuples(st.just("lose_source"), st.integers(0, 2)),
@@ -299,7 +301,7 @@ def test_any_history_ends_cleanly(nodes: int, new_nodes: int, pace: int, trouble
         ("lose_new", 0),
         ("objections", (OBJECTION,)),
         ("objections", None),
-        ("stop", Why("stopped", "stop")),
+        ("stop", Infeasible(ConsolidationReason.STOPPED, "stop")),
         ("lose_source", 0),
         ("time", 1000),
     ],

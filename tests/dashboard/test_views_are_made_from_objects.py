@@ -12,8 +12,9 @@ from karpool.cli.cluster_source import tell_of_objects
 from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.planning.plan import RejectedMove, Why
+from karpool.consolidation.planning.plan import RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.pages import consolidation_board as boards
@@ -30,6 +31,7 @@ from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpSt
 from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.member_cluster import read_cluster
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
@@ -173,7 +175,10 @@ def test_many_approved_moves_leave_room_for_refused_ones(monkeypatch) -> None:
 
 
 def refused_for_their_budget(plan):
-    return [RejectedMove(move, (Why("budget", "the budget allows none"),)) for move in plan.moves[:3]]
+    return [
+        RejectedMove(move, (Infeasible(ConsolidationReason.BUDGET, "the budget allows none"),))
+        for move in plan.moves[:3]
+    ]
 
 
 def test_clusters_with_something_to_see_come_first_and_a_pool_without_moves_still_has_its_line() -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.consolidation.execution.validation import command_timeout, failure_of, same_outcome
-from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.execution.validation import command_timeout, same_outcome
 from karpool.consolidation.policy.budgets import remaining, use_of
 from karpool.consolidation.policy.eligibility import (
     DisruptionMethod,
@@ -16,6 +15,7 @@ from karpool.consolidation.policy.eligibility import (
     why_not_method,
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.totals import is_empty, node_cost
 from karpool.consolidation.view import StateNode
 from karpool.model import durations
@@ -54,12 +54,12 @@ def answer_eligibility(case: Case) -> Given:
     method = _METHODS[case["input"]["method"]]
     facts = node_facts(case["input"])
     if why := why_not_candidate(facts, method):
-        return {"candidate": False, "should_disrupt": None, "reason": why.code}
+        return {"candidate": False, "should_disrupt": None, "reason": str(why.reason)}
     refusal = why_not_method(facts, method)
     return {
         "candidate": True,
         "should_disrupt": refusal is None,
-        "reason": None if refusal is None else refusal.code,
+        "reason": None if refusal is None else str(refusal.reason),
     }
 
 
@@ -228,7 +228,7 @@ _FAILURES = {
 def answer_failure(case: Case) -> Given:
     text = case["input"]["failure"].lower()
     code = next((code for word, code in _FAILURES.items() if word in text), "")
-    return {"reason": str(failure_of(Why(code, text)))}
+    return {"reason": str(ConsolidationReason(code).failure)}
 
 
 @kind("queue_retry_limit", same=nearly)

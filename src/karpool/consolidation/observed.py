@@ -12,12 +12,13 @@ from typing import Any
 
 from karpool.cluster.changes import PutDropSink
 from karpool.cluster.unreadable import UnreadableObjects
-from karpool.consolidation.planning.plan import Why
 from karpool.consolidation.pod_facts import PodDisruptionStore
 from karpool.consolidation.policy.prices import node_price
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
@@ -254,11 +255,11 @@ class Observed:
             problems=(*problems, *map(str, self.problems), *self._broken_texts(), *self.pods.problems()),
         )
 
-    def stop_reason(self) -> Why | None:
+    def stop_reason(self) -> Infeasible[ConsolidationReason] | None:
         if not self._stop:
             return None
         message = f'consolidation is stopped by ConfigMap {self._stop}; set {STOP_KEY}: "false" to go on'
-        return Why("stopped", message, f"configmap {self._stop}")
+        return Infeasible(ConsolidationReason.STOPPED, message, f"configmap {self._stop}")
 
     def _broken_texts(self) -> Iterable[str]:
         return (f"NodePool {name}: {why}" for name, why in self._broken.items())

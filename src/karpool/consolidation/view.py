@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.totals import NODE_COST, Floats
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
@@ -209,7 +210,7 @@ class ClusterView:
     in_flight: Collection[str] = ()  # nodes that a move under way takes already
     # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
     promised: Mapping[str, str] = field(default_factory=dict)
-    stop: Why | None = None
+    stop: Infeasible[ConsolidationReason] | None = None
     recent: Sequence[NodeRemoval] = ()
     problems: Sequence[str] = ()
 

@@ -16,10 +16,12 @@ from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, machine
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
-from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove, Why
+from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model.infeasible import Infeasible
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,11 @@ class NodeExplanation:
 
     node: str
     verdict: str
-    why: tuple[Why, ...]
+    why: tuple[Infeasible[ConsolidationReason], ...]
     move: Move | None
     rejected: tuple[RejectedMove, ...]
     held: KeptNode | None
-    what_if: Move | tuple[Why, ...]
+    what_if: Move | tuple[Infeasible[ConsolidationReason], ...]
 
 
 def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
@@ -69,11 +71,13 @@ def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:
 
 def _why(
     plan: ConsolidationPlan, node: str, rejected: tuple[RejectedMove, ...], held: KeptNode | None
-) -> tuple[Why, ...]:
+) -> tuple[Infeasible[ConsolidationReason], ...]:
     found = [why for move in rejected for why in move.why]
     found += held.why if held is not None else ()
     found += [
-        Why("not_looked_at", considered.why) for considered in plan.not_looked_at if node in considered.nodes
+        Infeasible(ConsolidationReason.NOT_CONSIDERED, considered.why)
+        for considered in plan.not_looked_at
+        if node in considered.nodes
     ]
     return tuple(dict.fromkeys(found))
 
@@ -117,7 +121,7 @@ def render(found: NodeExplanation, output: str) -> str:
 
 def _lines(found: NodeExplanation) -> Iterator[str]:
     yield f"{found.node} {found.verdict}"
-    yield from (f"  {why.message}" for why in found.why)
+    yield from (f"  {why.detail}" for why in found.why)
     shown = found.move or (found.rejected[0].move if found.rejected else None)
     if shown is not None:
         yield ""
@@ -133,7 +137,7 @@ def _lines(found: NodeExplanation) -> Iterator[str]:
     elif shown is None:
         yield ""
         yield "it could not go away even so:"
-        yield from (f"  {why.message}" for why in found.what_if)
+        yield from (f"  {why.detail}" for why in found.what_if)
 
 
 def scores(move: Move) -> Iterator[str]:

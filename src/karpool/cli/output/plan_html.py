@@ -24,7 +24,7 @@ def _body(alternatives: Sequence[PlanAlternative], title: str) -> Iterator[str]:
     yield html_page.text(title, "h1")
     yield html_page.text(f"Made {made}. Nothing was changed. Fingerprint {plan.fingerprint}.", style="quiet")
     if plan.stopped is not None:
-        yield html_page.text(f"Stopped: {plan.stopped.message}", style="bad")
+        yield html_page.text(f"Stopped: {plan.stopped.detail}", style="bad")
     if len(alternatives) > 1:
         yield html_page.text("Policies side by side", "h2")
         yield html_page.table(*plan_text.comparison_table(alternatives), numbers=range(1, 10))

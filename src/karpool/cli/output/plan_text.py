@@ -30,7 +30,7 @@ def render(plan: ConsolidationPlan, *, wide: bool) -> str:
 
 def _parts(plan: ConsolidationPlan, wide: bool) -> Iterator[str]:
     if plan.stopped is not None:
-        yield f"STOPPED: {plan.stopped.message}"
+        yield f"STOPPED: {plan.stopped.detail}"
     yield summary(plan)
     if plan.moves:
         yield _titled("MOVES", _cut(move_table(plan.moves, wide=wide), wide))
@@ -153,7 +153,7 @@ def held_by_reason(held: Sequence[KeptNode]) -> Table:
     """The most frequent first."""
     groups: dict[str, list[KeptNode]] = {}
     for kept_node in held:
-        groups.setdefault(kept_node.why[0].code if kept_node.why else NONE, []).append(kept_node)
+        groups.setdefault(kept_node.why[0].reason if kept_node.why else NONE, []).append(kept_node)
     rows = [
         [str(len(members)), code, members[0].node, str(members[0].why[0]) if members[0].why else NONE]
         for code, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))

@@ -108,7 +108,7 @@ def _line(record: MoveRecord) -> str:
 def objection(found: PlanCheck, *, partial: bool, strict: bool) -> str:
     """Why nothing is done; empty when something is."""
     if found.too_old is not None:
-        return found.too_old.message
+        return found.too_old.detail
     if strict and not found.unchanged:
         return "the cluster has changed since the plan was made; make a new one, or leave out --strict"
     if found.refused and not partial:
@@ -123,6 +123,6 @@ def render(found: PlanCheck) -> str:
     rows = []
     for move in found.moves:
         why = found.refused.get(move.id, ())
-        verdict = "; ".join(reason.message for reason in why) or "holds"
+        verdict = "; ".join(reason.detail for reason in why) or "holds"
         rows.append([*plan_text.move_row(move, wide=False), verdict])
     return columns([*plan_text.move_table((), wide=False)[0], "NOW"], rows)

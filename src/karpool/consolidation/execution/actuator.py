@@ -42,14 +42,16 @@ from karpool.consolidation.execution.step import (
     launch_deadline,
     next_step,
 )
-from karpool.consolidation.planning.plan import Move, Why
+from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.pod_facts import protected_until
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.totals import pod_cost
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import SkippedObject
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, Conflict, Denied, KubeError, NotFound, Rejected
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes import pod_disruption
 from karpool.model.kubernetes.api_resources import (
@@ -81,9 +83,9 @@ Changed = Callable[[MoveRecord | None, MoveRecord], None]
 class RecordContext:
     """What the view says about records, by their names; what is not there was not looked at."""
 
-    stop: Why | None = None
-    closed: Mapping[str, Why] = field(default_factory=dict)  # pools
-    objections: Mapping[str, tuple[Why, ...]] = field(default_factory=dict)
+    stop: Infeasible[ConsolidationReason] | None = None
+    closed: Mapping[str, Infeasible[ConsolidationReason]] = field(default_factory=dict)  # pools
+    objections: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]] = field(default_factory=dict)
     cordoned: frozenset[str] = frozenset()  # nodes
     arrived_prices: Mapping[str, float | None] = field(default_factory=dict)
     measured: Mapping[str, MeasuredSavings] = field(default_factory=dict)
@@ -112,7 +114,9 @@ class MoveActuator:
         self._check = check
         self._changed = changed
         self._redisturbed = redisturbed
-        self._refusals: dict[str, Why] = {}  # by record: what the server does not let us do
+        self._refusals: dict[
+            str, Infeasible[ConsolidationReason]
+        ] = {}  # by record: what the server does not let us do
         self._pace = DeleteBackoff()
 
     # Records
@@ -217,7 +221,7 @@ class MoveActuator:
 
     def _refuse(self, record: MoveRecord, message: str) -> None:
         log.warning("move cannot go on", record=record.name, reason=message)
-        self._refusals[record.name] = Why("refused", message)
+        self._refusals[record.name] = Infeasible(ConsolidationReason.REFUSED, message)
 
     async def _look(self, record: MoveRecord, seen: RecordContext) -> MoveObservation:
         placeholders = await self._placeholders(record)
@@ -256,22 +260,32 @@ class MoveActuator:
 
     async def _last_look(
         self, record: MoveRecord, names: Iterable[str]
-    ) -> tuple[tuple[Why, ...], Mapping[str, int]]:
+    ) -> tuple[tuple[Infeasible[ConsolidationReason], ...], Mapping[str, int]]:
         """Pods on the nodes as the server has them: a watch may be late, and theirs is the risk."""
         known = {pod.pod for pod in record.move.pods}
         now = self._client.clock.now()
         owners: Counter[str] = Counter()
-        why: list[Why] = []
+        why: list[Infeasible[ConsolidationReason]] = []
         for name in names:
             on_node = ListOptions(field_selector=f"spec.nodeName={name}")
             for pod in (await self._client.list(PODS, on_node, into=Pod)).items:
                 key = pod.metadata.key
                 if pod_disruption.is_active(pod) and protected_until(pod) > now:
-                    why.append(Why("pod_do_not_disrupt", f"pod {key} asks not to be disturbed", f"pod {key}"))
+                    why.append(
+                        Infeasible(
+                            ConsolidationReason.POD_DO_NOT_DISRUPT,
+                            f"pod {key} asks not to be disturbed",
+                            f"pod {key}",
+                        )
+                    )
                 elif not pod_disruption.is_reschedulable(pod):
                     continue
                 elif key not in known:
-                    why.append(Why("new_pod", f"pod {key} came to the node since", f"pod {key}"))
+                    why.append(
+                        Infeasible(
+                            ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
+                        )
+                    )
                 elif pod_cost(pod) > 0:
                     owners[owner_of(pod)] += 1
         return tuple(why), owners
@@ -390,7 +404,7 @@ class MoveActuator:
                     log.warning("mark not taken back", node=name, reason=str(error))
 
 
-def _closed(record: MoveRecord, seen: RecordContext) -> Why | None:
+def _closed(record: MoveRecord, seen: RecordContext) -> Infeasible[ConsolidationReason] | None:
     return next((seen.closed[pool] for pool in record.move.pools if pool in seen.closed), None)
 
 

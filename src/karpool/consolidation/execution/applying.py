@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.consolidation.execution.validation import is_stale, validate_all
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move, Why
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model import durations
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +24,9 @@ class PlanCheck:
     """`refused` says of each move that does not hold any more why; `too_old` of the whole plan."""
 
     moves: tuple[Move, ...]
-    refused: Mapping[str, tuple[Why, ...]]
+    refused: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]
     unchanged: bool  # nothing at all that decided the plan has changed
-    too_old: Why | None = None
+    too_old: Infeasible[ConsolidationReason] | None = None
 
     @property
     def good(self) -> tuple[Move, ...]:
@@ -69,11 +71,18 @@ def _distinct(moves: Sequence[Move]) -> tuple[Move, ...]:
     return tuple(found)
 
 
-def _too_old(plan: ConsolidationPlan, now: float, limit: float | None) -> Why | None:
+def _too_old(
+    plan: ConsolidationPlan, now: float, limit: float | None
+) -> Infeasible[ConsolidationReason] | None:
     age = float(int(now - plan.made_at))
     if limit is None or 0 <= age <= limit:
         return None
     shown = durations.show(limit)
     if age < 0:
-        return Why("age", f"the plan was made {durations.show(-age)} after now; check the clocks")
-    return Why("age", f"the plan was made {durations.show(age)} ago, and may be {shown} old; make a new one")
+        return Infeasible(
+            ConsolidationReason.AGE, f"the plan was made {durations.show(-age)} after now; check the clocks"
+        )
+    return Infeasible(
+        ConsolidationReason.AGE,
+        f"the plan was made {durations.show(age)} ago, and may be {shown} old; make a new one",
+    )

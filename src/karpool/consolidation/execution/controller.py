@@ -32,15 +32,17 @@ from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.execution.watching import Watching
 from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Settings
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move, Why
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.policy.budgets import use_of
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, LeadershipLost, NotFound
 from karpool.kube.event_recorder import EventRecorder
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
 from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
@@ -131,7 +133,7 @@ class Consolidator:
             changed=self._changed,
             redisturbed=lambda owners: redisturbed(owners, self.ledger.values(), self._clock.now()),
         )
-        self._closed: dict[str, Why] = {}
+        self._closed: dict[str, Infeasible[ConsolidationReason]] = {}
         self._next_plan = float("-inf")
         self._idle = _Idle()
         self._planning = PlanCache()
@@ -231,7 +233,7 @@ class Consolidator:
         except KubeError as error:
             log.warning("move not taken further", record=record.name, reason=str(error))
 
-    async def _read_stop(self) -> Why | None:
+    async def _read_stop(self) -> Infeasible[ConsolidationReason] | None:
         """From the server: the switch must work when watches do not."""
         namespace, name = self.options.stop_switch
         try:
@@ -250,7 +252,9 @@ class Consolidator:
         self._was_stale = stale
         return stale
 
-    async def _seen(self, records: Sequence[MoveRecord], stop: Why | None, now: float) -> RecordContext:
+    async def _seen(
+        self, records: Sequence[MoveRecord], stop: Infeasible[ConsolidationReason] | None, now: float
+    ) -> RecordContext:
         if self._is_stale():
             return RecordContext(stop=stop, closed=self._closed)
         execution = self.options.execution
@@ -273,7 +277,7 @@ class Consolidator:
         self._closed = in_flight_view.closed_pools(view, self.options.plan, now)
         known, coming = list(self.ledger.values()), self._watching.held()
 
-        def look() -> dict[str, tuple[Why, ...]]:
+        def look() -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
             return in_flight_view.objections(view, records, looked_at, self.options.plan, now, coming=coming)
 
         return RecordContext(
@@ -293,7 +297,7 @@ class Consolidator:
             },
         )
 
-    async def _plan_and_begin(self, stop: Why | None) -> None:
+    async def _plan_and_begin(self, stop: Infeasible[ConsolidationReason] | None) -> None:
         plan = await self._make_plan()
         self._closed = in_flight_view.closed_pools(self._view_now(), self.options.plan, self._clock.now())
         self._announcer.plan(plan, self._view_now())

@@ -17,11 +17,13 @@ from karpool.cluster.changes import ChangeSink, ObjectChange
 from karpool.consolidation.execution.node_marks import PROTECTED
 from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlaceholderRequest
 from karpool.consolidation.execution.validation import promised_by, validate_all
-from karpool.consolidation.planning.plan import Move, ReplacementNode, Why
+from karpool.consolidation.planning.plan import Move, ReplacementNode
 from karpool.consolidation.policy.budgets import permission
 from karpool.consolidation.policy.candidates import read_pools
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import EVICTABLE, ClusterView, StateNode
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
@@ -35,7 +37,14 @@ from karpool.provisioning.placeholders.smart_pod import placeholder_of
 
 _EPOCH = rfc3339(0.0)
 # What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
-_OF_WHOLE_MOVES = frozenset(("score", "small_saving", "not_cheaper", "kind"))
+_OF_WHOLE_MOVES = frozenset(
+    (
+        ConsolidationReason.SCORE,
+        ConsolidationReason.SMALL_SAVING,
+        ConsolidationReason.NOT_CHEAPER,
+        ConsolidationReason.METHOD_DISABLED,
+    )
+)
 
 
 class PlaceholderFilter:
@@ -110,11 +119,15 @@ def _annotated(node: Node, value: str | None) -> Node:
     )
 
 
-def closed_pools(view: ClusterView, settings: PlanSettings, now: float) -> dict[str, Why]:
+def closed_pools(
+    view: ClusterView, settings: PlanSettings, now: float
+) -> dict[str, Infeasible[ConsolidationReason]]:
     """Pools that nothing may be taken from at the moment, whatever budgets say."""
     rules = read_pools(view, settings)
     found = {
-        name: Why("nodepool_unreadable", f"nodepool {name}: {each.problem}", f"nodepool {name}")
+        name: Infeasible(
+            ConsolidationReason.NODEPOOL_UNREADABLE, f"nodepool {name}: {each.problem}", f"nodepool {name}"
+        )
         for name, each in rules.items()
         if each.problem
     }
@@ -151,7 +164,7 @@ def objections(
     now: float,
     *,
     coming: Collection[str] = (),
-) -> dict[str, tuple[Why, ...]]:
+) -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
     """By record: what speaks against going on.
 
     Those that are furthest come first, then the oldest; each on top of those before that may go on, so
@@ -171,12 +184,12 @@ def objections(
         arrived={record.move.id: record.arrived for record in chosen},
         targets=_receiving(records, seen),
     )
-    found: dict[str, tuple[Why, ...]] = {}
+    found: dict[str, tuple[Infeasible[ConsolidationReason], ...]] = {}
     for record in chosen:
         move = moves[record.name]
         why = results.get(move.id, ())
         if len(move.nodes) < len(record.nodes):
-            why = tuple(reason for reason in why if reason.code not in _OF_WHOLE_MOVES)
+            why = tuple(objection for objection in why if objection.reason not in _OF_WHOLE_MOVES)
         found[record.name] = why or tuple(_overruled(move, seen))
     return found
 
@@ -196,7 +209,7 @@ def _receiving(records: Iterable[MoveRecord], view: ClusterView) -> list[str]:
     ]
 
 
-def _overruled(move: Move, view: ClusterView) -> Iterable[Why]:
+def _overruled(move: Move, view: ClusterView) -> Iterable[Infeasible[ConsolidationReason]]:
     """Pods that Karpenter would end against their disruption budget: it does when the node has a
     terminationGracePeriod, and more of them go than the budget lets go at once."""
     pods, going = view.pods, Counter[int]()
@@ -210,7 +223,11 @@ def _overruled(move: Move, view: ClusterView) -> Iterable[Why]:
             budget = view.budgets[number]
             about = f"poddisruptionbudget {budget.namespace}/{budget.name}"
             message = f"{pods_of} pods of {about} would go, {budget.disruptions_allowed} may, and the "
-            yield Why("pdb_deadline", f"{message}terminationGracePeriod of the nodes does not wait", about)
+            yield Infeasible(
+                ConsolidationReason.PDB_DEADLINE,
+                f"{message}terminationGracePeriod of the nodes does not wait",
+                about,
+            )
 
 
 _FURTHEST = (MovePhase.WAITING, MovePhase.ASKING, MovePhase.CORDONING, MovePhase.DELETING)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.execution.validation import failure_of
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MoveKind, Why
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MoveKind
 from karpool.consolidation.policy.budgets import BudgetUse
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.manager.metrics import describe_process
 
 _SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -169,7 +169,7 @@ class ConsolidationMetrics:
         """A record that reached another phase."""
         move = after.move
         words = decision_of(move), str(move.reason).lower(), type_of(move)
-        failure = str(failure_of(Why(after.reason, "")))
+        failure = str(ConsolidationReason(after.reason).failure)
         match after.phase:
             case MovePhase.DELETING:
                 self._disturbed.inc(after.disturbed)

@@ -124,7 +124,7 @@ class MoveRecord:
     ) -> "MoveRecord":
         if phase.is_over:
             changes["ended"] = now
-        return replace(self, phase=phase, since=now, reason=reason, message=message[:1024], **changes)
+        return replace(self, phase=phase, since=now, reason=str(reason), message=message[:1024], **changes)
 
 
 def record_name(move: Move) -> str:

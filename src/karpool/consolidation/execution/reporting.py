@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.execution.validation import failure_of
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove, Why
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import Clock
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference, ref
 from karpool.kube.expiring import ExpiringMap
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES
 
 AGAIN_SECONDS = 900.0
@@ -23,7 +24,7 @@ BLOCKED = "DisruptionBlocked"
 TERMINATING = "DisruptionTerminating"
 ROLLED_BACK = "ConsolidationRolledBack"
 DONE = "ConsolidationDone"
-_UNREADABLE = frozenset(("budget_unreadable", "nodepool_unreadable"))
+_UNREADABLE = frozenset((ConsolidationReason.BUDGET_UNREADABLE, ConsolidationReason.NODEPOOL_UNREADABLE))
 
 
 class MoveReporter:
@@ -37,7 +38,7 @@ class MoveReporter:
         for pool, why in _blocked(plan).items():
             found = view.pool_objects.get(pool)
             if found is not None:
-                self._say(ref(NODEPOOLS, found), "Warning", BLOCKED, why.message)
+                self._say(ref(NODEPOOLS, found), "Warning", BLOCKED, why.detail)
 
     def approved(self, move: Move, view: ClusterView) -> None:
         if move.new_nodes:
@@ -50,21 +51,25 @@ class MoveReporter:
     def _rejected(self, rejected: RejectedMove, view: ClusterView) -> None:
         why = rejected.why[0]
         for about, numbers in _about(rejected.move, view):
-            text = numbers if why.code == "score" else f"{_refusal(rejected.move, why)}: {why.message}"
+            text = (
+                numbers
+                if why.reason is ConsolidationReason.SCORE
+                else f"{_refusal(rejected.move, why)}: {why.detail}"
+            )
             self._say(about, "Normal", event_text.REJECTED, text)
 
     def moved(self, record: MoveRecord, view: ClusterView | None) -> None:
         """A record that reached another phase."""
         if view is None:
             return
-        move, why = record.move, Why(record.reason, record.message)
+        move, why = record.move, Infeasible(ConsolidationReason(record.reason), record.message)
         match record.phase:
             case MovePhase.REJECTED:
                 for about in _subjects(move, view):
-                    self._say(about, "Normal", event_text.REJECTED, f"{_refusal(move, why)}: {why.message}")
+                    self._say(about, "Normal", event_text.REJECTED, f"{_refusal(move, why)}: {why.detail}")
             case MovePhase.ROLLED_BACK:
                 for about in _subjects(move, view):
-                    self._say(about, "Warning", ROLLED_BACK, f"{_refusal(move, why)}: {why.message}")
+                    self._say(about, "Warning", ROLLED_BACK, f"{_refusal(move, why)}: {why.detail}")
             case MovePhase.DELETING:
                 for about in _nodes_of(move, view):
                     self._say(about, "Normal", TERMINATING, f"Disrupting Node: {move.reason}")
@@ -82,13 +87,13 @@ class MoveReporter:
         self._recorder.record(about, type_, reason, message)
 
 
-def _blocked(plan: ConsolidationPlan) -> dict[str, Why]:
+def _blocked(plan: ConsolidationPlan) -> dict[str, Infeasible[ConsolidationReason]]:
     """Pools that something unreadable closes: nobody would see why otherwise."""
-    found = {pool.name: why for pool in plan.pools for why in pool.why if why.code in _UNREADABLE}
+    found = {pool.name: why for pool in plan.pools for why in pool.why if why.reason in _UNREADABLE}
     for rejected in plan.rejected:
         for why in rejected.why:
-            if why.code in _UNREADABLE:
-                found.setdefault(why.object.removeprefix("nodepool "), why)
+            if why.reason in _UNREADABLE:
+                found.setdefault(why.about.removeprefix("nodepool "), why)
     return found
 
 
@@ -100,8 +105,8 @@ def _decision(move: Move) -> str:
     return "replace" if move.new_nodes else "delete"
 
 
-def _refusal(move: Move, why: Why) -> str:
-    return event_text.rejected(_command(move), failure_of(why), move.savings_per_hour)
+def _refusal(move: Move, why: Infeasible[ConsolidationReason]) -> str:
+    return event_text.rejected(_command(move), why.reason.failure, move.savings_per_hour)
 
 
 def _outcome(record: MoveRecord) -> str:

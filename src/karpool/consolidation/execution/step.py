@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from karpool.consolidation.execution.node_marks import is_cordoned, is_marked, marked_by
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import command_timeout
-from karpool.consolidation.planning.plan import SourceNode, Why
+from karpool.consolidation.planning.plan import SourceNode
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.node import Node
 from karpool.provisioning.claims.node_readiness import Lack, readiness
@@ -54,8 +56,8 @@ class MoveObservation:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     placeholders: Sequence[Placeholder] = ()
-    stop: Why | None = None
-    objections: tuple[Why, ...] | None = None
+    stop: Infeasible[ConsolidationReason] | None = None
+    objections: tuple[Infeasible[ConsolidationReason], ...] | None = None
     cordon_seen: bool = False
     owners: Mapping[str, int] = field(default_factory=dict)  # of the pods that are disturbed
     redisturbed: int = 0
@@ -140,7 +142,7 @@ def launch_deadline(record: MoveRecord, settings: ExecutionSettings) -> float:
 
 def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
     if why := world.stop or _missing(record, world):
-        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
     due = record.since + settings.quiet_seconds
     if now < due:
         return WaitUntil(due)
@@ -149,10 +151,10 @@ def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSett
         if now < limit:
             return WaitUntil(limit)
         why = _not_looked_at(settings)
-        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
     if world.objections:
         why = world.objections[0]
-        return StoreRecord(record.to(MovePhase.REJECTED, now, why.code, why.message))
+        return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
     return StoreRecord(record.to(MovePhase.ASKING if record.replaces else MovePhase.CORDONING, now))
 
 
@@ -168,7 +170,7 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
     places = [each.node for each in own]
     states = [readiness(world.nodes.get(name), {}) for name in places if name]
     if lost := next((state for state in states if state.lack is Lack.LIFE), None):
-        return _back(record, now, Why("new_node_lost", lost.message))
+        return _back(record, now, Infeasible(ConsolidationReason.NEW_NODE_LOST, lost.message))
     if not all(places) or not all(each.is_ready for each in states):
         return WaitUntil(launch_deadline(record, settings))
     if record.arrived != (arrived := tuple(places)):
@@ -227,7 +229,7 @@ def _deleting(record: MoveRecord, world: MoveObservation, settings: ExecutionSet
         if len(left) == len(record.move.nodes):
             return _back(record, now, why)
         kept = (*record.kept, *(source.name for source in left))
-        return StoreRecord(replace(record, kept=kept, reason=why.code, message=why.message))
+        return StoreRecord(replace(record, kept=kept, reason=str(why.reason), message=why.detail))
     kept_nodes = [world.nodes[name] for name in record.kept if name in world.nodes]
     if stale := [node for node in kept_nodes if marked_by(node) == record.name]:
         return RunActions(tuple(UnmarkNode(node) for node in stale))
@@ -268,13 +270,16 @@ def _rolling_back(record: MoveRecord, world: MoveObservation, now: float) -> Nex
     return StoreRecord(record.to(MovePhase.ROLLED_BACK, now, record.reason, record.message))
 
 
-def _back(record: MoveRecord, now: float, why: Why) -> StoreRecord:
-    return StoreRecord(record.to(MovePhase.ROLLING_BACK, now, why.code, why.message))
+def _back(record: MoveRecord, now: float, why: Infeasible[ConsolidationReason]) -> StoreRecord:
+    return StoreRecord(record.to(MovePhase.ROLLING_BACK, now, why.reason, why.detail))
 
 
-def _not_looked_at(settings: ExecutionSettings) -> Why:
+def _not_looked_at(settings: ExecutionSettings) -> Infeasible[ConsolidationReason]:
     """The view that says whether anything has changed is not kept up to date by the server."""
-    return Why("timeout", f"the move could not be looked at again within {settings.look_seconds:g} s")
+    return Infeasible(
+        ConsolidationReason.TIMEOUT,
+        f"the move could not be looked at again within {settings.look_seconds:g} s",
+    )
 
 
 def _withdraw(world: MoveObservation, until: float | None) -> Next:
@@ -298,48 +303,58 @@ def _marks(nodes: Sequence[Node], record: MoveRecord, now: float) -> Next | None
     for node in nodes:
         other = marked_by(node)
         if other and other != record.name:
-            why = Why("in_queue", f"node {node.name} is part of {other}", f"node {node.name}")
+            why = Infeasible(
+                ConsolidationReason.IN_QUEUE, f"node {node.name} is part of {other}", f"node {node.name}"
+            )
             return _back(record, now, why)
     return None
 
 
-def _missing(record: MoveRecord, world: MoveObservation) -> Why | None:
+def _missing(record: MoveRecord, world: MoveObservation) -> Infeasible[ConsolidationReason] | None:
     """A node or claim that is gone, goes, or is another one by now."""
     for source in record.move.nodes:
         about = f"node {source.name}"
         claim, node = world.claims.get(source.claim), world.nodes.get(source.name)
         if claim is None or node is None:
-            return Why("gone", f"{about} does not exist any more", about)
+            return Infeasible(ConsolidationReason.GONE, f"{about} does not exist any more", about)
         if claim.metadata.uid != source.claim_uid:
-            return Why("replaced", f"{about} has another NodeClaim than planned", about)
+            return Infeasible(
+                ConsolidationReason.REPLACED, f"{about} has another NodeClaim than planned", about
+            )
         if claim.is_deleting or node.metadata.deletion_timestamp is not None:
-            return Why("deleting", f"{about} is being deleted by somebody else", about)
+            return Infeasible(
+                ConsolidationReason.DELETING, f"{about} is being deleted by somebody else", about
+            )
     return None
 
 
-def _lost(record: MoveRecord, world: MoveObservation) -> Why | None:
+def _lost(record: MoveRecord, world: MoveObservation) -> Infeasible[ConsolidationReason] | None:
     """A new node that came and does not serve any more."""
     for name in record.arrived:
         state = readiness(world.nodes.get(name), {})
         if not state.is_ready:
-            return Why("new_node_lost", state.message, f"node {name}")
+            return Infeasible(ConsolidationReason.NEW_NODE_LOST, state.message, f"node {name}")
     return None
 
 
 def _refused(
     record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float
-) -> Why | None:
+) -> Infeasible[ConsolidationReason] | None:
     deadline = launch_deadline(record, settings)
     if now >= deadline:
-        return Why("timeout", f"new nodes did not come within {deadline - record.since:g} s")
+        return Infeasible(
+            ConsolidationReason.TIMEOUT, f"new nodes did not come within {deadline - record.since:g} s"
+        )
     for placeholder in world.placeholders:
         if placeholder.epoch != record.attempt:
             continue
         if placeholder.outlook is PlaceholderState.ENDED:
-            return Why("placeholder_ended", f"{placeholder.key} ended: {placeholder.message}")
+            return Infeasible(
+                ConsolidationReason.PLACEHOLDER_ENDED, f"{placeholder.key} ended: {placeholder.message}"
+            )
         asked_for = now - max(placeholder.created, record.since)
         if placeholder.outlook is PlaceholderState.REFUSED and asked_for >= settings.refusal_seconds:
-            return Why("stock_out", f"no node can be had: {placeholder.message}")
+            return Infeasible(ConsolidationReason.STOCK_OUT, f"no node can be had: {placeholder.message}")
     return None
 
 

@@ -7,7 +7,6 @@ their claims, the pods on them, every rule of eligibility, budgets, room, and th
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -19,14 +18,15 @@ from karpool.consolidation.planning.plan import (
     Move,
     MoveKind,
     ReplacementNode,
-    Why,
 )
 from karpool.consolidation.planning.planner import Planner
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
+from karpool.model.infeasible import Infeasible
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools
 
@@ -34,30 +34,6 @@ _UNSCORED = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
 NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
 _TIMEOUT_SECONDS_PER_NODE = 0.08
 _TIMEOUT_SECONDS = (600.0, 3600.0)
-
-
-class MoveFailure(StrEnum):
-    """What a move failed for, as events and metrics name it."""
-
-    BUDGET = "budget"
-    SCHEDULING = "scheduling"
-    CHURN = "churn"
-    UNKNOWN = "unknown"
-
-
-_BUDGET = frozenset(("budget", "budget_unreadable", "rate", "window", "stopped"))
-_SCHEDULING = frozenset(
-    ("no_room", "topology", "no_type", "not_cheaper", "spot_to_spot", "same_type", "kind")
-)
-_UNKNOWN = frozenset(("", "error", "score", "small_saving"))
-
-
-def failure_of(why: Why) -> MoveFailure:
-    if why.code in _BUDGET:
-        return MoveFailure.BUDGET
-    if why.code in _SCHEDULING:
-        return MoveFailure.SCHEDULING
-    return MoveFailure.UNKNOWN if why.code in _UNKNOWN else MoveFailure.CHURN
 
 
 def same_outcome(
@@ -90,7 +66,7 @@ def validate(
     now: float = 0.0,
     *,
     arrived: Collection[str] = (),
-) -> tuple[Why, ...]:
+) -> tuple[Infeasible[ConsolidationReason], ...]:
     """Why a move must not be made any more; empty when it may.
 
     `arrived` are the new nodes once they are there: they may receive pods however young they are,
@@ -108,7 +84,7 @@ def validate_all(
     *,
     arrived: Mapping[str, Sequence[str]] = NONE_ARRIVED,
     targets: Collection[str] = (),
-) -> dict[str, tuple[Why, ...]]:
+) -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
     """Moves in order, each on top of those before it that still hold; by their ids.
 
     `arrived` are the new nodes of moves (by id) in the order of the plan, once they are there. `targets`
@@ -137,12 +113,18 @@ class _Again:
         self._world: PlanningState = planner.world
         self._view = planner.view
 
-    def objections(self) -> tuple[Why, ...]:
+    def objections(self) -> tuple[Infeasible[ConsolidationReason], ...]:
         rows: list[int] = []
         for node in self._move.nodes:
             row = self._view.snapshot.find(node.name)
             if row is None:
-                return (Why("gone", f"node {node.name} does not exist any more", f"node {node.name}"),)
+                return (
+                    Infeasible(
+                        ConsolidationReason.GONE,
+                        f"node {node.name} does not exist any more",
+                        f"node {node.name}",
+                    ),
+                )
             rows.append(row)
         changed = [
             *self._identity(rows),
@@ -152,15 +134,17 @@ class _Again:
         ]
         return tuple(changed) or self._simulate(rows)
 
-    def _identity(self, rows: Sequence[int]) -> Iterable[Why]:
+    def _identity(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         for row, node in zip(rows, self._move.nodes, strict=True):
             claim = self._view.machines[row].claim
             if claim is None or claim.metadata.uid != node.claim_uid:
-                yield Why(
-                    "replaced", f"node {node.name} has another NodeClaim than planned", f"node {node.name}"
+                yield Infeasible(
+                    ConsolidationReason.REPLACED,
+                    f"node {node.name} has another NodeClaim than planned",
+                    f"node {node.name}",
                 )
 
-    def _ineligible(self, rows: Sequence[int]) -> Iterable[Why]:
+    def _ineligible(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         """By every rule, and for the reason that was planned: an empty node that filled up is none."""
         judged = self._planner.judged
         planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
@@ -169,13 +153,13 @@ class _Again:
                 yield from judged.held[row]
             elif row not in planned:
                 name = self._view.machines[row].name
-                yield Why(
-                    "not_empty" if len(planned) else "changed",
+                yield Infeasible(
+                    ConsolidationReason.NOT_EMPTY if len(planned) else ConsolidationReason.CHANGED,
                     f"node {name} is not what it was",
                     f"node {name}",
                 )
 
-    def _new_pods(self, rows: Sequence[int]) -> Iterable[Why]:
+    def _new_pods(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         known = {pod.pod for pod in self._move.pods}
         pods = self._view.pods
         moving = pods.moves
@@ -183,17 +167,19 @@ class _Again:
             for pod in pods.on(row):
                 if moving[pod] and pods.keys[pod] not in known:
                     key = pods.keys[pod]
-                    yield Why("new_pod", f"pod {key} came to the node since", f"pod {key}")
+                    yield Infeasible(
+                        ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
+                    )
 
-    def _needed(self, rows: Sequence[int]) -> Iterable[Why]:
+    def _needed(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         """Nodes that a move before this one has to send pods to, for want of the place it was to have."""
         for row in rows if self._move.kind is not MoveKind.EMPTY else ():
             if self._world.receives[row] and not self._received[row]:
                 name = self._view.machines[row].name
                 message = f"pods of a move before it find no place on other nodes than {name}"
-                yield Why("no_room", message, f"node {name}")
+                yield Infeasible(ConsolidationReason.NO_ROOM, message, f"node {name}")
 
-    def _simulate(self, rows: list[int]) -> tuple[Why, ...]:
+    def _simulate(self, rows: list[int]) -> tuple[Infeasible[ConsolidationReason], ...]:
         world, move = self._world, self._move
         mark = world.relocation.mark()
         for row in rows:
@@ -206,7 +192,7 @@ class _Again:
         bought: list[tuple[FittingTypes, Pods]] = []
         for number, pods in new.items():
             fitting = self._still_sold(move.new_nodes[number], pods)
-            if isinstance(fitting, Why):
+            if isinstance(fitting, Infeasible):
                 world.relocation.undo(mark)
                 return (fitting,)
             bought.append((fitting, pods))
@@ -248,7 +234,7 @@ class _Again:
                 if target is not None:
                     yield int(pods.shapes[pod]), target
 
-    def _decide(self, draft: CandidateMove, mark: int) -> tuple[Why, ...]:
+    def _decide(self, draft: CandidateMove, mark: int) -> tuple[Infeasible[ConsolidationReason], ...]:
         world, move = self._world, self._move
         if move.kind is MoveKind.EMPTY:
             nodes = Counter(world.pool_of[row] for row in draft.rows)
@@ -272,7 +258,9 @@ class _Again:
                     found[number][int(pods.shapes[pod])] += 1
         return {number: dict(shapes) for number, shapes in found.items() if shapes}
 
-    def _still_sold(self, node: ReplacementNode, pods: Pods) -> FittingTypes | Why:
+    def _still_sold(
+        self, node: ReplacementNode, pods: Pods
+    ) -> FittingTypes | Infeasible[ConsolidationReason]:
         """Whether the types that were planned can still be had and still hold the pods."""
         wanted = {choice.instance_type for choice in node.options}
         for fitting in self._world.one_node.fitting(pods):
@@ -281,7 +269,7 @@ class _Again:
             if fitting.pool == node.pool and kept.any():
                 return fitting
         message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
-        return Why("no_type", message, f"nodepool {node.pool}")
+        return Infeasible(ConsolidationReason.NO_TYPE, message, f"nodepool {node.pool}")
 
 
 def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
@@ -295,7 +283,7 @@ def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
 
 def what_if(
     view: ClusterView, names: Sequence[str], settings: PlanSettings = DEFAULTS, now: float = 0.0
-) -> Move | tuple[Why, ...]:
+) -> Move | tuple[Infeasible[ConsolidationReason], ...]:
     """The move that takes exactly these nodes, whatever holds them; or why there is none.
 
     Eligibility, budgets and scores are not asked, but the score is given.
@@ -303,7 +291,10 @@ def what_if(
     rows = [view.snapshot.find(name) for name in names]
     unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
     if unknown:
-        return tuple(Why("gone", f"there is no node {name}", f"node {name}") for name in unknown)
+        return tuple(
+            Infeasible(ConsolidationReason.GONE, f"there is no node {name}", f"node {name}")
+            for name in unknown
+        )
     chosen = [row for row in rows if row is not None]
     judged = find_candidates(view, settings, now)
     judged = replace(judged, candidates=np.array(chosen, dtype=np.int64), empty=np.zeros(0, dtype=np.int64))
@@ -316,9 +307,12 @@ def what_if(
     if not isinstance(draft, UnplacedShapes):
         return planner.move(draft)
     shown = replacement.pods_shown(world, chosen, draft.shapes, limit=10)
-    return (draft.why, *(Why(draft.why.code, f"pod {pod} finds no place", f"pod {pod}") for pod in shown))
+    return (
+        draft.why,
+        *(Infeasible(draft.why.reason, f"pod {pod} finds no place", f"pod {pod}") for pod in shown),
+    )
 
 
-def still_valid(results: Mapping[str, tuple[Why, ...]]) -> list[str]:
+def still_valid(results: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]) -> list[str]:
     """The ids of moves against which nothing speaks."""
     return [name for name, why in results.items() if not why]

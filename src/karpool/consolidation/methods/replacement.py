@@ -12,7 +12,6 @@ from math import inf
 import numpy as np
 
 from karpool.consolidation.methods.cheaper_types import SPOT_TYPES_MIN, same_type_ceiling, spot_to_spot
-from karpool.consolidation.planning.plan import Why
 from karpool.consolidation.planning.planning_state import (
     CandidateMove,
     PlanningState,
@@ -20,6 +19,8 @@ from karpool.consolidation.planning.planning_state import (
     PurchasedNode,
     UnplacedShapes,
 )
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.packing.new_nodes.pack_result import PlannedNode
 from karpool.packing.relocation.single_node import FittingTypes
@@ -121,7 +122,7 @@ def split(world: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
 def no_room(world: PlanningState, left: Pods) -> UnplacedShapes:
     asked = world.asked(next(iter(left)))
     message = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
-    return UnplacedShapes(Why("no_room", message), tuple(left))
+    return UnplacedShapes(Infeasible(ConsolidationReason.NO_ROOM, message), tuple(left))
 
 
 def pods_shown(world: PlanningState, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
@@ -198,12 +199,15 @@ def cheapest_node(
     """
     on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
     best: FittingTypes | None = None
-    reason = Why("no_type", "no instance type that its pools may launch holds the pods that need a new node")
+    reason = Infeasible(
+        ConsolidationReason.NO_TYPE,
+        "no instance type that its pools may launch holds the pods that need a new node",
+    )
     for fitting in world.one_node.fitting(pods):
         found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
-        if alone and len(rows) > 1 and not isinstance(found, Why):
+        if alone and len(rows) > 1 and not isinstance(found, Infeasible):
             found = _unlike_sources(world, rows, found)
-        if isinstance(found, Why):
+        if isinstance(found, Infeasible):
             reason = found
         elif best is None or found.price_per_hour < best.price_per_hour - CENT:
             best = found
@@ -212,18 +216,21 @@ def cheapest_node(
 
 def _allowed(
     world: PlanningState, rows: Sequence[int], fitting: FittingTypes, ceiling: float, *, on_spot: bool
-) -> FittingTypes | Why:
+) -> FittingTypes | Infeasible[ConsolidationReason]:
     to_spot = on_spot and fitting.may_be(SPOT)
     if to_spot and not world.settings.spot_to_spot:
-        return Why("spot_to_spot", spot_to_spot(len(rows), 0, enabled=False).reason)
+        return Infeasible(ConsolidationReason.SPOT_TO_SPOT, spot_to_spot(len(rows), 0, enabled=False).reason)
     if to_spot:
         pinned = world.one_node.pinned_to_spot(fitting)
         if pinned is None:
-            return Why("spot_to_spot", "minValues cannot be met with spot alone")
+            return Infeasible(ConsolidationReason.SPOT_TO_SPOT, "minValues cannot be met with spot alone")
         fitting = pinned
     cheaper = fitting.cheaper_than(ceiling)
     if cheaper is None:
-        return Why("not_cheaper", f"no new node for its pods costs less than ${ceiling:.4f} per hour")
+        return Infeasible(
+            ConsolidationReason.NOT_CHEAPER,
+            f"no new node for its pods costs less than ${ceiling:.4f} per hour",
+        )
     if not to_spot and cheaper.may_be(SPOT) and (cheaper.may_be(ON_DEMAND) or cheaper.may_be(RESERVED)):
         pinned = world.one_node.pinned_to_spot(cheaper)
         on_spot_only = pinned.cheaper_than(ceiling) if pinned is not None else None
@@ -231,11 +238,13 @@ def _allowed(
     if to_spot:
         answer = spot_to_spot(len(rows), cheaper.count, enabled=True)
         if not answer.allowed:
-            return Why("spot_to_spot", answer.reason)
+            return Infeasible(ConsolidationReason.SPOT_TO_SPOT, answer.reason)
     return cheaper
 
 
-def _unlike_sources(world: PlanningState, rows: Sequence[int], fitting: FittingTypes) -> FittingTypes | Why:
+def _unlike_sources(
+    world: PlanningState, rows: Sequence[int], fitting: FittingTypes
+) -> FittingTypes | Infeasible[ConsolidationReason]:
     """Where a source has one of the types, keeping that source would do as well."""
     names = fitting.state.offer.names
     options = [(names[index], float(fitting.cheapest[index])) for index in fitting.types.nonzero()[0]]
@@ -244,7 +253,9 @@ def _unlike_sources(world: PlanningState, rows: Sequence[int], fitting: FittingT
     if ceiling is None:
         return fitting
     below = fitting.cheaper_than(ceiling)
-    return below or Why("same_type", "keeping one of the nodes and deleting the others would do as well")
+    return below or Infeasible(
+        ConsolidationReason.SAME_TYPE, "keeping one of the nodes and deleting the others would do as well"
+    )
 
 
 def buy_for_bound_pods(
@@ -261,13 +272,16 @@ def buy_for_bound_pods(
         message = (
             "pods that depend on others find no place, and too many nodes have such pods to try new ones"
         )
-        return UnplacedShapes(Why("topology", message), tuple(left))
+        return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
     world.tries_left -= 1
     planned = world.packed_on_new_nodes(rows, placed, left)
     if isinstance(planned, UnplacedShapes):
         return planned
     if len(planned) > world.settings.most_new_nodes:
-        return UnplacedShapes(Why("topology", f"its pods would need {len(planned)} new nodes"), tuple(left))
+        return UnplacedShapes(
+            Infeasible(ConsolidationReason.TOPOLOGY, f"its pods would need {len(planned)} new nodes"),
+            tuple(left),
+        )
     if len(planned) == 1 and (one := _like(world, rows, planned[0], ceiling)) is not None:
         return [one]
     found: list[PurchasedNode] = []
@@ -280,7 +294,10 @@ def buy_for_bound_pods(
     else:
         if found:
             return found
-    return UnplacedShapes(Why("not_cheaper", "no new nodes for its pods cost less than it does"), tuple(left))
+    return UnplacedShapes(
+        Infeasible(ConsolidationReason.NOT_CHEAPER, "no new nodes for its pods cost less than it does"),
+        tuple(left),
+    )
 
 
 def _like(
@@ -292,7 +309,7 @@ def _like(
     for fitting in world.one_node.fitting(pods, within=node.requirements):
         if fitting.pool == node.pool:
             found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
-            return None if isinstance(found, Why) else PurchasedNode(found, pods)
+            return None if isinstance(found, Infeasible) else PurchasedNode(found, pods)
     return None
 
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import MoveVerdict
+from karpool.model.infeasible import Infeasible
 from karpool.packing.new_nodes.pack_result import LaunchOption
 
 
@@ -24,18 +26,6 @@ class DisruptionReason(StrEnum):
 
     EMPTY = "Empty"
     UNDERUTILIZED = "Underutilized"
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """A reason that can be acted on. `code` is for machines, `object` names what stands in the way."""
-
-    code: str
-    message: str
-    object: str = ""  # "pod team/web-1", "nodepool general", ...
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +120,7 @@ class RejectedMove:
     """A move that could be made and is not: by score, budget, window or switch."""
 
     move: Move
-    why: tuple[Why, ...]
+    why: tuple[Infeasible[ConsolidationReason], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,7 @@ class KeptNode:
     pool: str  # empty: no pool
     price_per_hour: float | None
     disruption: float
-    why: tuple[Why, ...]
+    why: tuple[Infeasible[ConsolidationReason], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +145,7 @@ class PoolSummary:
     disruption: float
     unpriced: int
     allowed: Mapping[str, int] = field(hash=False)  # by disruption reason, before the plan
-    why: tuple[Why, ...] = ()  # what closes it
+    why: tuple[Infeasible[ConsolidationReason], ...] = ()  # what closes it
     k: int | None = None  # None: its moves are not scored
 
 
@@ -197,7 +187,9 @@ class ConsolidationPlan:
     after: ClusterTotals
     problems: tuple[str, ...] = ()
     not_looked_at: tuple[NotConsidered, ...] = ()
-    stopped: Why | None = None  # the switch that stops everything; moves are then all rejected
+    stopped: Infeasible[ConsolidationReason] | None = (
+        None  # the switch that stops everything; moves are then all rejected
+    )
 
     @property
     def savings_per_hour(self) -> float:

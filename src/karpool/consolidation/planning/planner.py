@@ -22,17 +22,18 @@ from karpool.consolidation.planning.plan import (
     RejectedMove,
     ReplacementNode,
     SourceNode,
-    Why,
 )
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
 from karpool.consolidation.planning.search import PlanDeadline, SearchResult, search
 from karpool.consolidation.planning.sums import after, before
 from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.policy.totals import PoolMember, PoolTotals, pool_totals, usable_price
 from karpool.consolidation.view import ClusterView
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 
@@ -253,24 +254,29 @@ class Planner:
             elif machine.name in refused:
                 why = refused[machine.name]
             elif world.receives[row]:
-                why = (Why("receives", "pods that wait, or come from nodes that go, are sent there"),)
+                why = (
+                    Infeasible(
+                        ConsolidationReason.RECEIVES_PODS,
+                        "pods that wait, or come from nodes that go, are sent there",
+                    ),
+                )
             elif row in not_looked_at:
-                why = (Why("not_looked_at", "the deadline came first"),)
+                why = (Infeasible(ConsolidationReason.NOT_CONSIDERED, "the deadline came first"),)
             else:
                 why = self._stuck(found, row)
             price = machine.price_per_hour
             yield KeptNode(machine.name, machine.pool, price, float(world.costs[row]), why)
         yield from self.judged.stray
 
-    def _stuck(self, found: SearchResult, row: int) -> tuple[Why, ...]:
+    def _stuck(self, found: SearchResult, row: int) -> tuple[Infeasible[ConsolidationReason], ...]:
         stuck = found.stuck.get(row)
         if stuck is None:
-            return (Why("no_gain", "no move that takes it saves anything"),)
+            return (Infeasible(ConsolidationReason.NO_GAIN, "no move that takes it saves anything"),)
         shown = replacement.pods_shown(self.world, (row,), stuck.shapes)
         if not shown:
             return (stuck.why,)
-        message = f"{stuck.why.message} (pods {', '.join(shown)})"
-        return (Why(stuck.why.code, message, f"pod {shown[0]}"),)
+        message = f"{stuck.why.detail} (pods {', '.join(shown)})"
+        return (Infeasible(stuck.why.reason, message, f"pod {shown[0]}"),)
 
     def _not_looked_at(self, found: SearchResult) -> Iterable[NotConsidered]:
         names = self.view.snapshot.names
@@ -288,7 +294,13 @@ class Planner:
             allowance = self.permission.pools.get(name)
             why = allowance.closed if allowance is not None else ()
             if rules.problem:
-                why = (Why("nodepool_unreadable", f"nodepool {name}: {rules.problem}", f"nodepool {name}"),)
+                why = (
+                    Infeasible(
+                        ConsolidationReason.NODEPOOL_UNREADABLE,
+                        f"nodepool {name}: {rules.problem}",
+                        f"nodepool {name}",
+                    ),
+                )
             found.append(
                 PoolSummary(
                     name,

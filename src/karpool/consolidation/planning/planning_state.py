@@ -13,17 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from karpool.consolidation.planning.plan import DisruptionReason, Why
+from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes
 from karpool.consolidation.policy.policy import ConsolidationPolicy
 from karpool.consolidation.policy.ranking import ratios
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import MoveVerdict, ScoredNode, score_sources
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.policy.totals import Floats, PoolTotals
 from karpool.consolidation.view import RESCHEDULABLE, ClusterView
 from karpool.model import resources
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
@@ -69,7 +71,7 @@ class PurchasedNode:
 class UnplacedShapes:
     """Why some nodes cannot go. `shapes` are those that find no place."""
 
-    why: Why
+    why: Infeasible[ConsolidationReason]
     shapes: tuple[int, ...] = ()
 
 
@@ -129,7 +131,7 @@ class PlanningState:
         ] = {}
         self.bins: dict[tuple[object, ...], list[tuple[list[int], float]]] = {}  # and about sizes of nodes
         self.hopeless: dict[
-            tuple[str, float, float], Why | None
+            tuple[str, float, float], Infeasible[ConsolidationReason] | None
         ] = {}  # what `search` has found out about prices
         self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
         # What `combining` has found out about nodes together, by stage.
@@ -359,7 +361,7 @@ class PlanningState:
             message = (
                 f"{len(packing.left)} pods that depend on others find no place, on new nodes either: {why}"
             )
-            return UnplacedShapes(Why("topology", message), tuple(left))
+            return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
         return [(Counter(shape_of[pod] for pod in node.pods), node) for node in packing.nodes]
 
     def _so_far(self) -> Room:
@@ -380,9 +382,11 @@ class PlanningState:
             sources, destination_per_hour, self.policies, self.totals, tolerance=self.settings.tolerance
         )
 
-    def objections(self, draft: CandidateMove, reason: DisruptionReason) -> tuple[Why, ...]:
+    def objections(
+        self, draft: CandidateMove, reason: DisruptionReason
+    ) -> tuple[Infeasible[ConsolidationReason], ...]:
         """What speaks against a move that is possible: the score first, then savings, then budgets."""
-        found: list[Why] = []
+        found: list[Infeasible[ConsolidationReason]] = []
         for pool in draft.verdict.pools:
             if pool.score is not None and not pool.score.approved:
                 score = pool.score
@@ -391,32 +395,39 @@ class PlanningState:
                     f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
                     f"disruption {score.disruption_fraction:.1%})"
                 )
-                found.append(Why("score", message, f"nodepool {pool.pool}"))
+                found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
         found += self._wrong_kind(draft)
         found += self._too_small(draft)
         found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
         return tuple(found)
 
-    def _wrong_kind(self, draft: CandidateMove) -> Iterable[Why]:
+    def _wrong_kind(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
         kind = "replace" if draft.new else "delete"
         if not getattr(self.settings, kind):
-            yield Why("kind", f"moves that {kind} nodes are switched off")
+            yield Infeasible(ConsolidationReason.METHOD_DISABLED, f"moves that {kind} nodes are switched off")
         for pool in dict.fromkeys(self.pool_of[row] for row in draft.rows):
             rules = self.judged.rules.get(pool)
             if rules is not None and not getattr(rules.settings, kind):
-                yield Why(
-                    "kind", f"nodepool {pool} has moves that {kind} nodes switched off", f"nodepool {pool}"
+                yield Infeasible(
+                    ConsolidationReason.METHOD_DISABLED,
+                    f"nodepool {pool} has moves that {kind} nodes switched off",
+                    f"nodepool {pool}",
                 )
 
-    def _too_small(self, draft: CandidateMove) -> Iterable[Why]:
+    def _too_small(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
         settings, savings = self.settings, draft.savings
         price = sum(float(self.prices[row]) for row in draft.rows)
         if savings < settings.min_savings_per_hour:
             least = settings.min_savings_per_hour
-            yield Why("small_saving", f"it saves ${savings:.4f} per hour, less than ${least:.4f}")
+            yield Infeasible(
+                ConsolidationReason.SMALL_SAVING, f"it saves ${savings:.4f} per hour, less than ${least:.4f}"
+            )
         if price > 0 and savings / price < settings.min_savings_fraction:
             least = settings.min_savings_fraction
-            yield Why("small_saving", f"it saves {savings / price:.1%} of the price, less than {least:.1%}")
+            yield Infeasible(
+                ConsolidationReason.SMALL_SAVING,
+                f"it saves {savings / price:.1%} of the price, less than {least:.1%}",
+            )
 
     def accept(self, draft: CandidateMove) -> None:
         """What the relocation holds at the moment is this draft, and it stays."""

@@ -18,14 +18,16 @@ import numpy as np
 from karpool.consolidation.methods import replacement
 from karpool.consolidation.methods.multi_node import best_combination, is_unrestricted, put_in_place
 from karpool.consolidation.methods.replacement import CENT
-from karpool.consolidation.planning.plan import DisruptionReason, Why
+from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
     CandidateMove,
     PlanningMark,
     PlanningState,
     UnplacedShapes,
 )
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import can_pass, score_move
+from karpool.model.infeasible import Infeasible
 from karpool.packing.tables.columns import Int64s
 
 UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
@@ -44,7 +46,9 @@ class SearchResult:
     """What a search came to. `refused`: moves that could be made, and what speaks against them."""
 
     drafts: list[CandidateMove] = field(default_factory=list)
-    refused: dict[int, tuple[CandidateMove, tuple[Why, ...]]] = field(default_factory=dict)  # by first row
+    refused: dict[int, tuple[CandidateMove, tuple[Infeasible[ConsolidationReason], ...]]] = field(
+        default_factory=dict
+    )  # by first row
     stuck: dict[int, UnplacedShapes] = field(default_factory=dict)
     not_looked_at: list[int] = field(default_factory=list)
     not_combined: list[int] = field(default_factory=list)  # looked at alone, but not together with others
@@ -286,7 +290,7 @@ def _replace_each(
             _take_or_leave(world, draft, mark, found)
 
 
-def _hopeless(world: PlanningState, row: int) -> Why | None:
+def _hopeless(world: PlanningState, row: int) -> Infeasible[ConsolidationReason] | None:
     """Why no replacement of the node alone could be approved: not even taking it away for nothing would."""
     key = world.pool_of[row], float(world.prices[row]), float(world.costs[row])
     if key not in world.hopeless:
@@ -294,7 +298,9 @@ def _hopeless(world: PlanningState, row: int) -> Why | None:
     return world.hopeless[key]
 
 
-def _never_worth_it(world: PlanningState, pool: str, price: float, cost: float) -> Why | None:
+def _never_worth_it(
+    world: PlanningState, pool: str, price: float, cost: float
+) -> Infeasible[ConsolidationReason] | None:
     policy, totals = world.policies[pool], world.totals.get(pool)
     if can_pass(policy, price, cost, totals, tolerance=world.settings.tolerance):
         return None
@@ -303,7 +309,7 @@ def _never_worth_it(world: PlanningState, pool: str, price: float, cost: float) 
         f"its pods find no place on the nodes that stay, and no replacement is worth moving them: "
         f"even for nothing it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
     )
-    return Why("score", message, f"nodepool {pool}")
+    return Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool}")
 
 
 # Several together
@@ -350,7 +356,7 @@ def _promise(world: PlanningState, rows: Sequence[int]) -> float:
         price = sum(float(world.prices[row]) for row in some)
         bought = replacement.cheapest_node(world, some, dict(world.demand(some)), price)
         if isinstance(bought, UnplacedShapes):
-            if bought.why.code == "no_type":
+            if bought.why.reason is ConsolidationReason.NO_TYPE:
                 break
             continue
         best = max(best, price - bought.price)

@@ -7,10 +7,12 @@ upstream. A budget or annotation that cannot be read closes its own pool and no 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.consolidation.planning.plan import DisruptionReason, Why
+from karpool.consolidation.planning.plan import DisruptionReason
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DisruptionRate, PlanSettings, PoolSettings, any_open
 from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, Budget, NodePool
 
@@ -47,11 +49,11 @@ class RateAllowance:
     left: int
     pool: str = ""  # empty: of all pools together
 
-    def refusal(self, nodes: int) -> Iterable[Why]:
+    def refusal(self, nodes: int) -> Iterable[Infeasible[ConsolidationReason]]:
         if self.left < nodes:
             whose = f"nodepool {self.pool}" if self.pool else "the cluster"
             message = f"{whose} may lose {self.rate}, and {self.left} of them are left"
-            yield Why("rate", message, whose if self.pool else "")
+            yield Infeasible(ConsolidationReason.RATE, message, whose if self.pool else "")
 
 
 @dataclass(slots=True)
@@ -60,11 +62,11 @@ class PoolAllowance:
 
     pool: str
     left: dict[str, int]  # by disruption reason
-    limits: Mapping[str, Why]  # what each reason's number comes from
-    closed: tuple[Why, ...] = ()
+    limits: Mapping[str, Infeasible[ConsolidationReason]]  # what each reason's number comes from
+    closed: tuple[Infeasible[ConsolidationReason], ...] = ()
     rate: RateAllowance | None = None
 
-    def refusal(self, reason: DisruptionReason, nodes: int) -> Iterable[Why]:
+    def refusal(self, reason: DisruptionReason, nodes: int) -> Iterable[Infeasible[ConsolidationReason]]:
         yield from self.closed
         if self.left[reason] < nodes:
             yield self.limits[reason]
@@ -86,7 +88,9 @@ class DisruptionAllowance:
         }
         return DisruptionAllowance(pools, [replace(rate) for rate in self.rates])
 
-    def refusal(self, reason: DisruptionReason, nodes: Mapping[str, int]) -> tuple[Why, ...]:
+    def refusal(
+        self, reason: DisruptionReason, nodes: Mapping[str, int]
+    ) -> tuple[Infeasible[ConsolidationReason], ...]:
         """Why so many nodes of these pools may not go now; empty when they may."""
         found = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
         found += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
@@ -114,10 +118,12 @@ def permission(
         use = uses.get(name, BudgetUse())
         budgets = own.budgets if own.budgets is not None else _budgets(view.pool_objects[name])
         heeds = settings.heed_budgets
-        limits: dict[str, Why] = {
+        limits: dict[str, Infeasible[ConsolidationReason]] = {
             reason: _limit(name, budgets, use, reason, now) for reason in DisruptionReason
         }
-        unreadable = [why for why in limits.values() if heeds and why.code == "budget_unreadable"]
+        unreadable = [
+            why for why in limits.values() if heeds and why.reason is ConsolidationReason.BUDGET_UNREADABLE
+        ]
         found[name] = PoolAllowance(
             name,
             {
@@ -142,23 +148,33 @@ def _budgets(pool: NodePool) -> Sequence[Budget]:
     return budgets_of(pool.spec.disruption or DEFAULT_DISRUPTION)
 
 
-def _closed_for_all(view: ClusterView, settings: PlanSettings, now: float) -> list[Why]:
+def _closed_for_all(
+    view: ClusterView, settings: PlanSettings, now: float
+) -> list[Infeasible[ConsolidationReason]]:
     found = [view.stop] if view.stop is not None else []
     if not any_open(settings.windows, now):
         shown = "; ".join(window.text for window in settings.windows)
-        found.append(Why("window", f"no maintenance window is open ({shown})"))
+        found.append(Infeasible(ConsolidationReason.WINDOW, f"no maintenance window is open ({shown})"))
     return found
 
 
-def _closed(name: str, own: PoolSettings, now: float) -> Iterable[Why]:
+def _closed(name: str, own: PoolSettings, now: float) -> Iterable[Infeasible[ConsolidationReason]]:
     if own.stopped:
-        yield Why("stopped", f"nodepool {name} is stopped by its annotation", f"nodepool {name}")
+        yield Infeasible(
+            ConsolidationReason.STOPPED, f"nodepool {name} is stopped by its annotation", f"nodepool {name}"
+        )
     if not any_open(own.windows, now):
         shown = "; ".join(window.text for window in own.windows)
-        yield Why("window", f"no maintenance window of nodepool {name} is open ({shown})", f"nodepool {name}")
+        yield Infeasible(
+            ConsolidationReason.WINDOW,
+            f"no maintenance window of nodepool {name} is open ({shown})",
+            f"nodepool {name}",
+        )
 
 
-def _limit(name: str, budgets: Sequence[Budget], use: BudgetUse, reason: str, now: float) -> Why:
+def _limit(
+    name: str, budgets: Sequence[Budget], use: BudgetUse, reason: str, now: float
+) -> Infeasible[ConsolidationReason]:
     """The budget that decides, in words."""
     where = f"nodepool {name}"
     try:
@@ -171,10 +187,10 @@ def _limit(name: str, budgets: Sequence[Budget], use: BudgetUse, reason: str, no
             allowed_by(budget, use.counted, now)
     except Invalid as error:
         message = f"{where} has a budget that cannot be read and closes it: {error}"
-        return Why("budget_unreadable", message, where)
+        return Infeasible(ConsolidationReason.BUDGET_UNREADABLE, message, where)
     number, text = min(values, default=(UNBOUNDED, "none"))
     message = (
         f"budget {text} of {where} allows {number} of {use.counted} nodes for {reason}, "
         f"and {use.consuming} are down or leave already"
     )
-    return Why("budget", message, where)
+    return Infeasible(ConsolidationReason.BUDGET, message, where)

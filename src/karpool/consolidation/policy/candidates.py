@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karpool.consolidation.planning.plan import KeptNode, Why
+from karpool.consolidation.planning.plan import KeptNode
 from karpool.consolidation.pod_facts import NONE, SEVERAL
 from karpool.consolidation.policy.eligibility import (
     DisruptionMethod,
@@ -21,6 +21,7 @@ from karpool.consolidation.policy.eligibility import (
     why_not_method,
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, policy_of
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings, PoolSettings, pool_settings
 from karpool.consolidation.policy.totals import is_empty
 from karpool.consolidation.view import (
@@ -35,6 +36,7 @@ from karpool.consolidation.view import (
 )
 from karpool.model import durations
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION
 from karpool.model.resources import CPU, MEMORY
 from karpool.packing.tables.columns import Bools, Int64s
@@ -73,7 +75,7 @@ class CandidateNodes:
 
     empty: Int64s
     candidates: Int64s
-    held: Mapping[int, tuple[Why, ...]]
+    held: Mapping[int, tuple[Infeasible[ConsolidationReason], ...]]
     targets: Bools
     rules: Mapping[str, PoolRules]
     stray: tuple[KeptNode, ...] = ()  # claims without a node
@@ -129,7 +131,7 @@ class _Judge:
         self._last_event: list[float] = last_event.tolist()
         self._use = _use(view)
         # Most nodes are alike; what the rules say of one holds for all that are.
-        self._known: dict[tuple[NodeTraits, _Signals], Why | None] = {}
+        self._known: dict[tuple[NodeTraits, _Signals], Infeasible[ConsolidationReason] | None] = {}
 
     def _held_pods(self) -> Bools:
         view, pods = self._view, self._view.pods
@@ -145,7 +147,7 @@ class _Judge:
         view = self._view
         empty: list[int] = []
         candidates: list[int] = []
-        held: dict[int, tuple[Why, ...]] = {}
+        held: dict[int, tuple[Infeasible[ConsolidationReason], ...]] = {}
         costs = view.node_costs.tolist()
         targets = np.ones(view.snapshot.n, dtype=np.bool_)
         for row, machine in enumerate(view.machines):
@@ -186,7 +188,7 @@ class _Judge:
             found = found._replace(held_pod=view.pods.keys[held_pod], held_by=self._held_by(held_pod))
         return found
 
-    def _why(self, marks: NodeTraits, signals: _Signals) -> Why | None:
+    def _why(self, marks: NodeTraits, signals: _Signals) -> Infeasible[ConsolidationReason] | None:
         facts = self._facts(marks, signals)
         method = DisruptionMethod.EMPTINESS if facts.empty else DisruptionMethod.CONSOLIDATION
         return why_not_candidate(facts, method) or why_not_method(facts, method)
@@ -262,20 +264,23 @@ class _Judge:
             return True
         return not self._under_window(row, machine, rules.wait)
 
-    def _own_rules(self, row: int, machine: StateNode, empty: bool) -> Why | None:
+    def _own_rules(self, row: int, machine: StateNode, empty: bool) -> Infeasible[ConsolidationReason] | None:
         settings = self._settings
         if settings.min_age_seconds and machine.claim is not None:
             age = self._now - (machine.initialized_at or self._now)
             if age < settings.min_age_seconds:
-                return Why(
-                    "young", f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s"
+                return Infeasible(
+                    ConsolidationReason.YOUNG,
+                    f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s",
                 )
         if settings.protect_starting_pods and self._starting[row] >= 0:
             pod = self._view.pods.keys[self._starting[row]]
-            return Why("pod_starting", f"pod {pod} is still starting there", f"pod {pod}")
+            return Infeasible(
+                ConsolidationReason.POD_STARTING, f"pod {pod} is still starting there", f"pod {pod}"
+            )
         if settings.most_use is not None and not empty and self._use[row] > settings.most_use:
             used = f"{self._use[row]:.0%} of it are used, more than {settings.most_use:.0%}"
-            return Why("well_used", used)
+            return Infeasible(ConsolidationReason.WELL_USED, used)
         return None
 
 

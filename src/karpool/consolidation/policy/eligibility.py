@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from karpool.consolidation.planning.plan import Why
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.model import durations
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.node import ZONE
 
@@ -51,12 +52,12 @@ class EligibilityFacts:
     has_grace_period: bool = False  # terminationGracePeriod
 
 
-Rule = Callable[[EligibilityFacts], Why | None]
+Rule = Callable[[EligibilityFacts], Infeasible[ConsolidationReason] | None]
 
 
 def why_not_candidate(
     facts: EligibilityFacts, method: DisruptionMethod = DisruptionMethod.CONSOLIDATION
-) -> Why | None:
+) -> Infeasible[ConsolidationReason] | None:
     """What keeps the node from being a candidate for anything; None when it is one."""
     for rule in _ALWAYS:
         if why := rule(facts):
@@ -70,7 +71,9 @@ def why_not_candidate(
     return None
 
 
-def why_not_method(facts: EligibilityFacts, method: DisruptionMethod) -> Why | None:
+def why_not_method(
+    facts: EligibilityFacts, method: DisruptionMethod
+) -> Infeasible[ConsolidationReason] | None:
     """What keeps one method from taking a candidate; None when nothing does."""
     for rule in _OF_METHOD[method]:
         if why := rule(facts):
@@ -78,33 +81,41 @@ def why_not_method(facts: EligibilityFacts, method: DisruptionMethod) -> Why | N
     return None
 
 
-def _rule(test: Callable[[EligibilityFacts], bool], code: str, message: str, about: str = "") -> Rule:
-    def rule(facts: EligibilityFacts) -> Why | None:
+def _rule(
+    test: Callable[[EligibilityFacts], bool], reason: ConsolidationReason, detail: str, about: str = ""
+) -> Rule:
+    def rule(facts: EligibilityFacts) -> Infeasible[ConsolidationReason] | None:
         if not test(facts):
             return None
-        return Why(code, message.format(f=facts), about.format(f=facts))
+        return Infeasible(reason, detail.format(f=facts), about.format(f=facts))
 
     return rule
 
 
 _ALWAYS: Sequence[Rule] = (
-    _rule(lambda f: f.in_queue, "in_queue", "a move that takes it is under way"),
-    _rule(lambda f: not f.managed, "unmanaged", "no NodeClaim: Karpenter does not manage it"),
-    _rule(lambda f: not f.has_node, "no_node", "its NodeClaim has no node yet"),
-    _rule(lambda f: not f.initialized, "not_initialized", "it is not initialised yet"),
-    _rule(lambda f: f.deleting, "deleting", "it is being deleted"),
-    _rule(lambda f: f.nominated, "nominated", "a pending pod is meant for it"),
-    _rule(lambda f: f.do_not_disrupt, "node_do_not_disrupt", f"its annotation {DO_NOT_DISRUPT} forbids it"),
-    _rule(lambda f: not f.pool, "no_nodepool_label", f"it has no label {NODEPOOL}"),
+    _rule(lambda f: f.in_queue, ConsolidationReason.IN_QUEUE, "a move that takes it is under way"),
+    _rule(
+        lambda f: not f.managed, ConsolidationReason.UNMANAGED, "no NodeClaim: Karpenter does not manage it"
+    ),
+    _rule(lambda f: not f.has_node, ConsolidationReason.NO_NODE, "its NodeClaim has no node yet"),
+    _rule(lambda f: not f.initialized, ConsolidationReason.NOT_INITIALIZED, "it is not initialised yet"),
+    _rule(lambda f: f.deleting, ConsolidationReason.DELETING, "it is being deleted"),
+    _rule(lambda f: f.nominated, ConsolidationReason.NOMINATED, "a pending pod is meant for it"),
+    _rule(
+        lambda f: f.do_not_disrupt,
+        ConsolidationReason.NODE_DO_NOT_DISRUPT,
+        f"its annotation {DO_NOT_DISRUPT} forbids it",
+    ),
+    _rule(lambda f: not f.pool, ConsolidationReason.NO_NODEPOOL_LABEL, f"it has no label {NODEPOOL}"),
     _rule(
         lambda f: not f.pool_exists and not f.pool_problem,
-        "nodepool_not_found",
+        ConsolidationReason.NODEPOOL_NOT_FOUND,
         "its nodepool {f.pool} does not exist",
         "nodepool {f.pool}",
     ),
     _rule(
         lambda f: bool(f.pool_problem),
-        "nodepool_unreadable",
+        ConsolidationReason.NODEPOOL_UNREADABLE,
         "its nodepool {f.pool} cannot be understood: {f.pool_problem}",
         "nodepool {f.pool}",
     ),
@@ -112,33 +123,35 @@ _ALWAYS: Sequence[Rule] = (
 _PODS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.protecting_pod),
-        "pod_do_not_disrupt",
+        ConsolidationReason.POD_DO_NOT_DISRUPT,
         f"pod {{f.protecting_pod}} asks not to be disturbed ({DO_NOT_DISRUPT})",
         "pod {f.protecting_pod}",
     ),
     _rule(
         lambda f: bool(f.held_pod) and "," in f.held_by,
-        "multiple_pdbs",
+        ConsolidationReason.MULTIPLE_PDBS,
         "several disruption budgets ({f.held_by}) select pod {f.held_pod}, and eviction supports one",
         "pod {f.held_pod}",
     ),
     _rule(
         lambda f: bool(f.held_pod),
-        "pdb_blocked",
+        ConsolidationReason.PDB_BLOCKED,
         "disruption budget {f.held_by} allows no disruption of pod {f.held_pod}",
         "poddisruptionbudget {f.held_by}",
     ),
 )
-_STATIC = _rule(lambda f: f.is_static, "static", "nodepool {f.pool} is static", "nodepool {f.pool}")
+_STATIC = _rule(
+    lambda f: f.is_static, ConsolidationReason.STATIC, "nodepool {f.pool} is static", "nodepool {f.pool}"
+)
 _DISABLED = _rule(
     lambda f: f.consolidation_disabled,
-    "consolidation_disabled",
+    ConsolidationReason.CONSOLIDATION_DISABLED,
     "consolidateAfter of nodepool {f.pool} is Never",
     "nodepool {f.pool}",
 )
 _TOO_EARLY = _rule(
     lambda f: not f.consolidatable,
-    "not_consolidatable",
+    ConsolidationReason.NOT_CONSOLIDATABLE,
     "pods came or went within consolidateAfter of nodepool {f.pool}",
     "nodepool {f.pool}",
 )
@@ -146,24 +159,30 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
     DisruptionMethod.EMPTINESS: (
         _STATIC,
         _DISABLED,
-        _rule(lambda f: f.buffer_pods, "buffer_pods", "it holds a capacity buffer"),
-        _rule(lambda f: not f.empty, "not_empty", "pods on it would be missed"),
+        _rule(lambda f: f.buffer_pods, ConsolidationReason.BUFFER_PODS, "it holds a capacity buffer"),
+        _rule(lambda f: not f.empty, ConsolidationReason.NOT_EMPTY, "pods on it would be missed"),
         _TOO_EARLY,
     ),
     DisruptionMethod.CONSOLIDATION: (
         _STATIC,
         _rule(
             lambda f: not f.type_known,
-            "instance_type_unknown",
+            ConsolidationReason.INSTANCE_TYPE_UNKNOWN,
             "its instance type {f.instance_type!r} is not in the catalogue",
         ),
-        _rule(lambda f: not f.capacity_type, "no_capacity_type_label", f"it has no label {CAPACITY_TYPE}"),
-        _rule(lambda f: not f.zone, "no_zone_label", f"it has no label {ZONE}"),
+        _rule(
+            lambda f: not f.capacity_type,
+            ConsolidationReason.NO_CAPACITY_TYPE_LABEL,
+            f"it has no label {CAPACITY_TYPE}",
+        ),
+        _rule(lambda f: not f.zone, ConsolidationReason.NO_ZONE_LABEL, f"it has no label {ZONE}"),
         _DISABLED,
-        _rule(lambda f: f.empty, "empty_handled_by_emptiness", "it is empty, and goes as such"),
+        _rule(
+            lambda f: f.empty, ConsolidationReason.EMPTY_HANDLED_BY_EMPTINESS, "it is empty, and goes as such"
+        ),
         _rule(
             lambda f: not f.moves_pods,
-            "policy_when_empty",
+            ConsolidationReason.POLICY_WHEN_EMPTY,
             "the policy of nodepool {f.pool} is WhenEmpty, and pods on it would be missed",
             "nodepool {f.pool}",
         ),
@@ -171,7 +190,7 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
     ),
     DisruptionMethod.DRIFT: (
         _STATIC,
-        _rule(lambda f: not f.drifted, "not_drifted", "it has not drifted"),
+        _rule(lambda f: not f.drifted, ConsolidationReason.NOT_DRIFTED, "it has not drifted"),
     ),
 }
 

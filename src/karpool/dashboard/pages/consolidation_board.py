@@ -18,7 +18,7 @@ from karpool.dashboard.api.views import (
     PodDestination,
     PoolBoard,
 )
-from karpool.dashboard.pages.move_sentences import NAMES_MAX, counted, new_node, reasons, scores
+from karpool.dashboard.pages.move_sentences import NAMES_MAX, counted, new_node, scores
 
 POINTS_MAX = 1000
 FATES_MAX = 500
@@ -31,7 +31,12 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
     refused = plan.rejected[: max(POINTS_MAX // 2, POINTS_MAX - len(plan.moves))]
     points = [_point(move, pools, approved=True) for move in plan.moves[: POINTS_MAX - len(refused)]]
     points += [
-        _point(rejected_move.move, pools, approved=False, why=reasons(rejected_move.why))
+        _point(
+            rejected_move.move,
+            pools,
+            approved=False,
+            why=[infeasible.sentence() for infeasible in rejected_move.why],
+        )
         for rejected_move in refused
     ]
     held = [
@@ -39,7 +44,7 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
             node=kept_node.node,
             pool=kept_node.pool,
             price_per_hour=kept_node.price_per_hour,
-            why=reasons(kept_node.why),
+            why=[infeasible.sentence() for infeasible in kept_node.why],
         )
         for kept_node in plan.held[:HELD_MAX]
     ]
@@ -58,7 +63,7 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
         price_before=plan.before.price_per_hour,
         price_after=plan.after.price_per_hour,
         pods_disturbed=plan.disturbed,
-        stopped=plan.stopped.message if plan.stopped is not None else "",
+        stopped=plan.stopped.detail if plan.stopped is not None else "",
         notes=_notes(plan),
     )
 
@@ -76,7 +81,12 @@ def move_detail(cluster: str, plan: ConsolidationPlan, id_: str) -> MoveDetail |
             return _detail(cluster, move, _point(move, pools, approved=True))
     for rejected_move in plan.rejected:
         if rejected_move.move.id == id_:
-            point = _point(rejected_move.move, pools, approved=False, why=reasons(rejected_move.why))
+            point = _point(
+                rejected_move.move,
+                pools,
+                approved=False,
+                why=[infeasible.sentence() for infeasible in rejected_move.why],
+            )
             return _detail(cluster, rejected_move.move, point)
     return None
 
@@ -149,7 +159,7 @@ def _pool(state: PoolSummary) -> PoolBoard:
         nodes=state.nodes,
         cost_per_hour=state.cost_per_hour,
         allowed=dict(state.allowed),
-        why=reasons(state.why),
+        why=[infeasible.sentence() for infeasible in state.why],
     )
 
 

@@ -275,7 +275,7 @@ def _why_of(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
     if QUIET_SECONDS < facts.heard_seconds_ago < inf:
         why.append(f"its API server was last heard of {facts.heard_seconds_ago:.0f} s ago; figures are old")
     if facts.view.stop is not None:
-        why.append(facts.view.stop.message)
+        why.append(facts.view.stop.detail)
     if member is not None:
         why += _why_of_member(member)
     if promised.replicas:

@@ -1,9 +1,7 @@
 """Moves of a consolidation plan in sentences, and counts; the words of events where there are any."""
 
-from collections.abc import Iterable
-
 from karpool.consolidation.execution import event_text
-from karpool.consolidation.planning.plan import Move, ReplacementNode, Why
+from karpool.consolidation.planning.plan import Move, ReplacementNode
 from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
 
 NAMES_MAX = 8
@@ -38,12 +36,3 @@ def _said(pool: PoolScore) -> str:
     if pool.policy.is_scored:
         return "nothing on it would be missed, so that no score is needed"
     return f"{pool.policy} asks for no score"
-
-
-def reasons(why: Iterable[Why]) -> list[str]:
-    return [f"{reason.message} ({reason.object})" if _names(reason) else reason.message for reason in why]
-
-
-def _names(why: Why) -> bool:
-    """Whether the object adds something that the message does not say."""
-    return bool(why.object) and why.object.rpartition(" ")[2] not in why.message

@@ -4,7 +4,7 @@ from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.api.views import NodeDetail, PodRow
 from karpool.dashboard.pages.fleet_map import node_row, resources_of
-from karpool.dashboard.pages.move_sentences import move_line, reasons, scores
+from karpool.dashboard.pages.move_sentences import move_line, scores
 
 PODS_MAX = 300
 LABELS_MAX = 100
@@ -56,12 +56,15 @@ def verdict_of(node: str, plan: ConsolidationPlan | None) -> tuple[str, list[str
         why = [
             text
             for rejected_move in refused
-            for text in (*reasons(rejected_move.why), *_of_move(rejected_move.move))
+            for text in (
+                *(infeasible.sentence() for infeasible in rejected_move.why),
+                *_of_move(rejected_move.move),
+            )
         ]
         return "could go", list(dict.fromkeys(why))
     held = next((kept_node for kept_node in plan.held if kept_node.node == node), None)
     if held is not None:
-        return "stays", reasons(held.why)
+        return "stays", [infeasible.sentence() for infeasible in held.why]
     skipped = [considered.why for considered in plan.not_looked_at if node in considered.nodes]
     return "not known yet", skipped or ["it came after the plan was made"]
 

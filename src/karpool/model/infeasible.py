@@ -1,0 +1,45 @@
+"""The one type for "no, because". Each domain has its own enum of reasons, derived from `Reason`."""
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """Base of all reasons; has no members.
+
+    A member's value is what JSON, records and metric labels carry, and never changes.
+    """
+
+
+R_co = TypeVar("R_co", bound=Reason, covariant=True)
+
+
+class Infeasible(
+    msgspec.Struct,
+    Generic[R_co],
+    frozen=True,
+    omit_defaults=True,
+    rename={"reason": "code", "detail": "message", "about": "object"},
+):
+    """It cannot be done, because of `reason`. A value, never an exception.
+
+    In JSON it is `code`, `message` and `object`, all of them always, and the others where they are set.
+    """
+
+    reason: R_co
+    detail: str  # one sentence with the numbers: "no GPU of pool shared has 8Gi of VRAM free"
+    # What stands in the way: "pod team/web-1"; empty: the request itself. A factory is never omitted.
+    about: str = msgspec.field(default_factory=str)
+    count: int = 0  # nodes, devices or instance types that this reason alone rules out; 0: not counted
+    resolvable: bool = False  # may change without another request: pods leave, a limit or stock frees up
+
+    def __str__(self) -> str:
+        return self.detail
+
+    def sentence(self) -> str:
+        """For people: the detail, and what it is about unless the detail names it."""
+        if not self.about or self.about.rpartition(" ")[2] in self.detail:
+            return self.detail
+        return f"{self.detail} ({self.about})"
