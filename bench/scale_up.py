@@ -26,6 +26,7 @@ from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
 from karpool.gpu.scale_up.input import ScaleUpSettings
 from karpool.gpu.seeing import SCHEDULER_NAME
 from karpool.kube.api.client import Client
+from karpool.manager.manager import Manager
 from karpool.model.catalogue.files import load_shipped, shipped_zones
 from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS, PODS, ListOptions
 from karpool.provisioning.market import Market
@@ -100,7 +101,9 @@ async def _run() -> Run:
         await _setting(client)
         catalogue = load_shipped(REGION, zones=dict.fromkeys(shipped_zones(REGION)[:3]))
         options = GpuScalerOptions(settings=ScaleUpSettings(debounce=0.0, max_in_flight=REQUESTS))
-        scaler = GpuScaler(client, options, market=Market(catalogue))
+        scaler = Manager.of(
+            client, lambda environment: GpuScaler(environment, options, market=Market(catalogue))
+        )
         running = asyncio.ensure_future(scaler.run())
         while scaler.not_ready() is not None:  # noqa: ASYNC110 - the scaler has no event for it
             await asyncio.sleep(0.001)

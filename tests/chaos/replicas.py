@@ -15,6 +15,7 @@ from karpool.gpu.controller.controller import GpuScaler
 from karpool.kube.errors import AlreadyExists
 from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.transport.transport import HttpRequest
+from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES
 from karpool.provisioning.market import Market
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
@@ -68,7 +69,11 @@ def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Le
 
     def gpu_scaler(context: Context, leadership: Leadership) -> Any:
         options = scaler_options(FLAGS["gpu-scaler"])
-        return GpuScaler(context.client, options, market=market(), check=leadership.check).run()
+        return Manager.of(
+            context.client,
+            lambda environment: GpuScaler(environment, options, market=market()),
+            check=leadership.check,
+        ).run()
 
     return {
         "scheduler": scheduler,

@@ -11,6 +11,7 @@ from karpool.cli.run.gpu_scaler import gpu_scaler
 from karpool.gpu.process import COMPONENT, ProcessOptions, run
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, PODS
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
@@ -59,7 +60,7 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     }
     path.write_text(json.dumps(config))
     port = free_port()
-    stops = [asyncio.Event(), asyncio.Event()]
+    stops = [Stop(), Stop()]
     started: asyncio.Queue[int] = asyncio.Queue()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         listen = (ListenAddress("127.0.0.1", port),)
@@ -94,7 +95,7 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
 def test_flags_become_options(monkeypatch) -> None:
     seen: list[ProcessOptions] = []
 
-    async def fake(options: ProcessOptions, stop: asyncio.Event, **_: object) -> None:
+    async def fake(options: ProcessOptions, stop: Stop, **_: object) -> None:
         seen.append(options)
 
     monkeypatch.setattr("karpool.cli.run.gpu_scaler.run", fake)

@@ -7,6 +7,7 @@ from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.gpu.seeing import SCHEDULER_NAME
+from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market import Market
@@ -82,10 +83,14 @@ class Story:
         self.scaler: GpuScaler | None = None
 
     def start(self, options: GpuScalerOptions | None = None, metrics: ScaleUpMetrics | None = None) -> None:
-        def build(context: Context) -> GpuScaler:
+        def build(context: Context) -> Manager[GpuScaler]:
             market = Market(self.cluster.catalogue)
-            self.scaler = GpuScaler(context.client, options, market=market, metrics=metrics)
-            return self.scaler
+            manager = Manager.of(
+                context.client,
+                lambda environment: GpuScaler(environment, options, market=market, metrics=metrics),
+            )
+            self.scaler = manager.runnable
+            return manager
 
         self.cluster.embedded.add(COMPONENT, build)
 

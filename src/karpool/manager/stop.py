@@ -1,11 +1,13 @@
 """Being asked to stop, and waiting that ends when one is."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final, Literal, TypeVar
 
 T = TypeVar("T")
+
+GRACE_SECONDS = 10.0  # a kubelet kills after thirty; a write takes one or two
 
 
 class _Stopped(Enum):
@@ -33,6 +35,22 @@ class Stop(asyncio.Event):
         try:
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
             return await working if working.done() else STOPPED
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+    async def finish(
+        self, work: Awaitable[None], close: Callable[[], None], *, grace_seconds: float = GRACE_SECONDS
+    ) -> None:
+        """Work; when asked to stop, `close` its queue and let what is under way finish within the grace."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            close()
+            await asyncio.wait((working,), timeout=grace_seconds)
+            if working.done():
+                await working
         finally:
             for task in (working, stopping):
                 task.cancel()

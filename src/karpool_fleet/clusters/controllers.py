@@ -22,6 +22,7 @@ from karpool.gpu.scale_up.input import ScaleUpSettings as ScalerSettings
 from karpool.gpu.strategies import strategies
 from karpool.kube.api.client import Client
 from karpool.kube.flags import Flag
+from karpool.manager.manager import Manager
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.provisioning.market import Market
@@ -140,7 +141,8 @@ def _gpu_scaler(team: Team, flags: Flags) -> None:
     def of(cluster: LiveCluster) -> Work:
         async def work(client: Client) -> None:
             # A strategy learns, so each cluster and each restart has its own.
-            await GpuScaler(client, scaler_options(flags), market=Market(cluster.catalogue)).run()
+            options, market = scaler_options(flags), Market(cluster.catalogue)
+            await Manager.of(client, lambda environment: GpuScaler(environment, options, market=market)).run()
 
         return work
 

@@ -1,6 +1,5 @@
 """`karpool gpu-scaler`: fractions of GPUs, and nodes for those that find no room."""
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.kube.flags import InvalidOptions
 from karpool.manager.shutdown import run_until_signalled
+from karpool.manager.stop import Stop
 from karpool.model.devices.isolation import DYNAMIC, STATIC
 from karpool.model.errors import Invalid
 from karpool.provisioning.placeholders.choosing import BACKENDS
@@ -77,7 +77,7 @@ def gpu_scaler(cluster: ClusterOptions, **given: Any) -> None:
     """
     options = _options(cluster, given)
 
-    async def serve(stop: asyncio.Event) -> None:
+    async def serve(stop: Stop) -> None:
         await run(options, stop, ready=lambda: note("scaling; waiting pods are told why they wait"))
 
     run_until_signalled(serve)

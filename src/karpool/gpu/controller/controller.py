@@ -6,8 +6,9 @@ done in `acting`; here they are only called in order.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from karpool.cluster.changes import ObjectChange
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
-from karpool.gpu.controller.hands import ApiScaleUpActuator, Check
+from karpool.gpu.controller.hands import ApiScaleUpActuator
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.controller.telling import SmartPodCounter, report_step
@@ -26,15 +27,16 @@ from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, ScaleUpSettings, WaitExplanation
 from karpool.gpu.scale_up.step import plan_step
 from karpool.gpu.seeing import SCHEDULER_NAME, Sight
-from karpool.kube.api.client import Client
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
-from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.watch.informer import Informer
+from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
+from karpool.manager.controller import Environment
+from karpool.manager.readiness import STALE_POLL_SECONDS
+from karpool.manager.stop import Stop
 from karpool.model.devices.quota import quota_room
-from karpool.model.kubernetes.api_resources import CRDS, ApiResource
+from karpool.model.kubernetes.api_resources import CRDS
 from karpool.provisioning.candidates.attempts import resting_until
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.claims.claim_progress import ClaimProgress
@@ -48,7 +50,6 @@ from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 log = structlog.get_logger(__name__)
 
 STEP = "step"
-Matters = Callable[[ApiResource, ObjectChange[Any]], bool]
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
 
@@ -64,20 +65,19 @@ class GpuScalerOptions:
 class GpuScaler:
     def __init__(
         self,
-        client: Client,
+        environment: Environment,
         options: GpuScalerOptions | None = None,
         *,
         market: Market | None = None,
-        events: EventRecorder | None = None,
         metrics: ScaleUpMetrics | None = None,
         monitor: ClaimMonitor | None = None,
         backend: ProvisioningBackend | None = None,
-        check: Check = lambda: None,
         tell: QueueObserver | None = None,
     ) -> None:
         """`backend` is the smart pod unless another is given; a monitor that it uses comes with it."""
+        client = environment.client
         self.options = options or GpuScalerOptions()
-        self.events = events or EventRecorder(client, "karpool-gpu-scaler")
+        self._status = environment.status
         self.metrics = metrics
         self.last_plan = ScaleUpPlan()
         self.steps = 0
@@ -98,59 +98,36 @@ class GpuScaler:
             hold_seconds=settings.hold,
         )
         self.desk = AllocatorState(settings, self.options.allocator)
-        self.announcer = WaitReporter(client, self.sight, self.events)
+        self.announcer = WaitReporter(client, self.sight, environment.events)
         self._hands = ApiScaleUpActuator(
-            client, self.backend, self.desk, self.sight, namespace=namespace, settings=settings, check=check
+            client,
+            self.backend,
+            self.desk,
+            self.sight,
+            namespace=namespace,
+            settings=settings,
+            check=environment.check,
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
-        self._informers = [
-            *(self._informer(watch, self.sight.concerns) for watch in self.sight.watches),
-            *(self._informer(watched_kind, self.sight.concerns) for watched_kind in self.monitor.watches),
-            *(self._informer(kind, _always) for kind in self.backend.watches),
-        ]
+        kinds = [*self.sight.watches, *self.monitor.watches, *self.backend.watches]
+        # Asked first: what is gone must still be known.
+        self.informers = (InformerSet(client, [*self._wakers(), *kinds]),)
         # Ages are counted on a clock that does not jump.
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
 
-    def _informer(
-        self, watched: WatchedKind[Any], matters: Matters
-    ) -> tuple[WatchedKind[Any], Informer[Any]]:
-        informer = Informer(
-            self._client,
-            watched.resource,
-            into=watched.into,
-            selection=watched.selection,
-            keep=False,
-            optional=watched.optional,
-        )
-        # Asked first: what is gone must still be known.
-        informer.add_sink(_Waker(self._changed, partial(matters, watched.resource)))
-        informer.add_sink(watched.sink)
-        return watched, informer
+    def _wakers(self) -> Iterator[WatchedKind[Any]]:
+        for kind in (*self.sight.watches, *self.monitor.watches):
+            yield replace(kind, sink=_Waker(self._changed, partial(self.sight.concerns, kind.resource)))
+        for kind in self.backend.watches:
+            yield replace(kind, sink=_Waker(self._changed, lambda change: True))
 
     def _changed(self) -> None:
         self._queue.add_after(STEP, TOGETHER_SECONDS)
 
     # Running
 
-    async def run(self) -> None:
-        """Until cancelled. Raises KubeError when the groundwork cannot be laid."""
-        await self._prepare()
-        async with asyncio.TaskGroup() as group:
-            for watched, informer in self._informers:
-                group.create_task(informer.run(), name=f"gpu-scaler {watched.resource}")
-            group.create_task(self.events.run(), name="gpu-scaler events")
-            group.create_task(self.announcer.run(), name="gpu-scaler announcer")
-            await self._synced()
-            self._queue.add(STEP)
-            await self._queue.run(self._reconcile)
-
-    def not_ready(self) -> str | None:
-        waiting = [
-            str(watched.resource) for watched, known in self._informers if not _is_ready(watched, known)
-        ]
-        return f"waiting for {', '.join(sorted(set(waiting)))}" if waiting else None
-
-    async def _prepare(self) -> None:
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Raises KubeError when the groundwork cannot be laid."""
         if not await self._is_installed():
             try:
                 await self._client.create(CRDS, definition())
@@ -161,6 +138,13 @@ class GpuScaler:
         for problem in await ensure_prerequisites(self._client, self.options.smart_pods):
             log.warning("groundwork", reason=problem)
 
+    async def run(self, stop: Stop) -> None:
+        async with asyncio.TaskGroup() as group:
+            announcing = group.create_task(self.announcer.run(), name="gpu-scaler announcer")
+            self._queue.add(STEP)
+            await stop.finish(self._queue.run(self._reconcile), self._queue.shut_down)
+            announcing.cancel()
+
     async def _is_installed(self) -> bool:
         """By discovery, which everybody may read: installing kinds is a right that we are better without."""
         try:
@@ -169,12 +153,9 @@ class GpuScaler:
             return False
         return True
 
-    async def _synced(self) -> None:
-        """Kinds that are optional may be unknown to the server: those are known once it said so."""
-        while self.not_ready() is not None:
-            await self._clock.sleep(TOGETHER_SECONDS)
-
     async def _reconcile(self, key: str) -> Requeue | None:
+        if self._status.is_stale():
+            return Requeue(STALE_POLL_SECONDS)
         with decision_scope():
             return await self._step()
 
@@ -268,14 +249,6 @@ class GpuScaler:
             if entry is not None:
                 pools[entry.request.pool] = pools.get(entry.request.pool, 0) + 1
         return pools
-
-
-def _is_ready(watched: WatchedKind[Any], informer: Informer[Any]) -> bool:
-    return informer.synced.is_set() or (watched.optional and informer.last_error is not None)
-
-
-def _always(resource: ApiResource, change: ObjectChange[Any]) -> bool:
-    return True
 
 
 class _Waker:

@@ -87,9 +87,12 @@ def followers(
 class InformerSet:
     """All of them together."""
 
-    def __init__(self, client: Client, wanted: Iterable[WatchedKind[Any]]) -> None:
+    def __init__(
+        self, client: Client, wanted: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
+    ) -> None:
+        self.clock = client.clock
         self._name = client.name
-        self._followers = followers(client, wanted)
+        self._followers = followers(client, wanted, page_size=page_size)
 
     @property
     def informers(self) -> Iterator[Informer[Any]]:
@@ -122,6 +125,13 @@ class InformerSet:
         for informer in self.informers:
             counts[informer.resource.kind] += len(informer.unreadable)
         return dict(counts)
+
+    @property
+    def failing(self) -> bool:
+        """Whether some kind that was not listed yet could not be read the last time it was tried."""
+        return any(
+            follower.informer.last_error is not None for follower in self._followers if not follower.ready
+        )
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""

@@ -1,0 +1,73 @@
+"""Whether a controller may act: everything was listed once, and was heard of lately."""
+
+from collections.abc import Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.manager.stop import Stop
+
+log = structlog.get_logger(__name__)
+
+MAX_STALENESS_SECONDS = 180.0
+POLL_SECONDS = 0.05
+STALE_POLL_SECONDS = 1.0  # staleness is counted in minutes
+
+
+class ManagerStatus:
+    """How a controller stands; for its probes, its metrics, and the controller itself."""
+
+    def __init__(self, max_staleness_seconds: float = MAX_STALENESS_SECONDS) -> None:
+        self.waiting_for = "not started"  # before anything is watched
+        self.informers: Sequence[InformerSet] = ()
+        self._max_staleness_seconds = max_staleness_seconds
+        self._was_stale = False
+
+    def not_ready(self) -> str | None:
+        """Of many clusters, one that cannot be reached does not hold up the others."""
+        if not self.informers:
+            return self.waiting_for or None
+        reasons = [(informers, reason) for informers in self.informers if (reason := informers.not_ready())]
+        if len(reasons) < len(self.informers) and all(informers.failing for informers, _ in reasons):
+            return None
+        return reasons[0][1]
+
+    def staleness(self) -> float:
+        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        return max((informers.staleness() for informers in self.informers), default=0.0)
+
+    def is_stale(self) -> bool:
+        """Whether the picture is too old to act on. Said when it begins, not each time."""
+        staleness = self.staleness()
+        stale = bool(self._max_staleness_seconds) and staleness > self._max_staleness_seconds
+        if stale and not self._was_stale:
+            log.warning("paused: the cluster was not heard of", seconds=round(staleness))
+        self._was_stale = stale
+        return stale
+
+    async def fresh(self, stop: Stop) -> bool:
+        """Wait until acting makes sense; False when asked to stop before."""
+        while self.is_stale():
+            if await stop.sleep(STALE_POLL_SECONDS):
+                return False
+        return True
+
+    async def synced(self) -> None:
+        # A state of many informers, not an event of one: kinds may turn out to be missing.
+        while self.not_ready() is not None:
+            await self.informers[0].clock.sleep(POLL_SECONDS)
+
+    def follow(self, registry: CollectorRegistry) -> None:
+        seconds = Gauge(
+            "karpool_watch_staleness_seconds",
+            "Time since the API server was last heard of, for the kind that has waited longest.",
+            registry=registry,
+        )
+        seconds.set_function(self.staleness)
+        stale = Gauge(
+            "karpool_watch_stale",
+            "Whether the controller has paused because its picture of the cluster is too old.",
+            registry=registry,
+        )
+        stale.set_function(lambda: float(self.is_stale()))
