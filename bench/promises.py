@@ -67,7 +67,7 @@ def filled() -> PromiseLedger:
 
 def promise(ledger: PromiseLedger, number: int) -> str | None:
     before = binding(number)
-    ledger.see(before, 0.0, 0.0)
+    ledger.observe(before, 0.0, 0.0)
     token = ledger.promise(before, TARGETS, 0.0)
     record = ledger.record(before.key, 0.0, 0.0)
     ledger.confirm(token, 2)

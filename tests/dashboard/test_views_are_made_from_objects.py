@@ -263,7 +263,7 @@ def test_placements_say_who_is_on_the_way_and_promises_hold_what_they_ask_for() 
     raw = placed("web", 10, {"east": 6, "west": 4}, NOW, in_flight={"east": 2})
     raw["metadata"]["uid"] = "u"
     known, ledger = read(raw), PromiseLedger()
-    ledger.see(known.binding, 1000.0, NOW)
+    ledger.observe(known.binding, 1000.0, NOW)
     (item,) = placements([known], ledger, NOW).items
     (row,) = promises([ledger], 1000.0, NOW).items
 

@@ -71,7 +71,7 @@ def ledger():
 def place(ledger, name="other", cpu="1", **to):
     """A decision that was written, and whose pods are not there yet."""
     before = binding(name, cpu=cpu)
-    ledger.see(before, 100.0, WALL)
+    ledger.observe(before, 100.0, WALL)
     ledger.confirm(ledger.promise(before, targets(**to), 100.0), 2)
 
 

@@ -60,7 +60,7 @@ class Promises(RuleBasedStateMachine):
         self.now += 7.0
         self.ledger.rebuild(self.api.values(), self.now, WALL + self.now)
         for cluster, summaries in self.summaries.items():
-            self.ledger.see_cluster(cluster, summaries.number, self.now)
+            self.ledger.observe_cluster(cluster, summaries.number, self.now)
         self.seen = dict(self.api)
 
     # Decisions
@@ -162,7 +162,7 @@ class Promises(RuleBasedStateMachine):
         if summaries.made is not None:
             summaries.counted, summaries.made = summaries.made, None
             summaries.number += 1
-            self.ledger.see_cluster(cluster, summaries.number, self.now)
+            self.ledger.observe_cluster(cluster, summaries.number, self.now)
 
     # What the scheduler hears
 
@@ -170,7 +170,7 @@ class Promises(RuleBasedStateMachine):
     def deliver(self, name):
         self.now += 1.0
         self.seen[name] = self.api[name]
-        self.ledger.see(self.api[name], self.now, WALL + self.now)
+        self.ledger.observe(self.api[name], self.now, WALL + self.now)
 
     @rule(name=names)
     def estimator_reports(self, name):
@@ -190,7 +190,7 @@ class Promises(RuleBasedStateMachine):
     def nothing_on_its_way_is_uncovered(self):
         for (name, cluster), place in self.places.items():
             target = self.target(name, cluster)
-            promise = self.ledger.of(self.api[name].key).get(cluster)
+            promise = self.ledger.promises_of(self.api[name].key).get(cluster)
             promised = sum(promise.promised) if promise else 0
             told = promise.desired[0] if promise else 0
             missing = max(0, target - place.bound)
@@ -210,7 +210,7 @@ class Promises(RuleBasedStateMachine):
             )
             assert charged == naive
             for name in NAMES:
-                promise = self.ledger.of(self.api[name].key).get(cluster)
+                promise = self.ledger.promises_of(self.api[name].key).get(cluster)
                 own = 0
                 if promise is not None:
                     own = sum(

@@ -29,14 +29,14 @@ def decide(ledger, bound, now=0.0, **to):
     ledger.confirm(token, bound.generation + 1)
     cpu = bound.requirements.resource_request["cpu"]
     after = binding(bound.key.name, on=to, generation=bound.generation + 1, cpu=cpu)
-    ledger.see(after, now, WALL)
+    ledger.observe(after, now, WALL)
     return after
 
 
 def running(ledger, name="web", **on):
     """A binding whose replicas all run, and were placed long ago."""
     there = binding(name, on=on, status=on, last_scheduled_time="2020-01-01T00:00:00Z")
-    ledger.see(there, 0.0, WALL)
+    ledger.observe(there, 0.0, WALL)
     assert in_flight(ledger) == {}
     return there
 
@@ -89,7 +89,7 @@ def test_replicas_are_released_one_by_one_as_they_become_ready(ledger, ended):
     left = []
     for ready in range(10, 15):
         report = binding(on={"m1": 14}, generation=after.generation, status={"m1": deployed(ready, 14)})
-        ledger.see(report, 1.0 + ready, WALL)
+        ledger.observe(report, 1.0 + ready, WALL)
         left.append(in_flight(ledger).get("web", 0))
 
     assert left == [4, 3, 2, 1, 0]
@@ -120,7 +120,7 @@ def test_a_member_that_did_not_apply_the_workload_has_nothing_of_it(ledger):
     after = decide(ledger, binding(), m1=3)
     report = binding(on={"m1": 3}, generation=after.generation)
     stale = AggregatedStatus("m1", False, "Healthy", deployed(3))
-    ledger.see(replace(report, aggregated=(stale,)), 1.0, WALL)
+    ledger.observe(replace(report, aggregated=(stale,)), 1.0, WALL)
 
     assert in_flight(ledger) == {"web": 3}
 
@@ -129,10 +129,10 @@ def test_replicas_that_ran_unready_before_are_not_taken_for_new_ones(ledger):
     crashing = binding(
         on={"m1": 10}, status={"m1": deployed(4, 10)}, last_scheduled_time="2020-01-01T00:00:00Z"
     )
-    ledger.see(crashing, 0.0, WALL)
+    ledger.observe(crashing, 0.0, WALL)
     decide(ledger, crashing, m1=12)
 
-    ledger.see(binding(on={"m1": 12}, generation=2, status={"m1": deployed(5, 11)}), 1.0, WALL)
+    ledger.observe(binding(on={"m1": 12}, generation=2, status={"m1": deployed(5, 11)}), 1.0, WALL)
 
     assert in_flight(ledger) == {"web": 2}
 
@@ -144,11 +144,11 @@ def test_counts_from_before_a_workload_shrank_prove_nothing(ledger):
     assert in_flight(ledger) == {"web": 5}
 
     # The member still reports the ten from before.
-    ledger.see(binding(on={"m1": 10}, generation=grown.generation, status={"m1": 10}), 3.0, WALL)
+    ledger.observe(binding(on={"m1": 10}, generation=grown.generation, status={"m1": 10}), 3.0, WALL)
     assert in_flight(ledger) == {"web": 5}
     # Now it was seen small, and growing.
     for ready, left in ((5, 5), (7, 3), (10, 0)):
-        ledger.see(binding(on={"m1": 10}, generation=grown.generation, status={"m1": ready}), 4.0, WALL)
+        ledger.observe(binding(on={"m1": 10}, generation=grown.generation, status={"m1": ready}), 4.0, WALL)
         assert in_flight(ledger).get("web", 0) == left
 
 
@@ -183,7 +183,7 @@ def test_a_promise_shrinks_with_the_decision(ledger, ended):
 def test_somebody_elses_edit_of_the_targets_counts_too(ledger):
     decide(ledger, binding(), m1=5)
 
-    assert ledger.see(binding(on={"m1": 2, "m2": 4}, generation=3), 1.0, WALL) == {"m1"}
+    assert ledger.observe(binding(on={"m1": 2, "m2": 4}, generation=3), 1.0, WALL) == {"m1"}
 
     assert in_flight(ledger, "m1") == {"web": 2}
     assert in_flight(ledger, "m2") == {"web": 4}
@@ -202,7 +202,7 @@ def test_a_binding_of_the_same_name_is_another_one(ledger):
     decide(ledger, binding(), m1=5)
     other = replace(binding(on={"m2": 1}, generation=1), uid="another")
 
-    ledger.see(other, 1.0, WALL)
+    ledger.observe(other, 1.0, WALL)
 
     assert ledger.clusters() == ["m2"]
 
@@ -234,13 +234,13 @@ def test_a_refused_decision_leaves_no_trace(ledger, ended):
 
 def test_versions_from_before_a_decision_do_not_undo_it(ledger):
     old = binding(on={"m1": 2})
-    ledger.see(old, 0.0, WALL)
+    ledger.observe(old, 0.0, WALL)
     token = ledger.promise(old, targets(m1=6), 1.0)
 
-    ledger.see(old, 1.0, WALL)  # while the write is under way
+    ledger.observe(old, 1.0, WALL)  # while the write is under way
     assert in_flight(ledger) == {"web": 6}
     ledger.confirm(token, 2)
-    ledger.see(old, 1.0, WALL)  # a watch that lags
+    ledger.observe(old, 1.0, WALL)  # a watch that lags
     assert in_flight(ledger) == {"web": 6}
 
 
@@ -249,7 +249,7 @@ def test_a_write_of_unknown_outcome_is_settled_by_the_next_version(ledger):
     ledger.confirm(ledger.promise(old, targets(m1=6), 1.0), 0)
     assert in_flight(ledger) == {"web": 4}
 
-    assert ledger.see(old, 2.0, WALL) == {"m1"}
+    assert ledger.observe(old, 2.0, WALL) == {"m1"}
 
     assert in_flight(ledger) == {}
 
@@ -290,20 +290,20 @@ def test_health_without_a_hook_proves_nothing(ledger):
     placed = flink(on=["m1"], generation=2)
     healthy = replace(placed, aggregated=(AggregatedStatus("m1", True, "Healthy", {"jobs": 1}),))
 
-    ledger.see(healthy, 1.0, WALL)
+    ledger.observe(healthy, 1.0, WALL)
     assert in_flight(ledger) == {"job": 4}
 
     # One that was unhealthy first has a hook.
     ill = replace(placed, aggregated=(AggregatedStatus("m1", True, "Unhealthy", {"jobs": 1}),))
-    ledger.see(ill, 2.0, WALL)
-    ledger.see(healthy, 3.0, WALL)
+    ledger.observe(ill, 2.0, WALL)
+    ledger.observe(healthy, 3.0, WALL)
     assert in_flight(ledger) == {}
 
 
 def test_what_places_no_workload_promises_nothing(ledger):
     config = replace(binding(on={"m1": 0}), replicas=0, requirements=None)
 
-    ledger.see(config, 0.0, WALL)
+    ledger.observe(config, 0.0, WALL)
 
     assert ledger.clusters() == []
 
@@ -317,7 +317,7 @@ def test_reports_of_a_thousand_kinds_never_break_it(ledger):
         {"replicas": True},
         {},
     ):
-        ledger.see(binding(on={"m1": 3}, generation=after.generation, status={"m1": status}), 1.0, WALL)
+        ledger.observe(binding(on={"m1": 3}, generation=after.generation, status={"m1": status}), 1.0, WALL)
         assert 0 <= sum(in_flight(ledger).values()) <= 3
     ledger.report("m1", after.key, ArrivedReplicas((1, 2, 3)), 1.0)
     ledger.report("m1", after.key, ArrivedReplicas((-7,), -7), 1.0)
@@ -328,24 +328,24 @@ def test_the_summary_is_charged_until_it_must_have_counted_the_pods(ledger):
     def charged():
         return sum(each.components[0].replicas for each in ledger.uncounted("m1"))
 
-    ledger.see_cluster("m1", "first", 0.0)
+    ledger.observe_cluster("m1", "first", 0.0)
     after = decide(ledger, binding(), m1=3)
     assert charged() == 3
-    ledger.see(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 5.0, WALL)
+    ledger.observe(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 5.0, WALL)
     assert in_flight(ledger) == {}
     assert charged() == 3  # the summary is older than the pods
-    assert ledger.see_cluster("m1", "second", 7.0) == {"m1"}
+    assert ledger.observe_cluster("m1", "second", 7.0) == {"m1"}
     assert charged() == 3  # it may have been made before them
-    ledger.see_cluster("m1", "second", 9.0)
+    ledger.observe_cluster("m1", "second", 9.0)
     assert charged() == 3  # the same again is no news
-    assert ledger.see_cluster("m1", "third", 11.0) == {"m1"}
+    assert ledger.observe_cluster("m1", "third", 11.0) == {"m1"}
     assert charged() == 0
     assert ledger.clusters() == []
 
 
 def test_a_quiet_cluster_has_counted_after_a_while(ledger):
     after = decide(ledger, binding(), m1=3)
-    ledger.see(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 5.0, WALL)
+    ledger.observe(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 5.0, WALL)
 
     assert ledger.expire(34.0) == set()
     assert ledger.expire(35.0) == {"m1"}
@@ -355,7 +355,7 @@ def test_a_quiet_cluster_has_counted_after_a_while(ledger):
 def test_the_summary_shows_pods_that_wait_so_they_are_not_charged_twice(ledger):
     after = decide(ledger, binding(), m1=3)
     pending = {"m1": deployed(0, 3)}
-    ledger.see(binding(on={"m1": 3}, generation=after.generation, status=pending), 5.0, WALL)
+    ledger.observe(binding(on={"m1": 3}, generation=after.generation, status=pending), 5.0, WALL)
     ledger.expire(35.0)
 
     assert ledger.uncounted("m1") == ()
@@ -379,7 +379,7 @@ def test_only_more_promises_make_an_answer_old(ledger):
     after = decide(ledger, binding(), m1=3)
     grown = ledger.grown("m1")
     assert grown > before
-    ledger.see(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 1.0, WALL)
+    ledger.observe(binding(on={"m1": 3}, generation=after.generation, status={"m1": 3}), 1.0, WALL)
     ledger.forget(after.key, 2.0)
     assert ledger.grown("m1") == grown
 
@@ -397,6 +397,6 @@ def test_jobs_that_ended_have_landed(ledger):
     ledger.confirm(ledger.promise(replace(binding("job"), template=template), targets(m1=3), 0.0), 2)
     done = binding("job", on={"m1": 3}, generation=2, status={"m1": {"active": 1, "succeeded": 2}})
 
-    ledger.see(replace(done, template=template), 1.0, WALL)
+    ledger.observe(replace(done, template=template), 1.0, WALL)
 
     assert in_flight(ledger) == {"job": 1}

@@ -127,7 +127,7 @@ def test_every_answer_says_what_to_do_next(error, fate):
 
         client.patch = refuse
         patch = {"metadata": {"resourceVersion": found.resource_version}}
-        return (await BindingWriter(client).result(found, patch)).fate
+        return (await BindingWriter(client).result(found, patch)).outcome
 
     assert play(story) is fate
 

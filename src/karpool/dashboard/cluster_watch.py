@@ -229,7 +229,7 @@ class DashboardCluster:
         if member is None:
             ledger.cluster_gone(change.key.name, now)
         else:
-            ledger.see_cluster(member.name, member.summary, now)
+            ledger.observe_cluster(member.name, member.summary, now)
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         key = binding_key(*change.key)
@@ -237,7 +237,7 @@ class DashboardCluster:
         if known is None:
             self.scheduling.forget(key)
         elif known.binding is not None:
-            self.scheduling.see(known.binding)
+            self.scheduling.observe(known.binding)
 
 
 class _Told:

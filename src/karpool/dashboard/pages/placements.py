@@ -71,7 +71,7 @@ def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementR
 def _shares(binding: Binding, ledger: PromiseLedger | None) -> list[ClusterShare]:
     desired = desired_of(binding, binding.targets)
     told = {each.cluster: each for each in binding.aggregated}
-    promised = ledger.of(binding.key) if ledger is not None else {}
+    promised = ledger.promises_of(binding.key) if ledger is not None else {}
     return [
         ClusterShare(
             cluster=target.name,

@@ -59,7 +59,7 @@ class BindingStore:
     def get(self, key: BindingKey) -> BindingVersion | None:
         return self._held.get(key)
 
-    def of_version(self, key: BindingKey, version: str) -> Binding | None:
+    def get_version(self, key: BindingKey, version: str) -> Binding | None:
         known = self._held.get(key)
         return known.binding if known is not None and known.version == version else None
 
@@ -217,13 +217,13 @@ class SchedulerStores:
         if self.ledger is not None:
             now = self.clock.monotonic()
             for cluster in self.clusters.all():
-                self.ledger.see_cluster(cluster.name, cluster.summary, now)
+                self.ledger.observe_cluster(cluster.name, cluster.summary, now)
             self.ledger.rebuild(self.bindings.bindings(), now, self.clock.now())
 
-    def see(self, binding: Binding) -> None:
+    def observe(self, binding: Binding) -> None:
         """A version of a binding, of whatever scheduler: what it promises, and what of that landed."""
         if self.ledger is not None:
-            self.room_in(self.ledger.see(binding, self.clock.monotonic(), self.clock.now()))
+            self.room_in(self.ledger.observe(binding, self.clock.monotonic(), self.clock.now()))
 
     def forget(self, key: BindingKey) -> None:
         if self.ledger is not None:

@@ -168,7 +168,7 @@ class WriteOutcome(Enum):
 
 @dataclass(frozen=True)
 class WriteResult:
-    fate: WriteOutcome
+    outcome: WriteOutcome
     binding: Binding | None = None  # as the server has it now, where it said so
     message: str = ""
 
@@ -201,7 +201,7 @@ class BindingWriter:
             self._count("result", "unchanged")
             return WriteResult(WriteOutcome.UNCHANGED, binding)
         written = await self._sorted("result", binding.key, patch)
-        if written.fate is WriteOutcome.WRITTEN and written.binding is None:
+        if written.outcome is WriteOutcome.WRITTEN and written.binding is None:
             # A webhook made something of it that we cannot read: look again.
             return WriteResult(WriteOutcome.UNKNOWN, message=written.message)
         return written
@@ -237,7 +237,7 @@ class BindingWriter:
                 self._count("status", "unchanged")
                 return WriteResult(WriteOutcome.UNCHANGED, current)
             written = await self._sorted("status", binding.key, patch, subresource="status")
-            if written.fate is not WriteOutcome.CONFLICT:
+            if written.outcome is not WriteOutcome.CONFLICT:
                 return written
             found = await self.read(binding.key)
             if found is None or found.uid != binding.uid:

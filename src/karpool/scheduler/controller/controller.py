@@ -131,7 +131,7 @@ class SchedulerController:
             self._view.forget(key)
             return
         if now.binding is not None and not _says_the_same(before, now.binding):
-            self._view.see(now.binding)
+            self._view.observe(now.binding)
         if not now.is_ours(self._name):
             return
         if before is None or not before.is_ours(self._name):
@@ -149,7 +149,7 @@ class SchedulerController:
             if new is None:
                 ledger.cluster_gone(change.key.name, now)
             else:
-                self.room_in(ledger.see_cluster(new.name, new.summary, now))
+                self.room_in(ledger.observe_cluster(new.name, new.summary, now))
         if wake_ups.identity_changed(old, new):
             self._look_again(old, new)
         if new is not None and wake_ups.room_grew(old, new):
@@ -183,7 +183,7 @@ class SchedulerController:
     async def _pass(self, placer: BindingReconciler, key: BindingKey) -> None:
         cycle = self._queue.cycle
         try:
-            passed = await placer.place(key)
+            passed = await placer.reconcile(key)
         except LeadershipLost:
             raise
         except Exception as error:  # a bug, or an object nobody thought of, must not stop the others

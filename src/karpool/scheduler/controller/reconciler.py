@@ -1,4 +1,11 @@
-"""One pass over one binding: look, decide, write, say; and what the queue is to do next.
+"""One pass over one binding: decide, write, report; and what the queue is to do next.
+
+The cycle decides and promises (`cycle/cycle`, steps 1 to 7). Then:
+
+ 8. write result and promise in one patch (`BindingWriter` -> `WriteOutcome`)
+ 9. confirm or undo the promise
+10. condition and event (`BindingReporter`)
+11. `ReconcileResult` for the queue
 
 A pass over an unchanged binding writes nothing. What the API server refused was never
 promised; what it may have carried out stays promised until the binding itself tells.
@@ -70,80 +77,80 @@ class BindingReconciler:
     def __init__(
         self,
         name: str,
-        view: SchedulerStores,
-        decider: SchedulingCycle,
+        stores: SchedulerStores,
+        cycle: SchedulingCycle,
         writer: BindingWriter,
         *,
-        announcer: BindingReporter,
+        reporter: BindingReporter,
         metrics: SchedulerMetrics,
         show: Show | None = None,
     ) -> None:
         self._name = name
-        self._view = view
-        self._known = view.bindings
-        self._clock = view.clock
-        self._decider = decider
+        self._stores = stores
+        self._bindings = stores.bindings
+        self._clock = stores.clock
+        self._cycle = cycle
         self._writer = writer
-        self._announcer = announcer
+        self._reporter = reporter
         self._metrics = metrics
         self._show = show
 
-    async def place(self, key: BindingKey) -> ReconcileResult:
-        known = self._known.get(key)
-        if known is None or not known.is_ours(self._name):
+    async def reconcile(self, key: BindingKey) -> ReconcileResult:
+        version = self._bindings.get(key)
+        if version is None or not version.is_ours(self._name):
             return DONE
-        if known.head.is_deleting:
-            if known.binding is not None:
-                self._announcer.deleting(known.binding)
+        if version.head.is_deleting:
+            if version.binding is not None:
+                self._reporter.deleting(version.binding)
             return DONE
-        if known.binding is None:
-            return await self._refuse(known)
+        if version.binding is None:
+            return await self._report_unreadable(version)
         start = self._clock.monotonic()
-        decided = await self._decider.decide(key)
-        if decided is None:
+        result = await self._cycle.decide(key)
+        if result is None:
             return DONE
-        if decided.is_held:
-            log.info("not moved yet", binding=str(key), reason="contact to a cluster of its result was lost")
+        if result.is_held:
+            log.info("not moved yet", binding=str(key), reason="a target cluster cannot be reached")
             return LATER
-        if decided.decision is None:
-            return await self._nothing_to_do(decided)
+        if result.decision is None:
+            return await self._without_decision(result)
         try:
-            passed = await self._carry_out(decided, decided.decision)
+            reconciled = await self._write_result(result, result.decision)
         finally:
-            self._known.settled(key)
-        took = self._clock.monotonic() - start
-        failed = decided.decision.reason not in (ScheduleReason.SUCCESS, ScheduleReason.NO_CLUSTER_FIT)
-        bad = failed or passed.next in (QueueAction.LATER, QueueAction.AGAIN)
-        self._metrics.attempted("error" if bad else "scheduled", decided.trigger.schedule_type, took)
-        return passed
+            self._bindings.settled(key)
+        seconds = self._clock.monotonic() - start
+        failed = result.decision.reason not in (ScheduleReason.SUCCESS, ScheduleReason.NO_CLUSTER_FIT)
+        is_error = failed or reconciled.next in (QueueAction.LATER, QueueAction.AGAIN)
+        self._metrics.attempted("error" if is_error else "scheduled", result.trigger.schedule_type, seconds)
+        return reconciled
 
-    async def _refuse(self, known: BindingVersion) -> ReconcileResult:
+    async def _report_unreadable(self, version: BindingVersion) -> ReconcileResult:
         """The binding cannot be read: say so on it; it comes back when it is changed."""
-        assert known.problem is not None
-        outcome = ScheduledCondition(ScheduleReason.SCHEDULER_ERROR, str(known.problem))
-        log.warning("binding cannot be read", binding=str(known.head.key), reason=outcome.message)
+        assert version.problem is not None
+        scheduled = ScheduledCondition(ScheduleReason.SCHEDULER_ERROR, str(version.problem))
+        log.warning("binding cannot be read", binding=str(version.head.key), reason=scheduled.message)
         if self._show is not None:
             self._show(
                 SchedulingDecision(
-                    known.head.key, SchedulingMode.STEADY, outcome.reason, outcome.message, None
+                    version.head.key, SchedulingMode.STEADY, scheduled.reason, scheduled.message, None
                 )
             )
             return DONE
-        binding = unread(known)
-        written = await self._writer.status(binding, outcome)
-        if written.fate is WriteOutcome.WRITTEN:
-            self._announcer.failed(binding, outcome)
-            self._metrics.failed(outcome.reason)
+        binding = unread(version)
+        written = await self._writer.status(binding, scheduled)
+        if written.outcome is WriteOutcome.WRITTEN:
+            self._reporter.failed(binding, scheduled)
+            self._metrics.failed(scheduled.reason)
         return (
             DONE
-            if written.fate in (WriteOutcome.WRITTEN, WriteOutcome.UNCHANGED, WriteOutcome.GONE)
+            if written.outcome in (WriteOutcome.WRITTEN, WriteOutcome.UNCHANGED, WriteOutcome.GONE)
             else LATER
         )
 
-    async def _nothing_to_do(self, decided: CycleResult) -> ReconcileResult:
+    async def _without_decision(self, result: CycleResult) -> ReconcileResult:
         if self._show is not None:
             return DONE
-        binding = decided.binding
+        binding = result.binding
         if not _is_said_to_be_placed(binding):
             # What failed is not wanted any more, or somebody died between the result and saying so.
             written = await self._writer.status(
@@ -153,108 +160,113 @@ class BindingReconciler:
             written = await self._writer.observed(binding)
         return self._after_status(written)
 
-    async def _carry_out(self, decided: CycleResult, decision: SchedulingDecision) -> ReconcileResult:
+    async def _write_result(self, cycle_result: CycleResult, decision: SchedulingDecision) -> ReconcileResult:
         if self._show is not None:
             self._show(decision)
-            self._view.keep(decided.token, 0)
-            return _next(decided, decision)
-        binding = decided.binding
-        result = WriteResult(WriteOutcome.UNCHANGED, binding)
+            self._stores.keep(cycle_result.token, 0)
+            return _next(cycle_result, decision)
+        binding = cycle_result.binding
+        written = WriteResult(WriteOutcome.UNCHANGED, binding)
         if decision.targets is not None:
-            patch = result_patch(binding, decision.targets, {PROMISES: decided.record})
-            result = await self._writer.result(binding, patch)
-        await self._settle(decided, result)
-        if result.fate is WriteOutcome.REFUSED:
-            outcome = ScheduledCondition(ScheduleReason.QUOTA_EXCEEDED, result.message)
-            return await self._say(binding, decision, outcome, LATER)
-        if result.fate in (WriteOutcome.FAILED, WriteOutcome.UNKNOWN):
-            outcome = ScheduledCondition(_reason_when_not_written(decision), result.message)
-            log.warning("result not written", binding=str(binding.key), reason=result.message)
-            return await self._say(binding, decision, outcome, LATER)
-        if result.fate is WriteOutcome.GONE:
+            patch = result_patch(binding, decision.targets, {PROMISES: cycle_result.record})
+            written = await self._writer.result(binding, patch)
+        await self._settle_promise(cycle_result, written)
+        if written.outcome is WriteOutcome.REFUSED:
+            scheduled = ScheduledCondition(ScheduleReason.QUOTA_EXCEEDED, written.message)
+            return await self._write_condition(binding, decision, scheduled, LATER)
+        if written.outcome in (WriteOutcome.FAILED, WriteOutcome.UNKNOWN):
+            scheduled = ScheduledCondition(_reason_when_not_written(decision), written.message)
+            log.warning("result not written", binding=str(binding.key), reason=written.message)
+            return await self._write_condition(binding, decision, scheduled, LATER)
+        if written.outcome is WriteOutcome.GONE:
             return DONE
-        if result.fate is WriteOutcome.CONFLICT or result.binding is None:
+        if written.outcome is WriteOutcome.CONFLICT or written.binding is None:
             return AGAIN
-        return await self._say(result.binding, decision, outcome_of(decision), _next(decided, decision))
+        return await self._write_condition(
+            written.binding, decision, outcome_of(decision), _next(cycle_result, decision)
+        )
 
-    async def _settle(self, decided: CycleResult, result: WriteResult) -> None:
+    async def _settle_promise(self, cycle_result: CycleResult, written: WriteResult) -> None:
         """The promise follows what became of the decision."""
-        match result.fate:
+        match written.outcome:
             case WriteOutcome.WRITTEN | WriteOutcome.UNCHANGED:
-                assert result.binding is not None
-                self._known.wrote(result.binding)
-                self._view.keep(decided.token, result.binding.generation)
-                self._look_at(result.binding.key)
+                assert written.binding is not None
+                self._bindings.wrote(written.binding)
+                self._stores.keep(cycle_result.token, written.binding.generation)
+                self._observe(written.binding.key)
             case WriteOutcome.CONFLICT | WriteOutcome.UNKNOWN:
-                await self._find_out(decided)
+                await self._reread(cycle_result)
             case _:
-                self._view.take_back(decided.token)
+                self._stores.take_back(cycle_result.token)
 
-    def _look_at(self, key: BindingKey) -> None:
+    def _observe(self, key: BindingKey) -> None:
         """While a result is being written the ledger heeds nothing else about the binding; now it does."""
-        known = self._known.get(key)
-        if known is not None and known.binding is not None:
-            self._view.see(known.binding)
+        version = self._bindings.get(key)
+        if version is not None and version.binding is not None:
+            self._stores.observe(version.binding)
 
-    async def _find_out(self, decided: CycleResult) -> None:
+    async def _reread(self, cycle_result: CycleResult) -> None:
         """A repeated request conflicts with its own first try, so only the binding tells."""
-        key = decided.binding.key
+        key = cycle_result.binding.key
         try:
             current = await self._writer.read(key)
         except KubeError as error:
             log.info("binding not read", binding=str(key), reason=str(error))
-            self._view.keep(decided.token, 0)
+            self._stores.keep(cycle_result.token, 0)
             return
-        self._view.take_back(decided.token)
+        self._stores.take_back(cycle_result.token)
         if current is not None:
-            self._known.wrote(current)
-            self._view.see(current)
+            self._bindings.wrote(current)
+            self._stores.observe(current)
 
-    async def _say(
+    async def _write_condition(
         self,
         binding: Binding,
         decision: SchedulingDecision,
-        outcome: ScheduledCondition,
-        passed: ReconcileResult,
+        scheduled: ScheduledCondition,
+        next_result: ReconcileResult,
     ) -> ReconcileResult:
         fresh = decision.mode is not SchedulingMode.STEADY
-        written = await self._writer.status(binding, outcome, scheduled_now=fresh and outcome.is_success)
-        if written.fate is WriteOutcome.WRITTEN:
-            self._announce(binding, decision, outcome)
-        after = self._after_status(written)
-        return passed if after is DONE else after
+        written = await self._writer.status(binding, scheduled, scheduled_now=fresh and scheduled.is_success)
+        if written.outcome is WriteOutcome.WRITTEN:
+            self._report(binding, decision, scheduled)
+        after_write = self._after_status(written)
+        return next_result if after_write is DONE else after_write
 
     def _after_status(self, written: WriteResult) -> ReconcileResult:
         if written.binding is not None:
-            self._known.wrote(written.binding)
+            self._bindings.wrote(written.binding)
             if written.binding.aggregated:
-                self._look_at(written.binding.key)  # what members reported meanwhile comes with it
-        match written.fate:
+                self._observe(written.binding.key)  # what members reported meanwhile comes with it
+        match written.outcome:
             case WriteOutcome.WRITTEN | WriteOutcome.UNCHANGED | WriteOutcome.GONE:
                 return DONE
             case WriteOutcome.CONFLICT:
                 return AGAIN
         return LATER
 
-    def _announce(self, binding: Binding, decision: SchedulingDecision, outcome: ScheduledCondition) -> None:
+    def _report(self, binding: Binding, decision: SchedulingDecision, scheduled: ScheduledCondition) -> None:
         for message in decision.failed_groups():
-            self._announcer.group_failed(binding, message)
-        if outcome.is_success:
-            self._announcer.placed(binding, decision)
+            self._reporter.group_failed(binding, message)
+        if scheduled.is_success:
+            self._reporter.placed(binding, decision)
             log.info("binding scheduled", binding=str(binding.key), result=decision.shown_targets)
             return
-        self._metrics.failed(outcome.reason)
-        self._announcer.failed(binding, outcome)
+        self._metrics.failed(scheduled.reason)
+        self._reporter.failed(binding, scheduled)
         log.info(
-            "binding not scheduled", binding=str(binding.key), reason=str(outcome.reason), why=outcome.message
+            "binding not scheduled",
+            binding=str(binding.key),
+            reason=str(scheduled.reason),
+            why=scheduled.message,
         )
 
 
-def _next(decided: CycleResult, decision: SchedulingDecision) -> ReconcileResult:
-    passed = _RETRIED[decision.reason]
-    if passed is not DONE and decided.cooling_seconds is not None:
-        return ReconcileResult(passed.next, decided.cooling_seconds)
-    return passed
+def _next(cycle_result: CycleResult, decision: SchedulingDecision) -> ReconcileResult:
+    result = _RETRIED[decision.reason]
+    if result is not DONE and cycle_result.cooling_seconds is not None:
+        return ReconcileResult(result.next, cycle_result.cooling_seconds)
+    return result
 
 
 def _reason_when_not_written(decision: SchedulingDecision) -> ScheduleReason:
@@ -267,5 +279,5 @@ def _reason_when_not_written(decision: SchedulingDecision) -> ScheduleReason:
 
 
 def _is_said_to_be_placed(binding: Binding) -> bool:
-    found = condition(list(binding.conditions), SCHEDULED)
-    return found is not None and found.status == "True" and bool(binding.last_scheduled_time)
+    scheduled = condition(list(binding.conditions), SCHEDULED)
+    return scheduled is not None and scheduled.status == "True" and bool(binding.last_scheduled_time)

@@ -24,21 +24,21 @@ class BindingReporter:
     def placed(self, binding: Binding, decision: SchedulingDecision) -> None:
         colon = ":" if binding.key.is_namespaced else ""  # as upstream has it
         text = f"Binding has been scheduled successfully. Result{colon} {decision.shown_targets}"
-        self.say(binding, "Normal", SUCCEEDED, text)
+        self.report(binding, "Normal", SUCCEEDED, text)
 
     def failed(self, binding: Binding, outcome: ScheduledCondition) -> None:
-        self.say(binding, "Warning", FAILED, outcome.message)
+        self.report(binding, "Warning", FAILED, outcome.message)
 
     def group_failed(self, binding: Binding, message: str) -> None:
-        self.say(binding, "Warning", FAILED, message)
+        self.report(binding, "Warning", FAILED, message)
 
     def deleting(self, binding: Binding) -> None:
         kind = binding.key.kind[0].lower() + binding.key.kind[1:]
-        self.say(binding, "Warning", FAILED, f"skip schedule deleting {kind}: {binding.key}")
+        self.report(binding, "Warning", FAILED, f"skip schedule deleting {kind}: {binding.key}")
 
-    def say(self, binding: Binding, type_: EventType, reason: str, message: str) -> None:
+    def report(self, binding: Binding, event_type: EventType, reason: str, message: str) -> None:
         for about in _subjects(binding):
-            self._recorder.record(about, type_, reason, message)
+            self._recorder.record(about, event_type, reason, message)
 
 
 def _subjects(binding: Binding) -> Iterator[ObjectReference]:

@@ -102,8 +102,10 @@ class Scheduler:
             SchedulingCycle(
                 self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics
             ),
-            BindingWriter(client, check=check, count=self.metrics.wrote, known=self.view.bindings.of_version),
-            announcer=BindingReporter(self._recorder),
+            BindingWriter(
+                client, check=check, count=self.metrics.wrote, known=self.view.bindings.get_version
+            ),
+            reporter=BindingReporter(self._recorder),
             metrics=self.metrics,
             show=show,
         )

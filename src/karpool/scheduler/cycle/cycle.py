@@ -1,15 +1,26 @@
-"""Take one decision against everything that was promised before it.
+"""One scheduling cycle: from a binding to a decision and a promise, against everything promised before it.
 
-Estimators are asked before it is the binding's turn. In its turn, answers that have
-become old (something was promised there since, or the cluster reported anew) are asked
-for again, and between the last answer and the promise nothing else happens: every
-await is followed by another look at what it may have changed. What is not placed for want
-of room was refused by answers that were asked for it, not by ones that were kept.
+ 1. read the newest `BindingVersion`
+ 2. `ScheduleTrigger`: is it due, and in which mode
+ 3. filter the clusters
+ 4. gather `ClusterAvailability` where it matters, promises to others taken off
+ 5. select clusters by spread constraints
+ 6. assign replicas
+ 7. promise (`PendingPromise`), and hand over the `CycleResult`
+
+`BindingReconciler.reconcile` goes on: 8 write result and promise in one patch, 9 confirm or undo the
+promise, 10 condition and event, 11 `ReconcileResult` for the queue.
+
+Steps 3, 5 and 6 are pure (`schedule.decide`), and say whose availability they lack; step 4 awaits. Every
+await is followed by steps 1 and 2 again, and between the last answer and the promise nothing else happens.
+Estimators are asked before it is the binding's turn; in its turn, answers that have become old (something
+was promised there since, or the cluster reported anew) are asked for again. What is not placed for want of
+room was refused by answers that were asked for it, not by ones that were kept.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -25,14 +36,14 @@ from karpool.scheduler.cycle.decision import (
     SchedulingMode,
 )
 from karpool.scheduler.cycle.plugin_timing import EVERY, PluginTimer
-from karpool.scheduler.cycle.plugins import AffinityPeers, peers_of
+from karpool.scheduler.cycle.plugins import peers_of
 from karpool.scheduler.cycle.schedule import CyclePlan, NeedsEstimates, decide, plan_cycle
 from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
 from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.promises.ledger import PendingPromise
 
-# One decides while another asks ahead. More would only ask for what is old by their turn.
-ASKING_AT_ONCE = 2
+# One decides while another gathers ahead. More would only gather what is old by their turn.
+GATHERING_AT_ONCE = 2
 
 
 class AvailabilitySource(Protocol):
@@ -62,135 +73,159 @@ class CycleResult:
 class _Answer(NamedTuple):
     availability: ClusterAvailability
     cluster: MemberCluster
-    grown: int  # what the ledger said when it was asked for
+    growth: int  # `PromiseLedger.grown` when it was asked for
 
 
 @dataclass
-class _Sight:
-    """What a decision is taken on."""
+class _CycleState:
+    """What a decision is taken on: steps 1 and 2, and the answers of step 4 that still hold."""
 
     binding: Binding
     trigger: ScheduleTrigger
     plan: CyclePlan
-    members: Sequence[MemberCluster]
-    cooling: Mapping[str, float]
-    answers: dict[str, _Answer] = field(default_factory=dict)
+    cooling_seconds: Mapping[str, float]  # clusters that replicas were taken from, until they may come back
+    answers: dict[str, _Answer]
 
     def decide(self) -> SchedulingDecision | NeedsEstimates:
-        known = {name: answer.availability for name, answer in self.answers.items()}
-        return decide(self.plan, cool_down.without_room(known, self.cooling) if self.cooling else known)
+        """Steps 3, 5 and 6."""
+        availability = {name: answer.availability for name, answer in self.answers.items()}
+        if self.cooling_seconds:
+            availability = cool_down.without_room(availability, self.cooling_seconds)
+        return decide(self.plan, availability)
 
-    def kept(self) -> list[MemberCluster]:
+    def clusters_with_kept_answers(self) -> list[MemberCluster]:
         """Those whose answer was not asked for just now."""
-        found = self.answers.values()
-        return [answer.cluster for answer in found if any(part.is_kept for part in answer.availability.parts)]
+        return [
+            answer.cluster
+            for answer in self.answers.values()
+            if any(part.is_kept for part in answer.availability.parts)
+        ]
+
+
+def plan_for(
+    stores: SchedulerStores,
+    binding: Binding,
+    settings: SchedulingSettings,
+    *,
+    fresh: bool = False,
+    timing: PluginTimer | None = None,
+) -> tuple[ScheduleTrigger, CyclePlan]:
+    """Whether the binding is due, and the plan of its cycle, as bindings and clusters are now.
+
+    `fresh`: plan as if nothing were placed, whatever the trigger says.
+    """
+    members = stores.clusters.all()
+    deleting = {member.name for member in members if member.is_deleting}
+    schedule_trigger = trigger(binding, deleting, settings)
+    mode = SchedulingMode.FRESH if fresh else schedule_trigger.mode
+    peers = None
+    if settings.workload_affinity:
+        peers = peers_of(binding, stores.bindings.in_groups_of(binding))
+    return schedule_trigger, plan_cycle(binding, members, settings, peers=peers, mode=mode, timing=timing)
 
 
 class SchedulingCycle:
     def __init__(
         self,
-        view: SchedulerStores,
-        asks: AvailabilitySource,
+        stores: SchedulerStores,
+        availability: AvailabilitySource,
         settings: SchedulingSettings,
         *,
         observe: Callable[[Step, float], None] = lambda step, seconds: None,
         timing: PluginTimer | None = None,
     ) -> None:
-        self._view = view
-        self._asks = asks
+        self._stores = stores
+        self._availability = availability
         self._settings = settings
         self._observe = observe
         self._timing = timing
         self._decisions = 0
         self._turn = asyncio.Lock()
-        self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
+        self._gathering = asyncio.Semaphore(GATHERING_AT_ONCE)
 
     async def decide(self, key: BindingKey) -> CycleResult | None:
         """Decide and promise; None when the binding is gone or cannot be read any more."""
-        async with self._asking:
-            answers = await self._ask_ahead(key)
+        async with self._gathering:
+            answers = await self._gather_ahead(key)
             async with self._turn:
                 return await self._decide(key, answers)
 
-    async def _ask_ahead(self, key: BindingKey) -> dict[str, _Answer]:
-        sight = self._look(key, {})
-        if sight is None or sight.trigger.action is not TriggerAction.SCHEDULE:
+    async def _gather_ahead(self, key: BindingKey) -> dict[str, _Answer]:
+        state = self._read(key, {})
+        if state is None or state.trigger.action is not TriggerAction.SCHEDULE:
             return {}
-        if isinstance(step := sight.decide(), NeedsEstimates):
-            await self._ask(sight, step.clusters)
-        return sight.answers
+        if isinstance(step := state.decide(), NeedsEstimates):
+            await self._gather(state, step.clusters)
+        return state.answers
 
     async def _decide(self, key: BindingKey, answers: dict[str, _Answer]) -> CycleResult | None:
         self._decisions += 1
         timing = self._timing if self._decisions % EVERY == 0 else None
         while True:
-            sight = self._look(key, answers, timing)
-            if sight is None:
+            state = self._read(key, answers, timing)  # steps 1 and 2
+            if state is None:
                 return None
-            if sight.trigger.action is not TriggerAction.SCHEDULE:
-                return CycleResult(sight.binding, sight.trigger)
-            if sight.trigger.mode is SchedulingMode.FRESH and self._asks.held() & set(
-                sight.binding.assigned()
-            ):
-                return CycleResult(sight.binding, sight.trigger, is_held=True)
+            if state.trigger.action is not TriggerAction.SCHEDULE:
+                return CycleResult(state.binding, state.trigger)
+            if self._is_held(state):
+                return CycleResult(state.binding, state.trigger, is_held=True)
             start = perf_counter()
-            step = sight.decide()
+            step = state.decide()  # steps 3, 5 and 6
             if isinstance(step, NeedsEstimates):
                 self._observe("Filter", perf_counter() - start)
-                await self._ask(sight, step.clusters)
-            elif step.reason is not ScheduleReason.SUCCESS and (kept := sight.kept()):
-                await self._ask(sight, kept, fresh=True)
+                await self._gather(state, step.clusters)  # step 4
+            elif step.reason is not ScheduleReason.SUCCESS and (kept := state.clusters_with_kept_answers()):
+                await self._gather(state, kept, fresh=True)
             else:
                 self._observe("AssignReplicas", perf_counter() - start)
-                return self._promise(sight, step)
-            answers = sight.answers
+                return self._promise(state, step)  # step 7
+            answers = state.answers
 
-    def _look(
+    def _read(
         self, key: BindingKey, answers: Mapping[str, _Answer], timing: PluginTimer | None = None
-    ) -> _Sight | None:
+    ) -> _CycleState | None:
         """The binding and the clusters as they are at this instant, with the answers that still hold."""
-        known = self._view.bindings.get(key)
-        if known is None or known.binding is None:
+        version = self._stores.bindings.get(key)
+        if version is None or version.binding is None:
             return None
-        binding, members = known.binding, self._view.clusters.all()
-        deleting = {member.name for member in members if member.is_deleting}
-        found = trigger(binding, deleting, self._settings)
-        peers = self._peers(binding)
-        plan = plan_cycle(binding, members, self._settings, peers=peers, mode=found.mode, timing=timing)
-        left = cool_down.cooling(binding.annotations, self._view.clock.now())
-        held = {name: answer for name, answer in answers.items() if self._holds(answer)}
-        return _Sight(binding, found, plan, members, left, held)
+        binding = version.binding
+        schedule_trigger, plan = plan_for(self._stores, binding, self._settings, timing=timing)
+        cooling_seconds = cool_down.cooling(binding.annotations, self._stores.clock.now())
+        valid = {name: answer for name, answer in answers.items() if self._is_valid(answer)}
+        return _CycleState(binding, schedule_trigger, plan, cooling_seconds, valid)
 
-    def _peers(self, binding: Binding) -> AffinityPeers | None:
-        if not self._settings.workload_affinity:
-            return None
-        return peers_of(binding, self._view.bindings.in_groups_of(binding))
+    def _is_held(self, state: _CycleState) -> bool:
+        """Nothing is moved off a cluster that was lost a moment ago."""
+        is_fresh = state.trigger.mode is SchedulingMode.FRESH
+        return is_fresh and bool(self._availability.held() & set(state.binding.assigned()))
 
-    async def _ask(self, sight: _Sight, clusters: Sequence[MemberCluster], *, fresh: bool = False) -> None:
-        grown = {member_cluster.name: self._grown(member_cluster.name) for member_cluster in clusters}
-        found = await self._asks.gather(sight.binding, clusters, fresh=fresh)
-        for cluster in clusters:
-            sight.answers[cluster.name] = _Answer(found[cluster.name], cluster, grown[cluster.name])
+    async def _gather(
+        self, state: _CycleState, clusters: Sequence[MemberCluster], *, fresh: bool = False
+    ) -> None:
+        growths = [self._growth(cluster.name) for cluster in clusters]
+        availability = await self._availability.gather(state.binding, clusters, fresh=fresh)
+        for cluster, growth in zip(clusters, growths, strict=True):
+            state.answers[cluster.name] = _Answer(availability[cluster.name], cluster, growth)
 
-    def _holds(self, answer: _Answer) -> bool:
+    def _is_valid(self, answer: _Answer) -> bool:
         name = answer.cluster.name
-        return self._view.clusters.get(name) is answer.cluster and self._grown(name) == answer.grown
+        return self._stores.clusters.get(name) is answer.cluster and self._growth(name) == answer.growth
 
-    def _grown(self, cluster: str) -> int:
-        ledger = self._view.ledger
+    def _growth(self, cluster: str) -> int:
+        ledger = self._stores.ledger
         return 0 if ledger is None else ledger.grown(cluster)
 
-    def _promise(self, sight: _Sight, decision: SchedulingDecision) -> CycleResult:
-        binding = sight.binding
-        left = min(sight.cooling.values(), default=None)
-        decided = CycleResult(binding, sight.trigger, decision, cooling_seconds=left)
+    def _promise(self, state: _CycleState, decision: SchedulingDecision) -> CycleResult:
+        binding = state.binding
+        cooling_seconds = min(state.cooling_seconds.values(), default=None)
+        result = CycleResult(binding, state.trigger, decision, cooling_seconds=cooling_seconds)
         if decision.targets is None:
-            return decided
-        self._view.bindings.decided(binding.key, decision.targets)
-        ledger, clock = self._view.ledger, self._view.clock
+            return result
+        self._stores.bindings.decided(binding.key, decision.targets)
+        ledger, clock = self._stores.ledger, self._stores.clock
         if ledger is None or not binding.is_workload or decision.targets == binding.targets:
-            return decided
+            return result
         now = clock.monotonic()
         token = ledger.promise(binding, decision.targets, now)
         record = ledger.record(binding.key, now, clock.now())
-        return CycleResult(binding, sight.trigger, decision, token, record, left)
+        return replace(result, token=token, record=record)

@@ -17,10 +17,10 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.scheduler.controller.binding_store import Object, SchedulerStores
 from karpool.scheduler.controller.binding_writer import resource_of
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.cycle.decision import ClusterAvailability, SchedulingDecision, SchedulingMode
-from karpool.scheduler.cycle.plugins import peers_of
-from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
-from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
+from karpool.scheduler.cycle.cycle import plan_for
+from karpool.scheduler.cycle.decision import ClusterAvailability, SchedulingDecision
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide
+from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction
 from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
@@ -74,29 +74,28 @@ async def what_if_known(
     fresh: bool = False,
 ) -> WhatIf:
     """The same of what is known already."""
-    known = view.bindings.get(key)
-    if known is None:
+    version = view.bindings.get(key)
+    if version is None:
         resource = resource_of(key)
         raise NotFound(
             f"{resource.kind} {key}",
             404,
             message=f"there is no such binding; `{_LISTING[resource.kind]}` lists them",
         )
-    if known.binding is None:
-        problem = known.problem or Invalid("spec", str(key), "cannot be read")
+    if version.binding is None:
+        problem = version.problem or Invalid("spec", str(key), "cannot be read")
         raise problem.at(f"{resource_of(key).kind} {key}")
-    binding, members = known.binding, view.clusters.all()
-    found = trigger(binding, {member.name for member in members if member.is_deleting}, settings)
-    peers = peers_of(binding, view.bindings.in_groups_of(binding)) if settings.workload_affinity else None
-    mode = SchedulingMode.FRESH if fresh else found.mode
-    plan = plan_cycle(binding, members, settings, peers=peers, mode=mode)
-    asks = AvailabilityReader(settings, view.clock, ledger=view.ledger, asker=asker)
-    left = cool_down.cooling(binding.annotations, view.clock.now())
-    known_room: dict[str, ClusterAvailability] = {}
-    while isinstance(step := decide(plan, known_room), NeedsEstimates):
-        known_room |= cool_down.without_room(await asks.gather(binding, step.clusters), left)
-    own = view.ledger.of(key).values() if view.ledger is not None else ()
-    return WhatIf(binding, found, step, sum(promise.replicas for promise in own), _overlooked(known.head))
+    binding = version.binding
+    schedule_trigger, plan = plan_for(view, binding, settings, fresh=fresh)
+    reader = AvailabilityReader(settings, view.clock, ledger=view.ledger, asker=asker)
+    cooling_seconds = cool_down.cooling(binding.annotations, view.clock.now())
+    availability: dict[str, ClusterAvailability] = {}
+    while isinstance(step := decide(plan, availability), NeedsEstimates):
+        gathered = await reader.gather(binding, step.clusters)
+        availability |= cool_down.without_room(gathered, cooling_seconds)
+    promises = view.ledger.promises_of(key).values() if view.ledger is not None else ()
+    promised = sum(promise.replicas for promise in promises)
+    return WhatIf(binding, schedule_trigger, step, promised, _overlooked(version.head))
 
 
 def _overlooked(head: BindingHead) -> str:

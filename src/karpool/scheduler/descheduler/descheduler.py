@@ -119,7 +119,7 @@ class Descheduler:
                 for informer in self._informers:
                     await informer.synced.wait()
                 while not stop.is_set():
-                    await self.look()
+                    await self.run_once()
                     pause = asyncio.ensure_future(self._clock.sleep(self._options.interval_seconds))
                     await asyncio.wait((stopping, pause), return_when=asyncio.FIRST_COMPLETED)
                     pause.cancel()
@@ -129,7 +129,7 @@ class Descheduler:
                 for task in background:
                     task.cancel()
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """One look at all bindings; what goes wrong with one is said and costs no other."""
         found = [read(raw).binding for informer in self._informers for raw in informer.objects()]
         concerned = [each for each in found if each is not None and self._concerns(each)]
@@ -160,13 +160,13 @@ class Descheduler:
                 self._show(taken)
                 return "descheduled"
             written = await self._writer.result(binding, self._patch(taken))
-            if written.fate is WriteOutcome.WRITTEN:
-                self._announcer.say(binding, "Normal", DESCHEDULED, taken.message)
+            if written.outcome is WriteOutcome.WRITTEN:
+                self._announcer.report(binding, "Normal", DESCHEDULED, taken.message)
                 self._taken.inc(sum(change.taken_back for change in taken.changes))
                 log.info("binding descheduled", binding=str(binding.key), what=taken.message)
                 return "descheduled"
-            if written.fate is not WriteOutcome.CONFLICT:
-                self._announcer.say(binding, "Warning", DESCHEDULING_FAILED, written.message)
+            if written.outcome is not WriteOutcome.CONFLICT:
+                self._announcer.report(binding, "Warning", DESCHEDULING_FAILED, written.message)
                 return "error"
             current = await self._writer.read(binding.key)
             if current is None or not self._concerns(current):

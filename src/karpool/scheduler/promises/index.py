@@ -139,7 +139,7 @@ class PromiseIndex:
     def names(self) -> list[str]:
         return sorted(self._held)
 
-    def of(self, cluster: str) -> list[Promise]:
+    def in_cluster(self, cluster: str) -> list[Promise]:
         """Oldest first, so that whoever takes them off does it in a fixed order."""
         held = self._held.get(cluster)
         if not held:
@@ -148,7 +148,7 @@ class PromiseIndex:
 
     def all(self) -> Iterator[Promise]:
         for name in self.names():
-            yield from self.of(name)
+            yield from self.in_cluster(name)
 
     # Summaries
 

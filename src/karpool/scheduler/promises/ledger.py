@@ -2,7 +2,7 @@
 
 Every binding that places a workload is in it, whoever schedules it. A promise is made
 before its decision is written (`promise`), kept or taken back when the answer is there
-(`confirm`, `undo`), shrinks as pods land (`see`, `report`) and ends by itself
+(`confirm`, `undo`), shrinks as pods land (`observe`, `report`) and ends by itself
 (`expire`). Everything is level-based: seeing a version twice, or missing one, changes
 nothing in the end. Pure: no I/O, and time is passed in, `now` monotonic and `wall` for
 what was written down. Methods that free room return the clusters where it is.
@@ -117,7 +117,7 @@ class PromiseLedger:
         return token
 
     def confirm(self, token: PendingPromise, generation: int) -> None:
-        """The API server took it, as this generation; 0 when that is not known, and `see` will tell."""
+        """The API server took it, as this generation; 0 when that is not known, and `observe` will tell."""
         if self._open.get(token.binding) is token:
             del self._open[token.binding]
             book = self._books.get(token.binding)
@@ -145,7 +145,7 @@ class PromiseLedger:
         return set(made)
 
     def record(self, key: BindingKey, now: float, wall: float) -> str | None:
-        """What is to be written down of a binding's promises, under `promise_record.PROMISES`."""
+        """What is to be written down of a binding's promises, under `promise_annotation.PROMISES`."""
         book = self._books.get(key)
         if book is None:
             return None
@@ -169,9 +169,9 @@ class PromiseLedger:
         self._index.clear()
         self._open.clear()
         for binding in bindings:
-            self.see(binding, now, wall)
+            self.observe(binding, now, wall)
 
-    def see(self, binding: Binding, now: float, wall: float) -> Freed:
+    def observe(self, binding: Binding, now: float, wall: float) -> Freed:
         """The present version of a binding, of whatever scheduler."""
         key = binding.key
         if not binding.is_workload or binding.is_deleting:
@@ -179,7 +179,7 @@ class PromiseLedger:
         book = self._books.get(key)
         if book is not None and book.uid != binding.uid:  # the same name, another binding
             freed = self.forget(key, now)
-            return freed | self.see(binding, now, wall)
+            return freed | self.observe(binding, now, wall)
         if key in self._open or (book is not None and binding.generation < book.generation):
             return set()
         if book is None:
@@ -191,7 +191,7 @@ class PromiseLedger:
             freed = self._aim(binding, binding.targets, now)
         return freed | self._landed(binding, now)
 
-    def see_cluster(self, name: str, summary: object, now: float) -> Freed:
+    def observe_cluster(self, name: str, summary: object, now: float) -> Freed:
         """The present version of a cluster: its summary may have caught up with promises."""
         settling = self._index.summarised(name, summary, now)
         for promise in settling or ():
@@ -220,7 +220,7 @@ class PromiseLedger:
 
     def cluster_gone(self, name: str, now: float) -> None:
         self._index.forget_cluster(name)
-        for promise in self._index.of(name):
+        for promise in self._index.in_cluster(name):
             self._ended(promise, promise.replicas, PromiseEnd.CLUSTER_GONE, now)
             self._remove(promise)
 
@@ -246,9 +246,9 @@ class PromiseLedger:
 
     def promises(self, cluster: str | None = None) -> Iterator[Promise]:
         """Oldest first within a cluster, so that whoever takes them off does it in a fixed order."""
-        return self._index.all() if cluster is None else iter(self._index.of(cluster))
+        return self._index.all() if cluster is None else iter(self._index.in_cluster(cluster))
 
-    def of(self, key: BindingKey) -> Mapping[str, Promise]:
+    def promises_of(self, key: BindingKey) -> Mapping[str, Promise]:
         book = self._books.get(key)
         return book.promises if book is not None else {}
 
