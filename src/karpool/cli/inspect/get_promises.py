@@ -57,7 +57,7 @@ def lines(ledger: PromiseLedger, now: float) -> list[PromiseLine]:
 def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLine:
     key = promise.binding
     in_flight = promise.in_flight
-    named = zip(promise.wanted.names, in_flight, strict=True)
+    named = zip(promise.workload.names, in_flight, strict=True)
     return PromiseLine(
         kind=key.kind,
         namespace=key.namespace,

@@ -44,7 +44,7 @@ def by_cluster(ledgers: Iterable[PromiseLedger]) -> dict[str, PromisedCapacity]:
 def requests_of(promise: Promise) -> dict[str, int]:
     """What the replicas in flight ask for together."""
     total: dict[str, int] = {}
-    for wanted, replicas in zip(promise.wanted.requirements, promise.in_flight, strict=True):
+    for wanted, replicas in zip(promise.workload.requirements, promise.in_flight, strict=True):
         shape = NO_SHAPE if wanted is None else wanted.shape
         resources.add(total, {name: units * replicas for name, units in shape.requests})
     return total

@@ -60,8 +60,8 @@ class BindingStore:
         return self._held.get(key)
 
     def get_version(self, key: BindingKey, version: str) -> Binding | None:
-        known = self._held.get(key)
-        return known.binding if known is not None and known.version == version else None
+        stored = self._held.get(key)
+        return stored.binding if stored is not None and stored.version == version else None
 
     def all(self) -> Iterator[BindingVersion]:
         return iter(list(self._held.values()))
@@ -71,14 +71,14 @@ class BindingStore:
 
     def in_groups_of(self, binding: Binding) -> list[Binding]:
         """Bindings that share a group with this one, with the results that are decided for them."""
-        found: dict[BindingKey, Binding] = {}
+        bindings: dict[BindingKey, Binding] = {}
         for group in _groups_of(binding):
             for key in self._groups.get(group, ()):
                 other = self._held[key].binding
                 if other is not None:
                     targets = self._decided.get(key)
-                    found[key] = other if targets is None else replace(other, targets=targets)
-        return list(found.values())
+                    bindings[key] = other if targets is None else replace(other, targets=targets)
+        return list(bindings.values())
 
     def decided(self, key: BindingKey, targets: tuple[TargetCluster, ...]) -> None:
         """A result is about to be written; until `settled`, others reckon with it."""
@@ -98,9 +98,9 @@ class BindingStore:
         _, uid, version = identity_of(change.object)
         if before is not None and before.uid == uid and not is_newer(version, before.version):
             return before, before
-        known = read(change.object)
-        self._put(key, known)
-        return before, known
+        after = read(change.object)
+        self._put(key, after)
+        return before, after
 
     def wrote(self, binding: Binding) -> None:
         """The server's answer to a read or write of ours; an older one than what is known changes nothing."""
@@ -120,16 +120,16 @@ class BindingStore:
         )
         self._put(binding.key, BindingVersion(head, binding.uid, binding.resource_version, binding))
 
-    def _put(self, key: BindingKey, known: BindingVersion | None) -> None:
+    def _put(self, key: BindingKey, stored: BindingVersion | None) -> None:
         before = self._held.pop(key, None)
         for group in _groups_of(before.binding if before else None):
             members = self._groups[group]
             members.pop(key, None)
             if not members:
                 del self._groups[group]
-        if known is not None:
-            self._held[key] = known
-            for group in _groups_of(known.binding):
+        if stored is not None:
+            self._held[key] = stored
+            for group in _groups_of(stored.binding):
                 self._groups.setdefault(group, {})[key] = None
 
 
@@ -143,14 +143,14 @@ def read(raw: Object) -> BindingVersion:
         return BindingVersion(head_of(raw), uid, version, None, error, _conditions(raw))
 
 
-def unread(known: BindingVersion) -> Binding:
+def unread(version: BindingVersion) -> Binding:
     """As much of a binding that cannot be read as it takes to tell it so."""
     return Binding(
-        key=known.head.key,
-        uid=known.uid,
-        resource_version=known.version,
-        generation=known.head.generation,
-        raw_conditions=known.raw_conditions,
+        key=version.head.key,
+        uid=version.uid,
+        resource_version=version.version,
+        generation=version.head.generation,
+        raw_conditions=version.raw_conditions,
     )
 
 
@@ -163,8 +163,12 @@ def is_newer(version: str, than: str) -> bool:
 
 def _conditions(raw: Object) -> tuple[Mapping[str, Any], ...]:
     status = raw.get("status")
-    found = status.get("conditions") if isinstance(status, dict) else None
-    return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return (
+        tuple(condition for condition in conditions if isinstance(condition, dict))
+        if isinstance(conditions, list)
+        else ()
+    )
 
 
 def _groups_of(binding: Binding | None) -> list[tuple[str, str]]:

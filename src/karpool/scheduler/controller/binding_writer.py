@@ -99,10 +99,10 @@ def status_patch(
     rescheduling is answered by that.
     """
     conditions = [dict(condition) for condition in binding.raw_conditions]
-    wanted = upsert_condition(conditions, outcome.condition(), now)
+    updated = upsert_condition(conditions, outcome.condition(), now)
     changed: Object = {}
-    if wanted != conditions:
-        changed["conditions"] = wanted
+    if updated != conditions:
+        changed["conditions"] = updated
     if outcome.is_success or outcome.is_partial:
         # After a partial placement too: members report only of bindings that were scheduled once.
         if binding.observed_generation != binding.generation:
@@ -138,10 +138,10 @@ def same_placement(text: str | None, placement: Mapping[str, Any]) -> bool:
 
 def _pruned(value: Any) -> Any:
     if isinstance(value, Mapping):
-        kept = {name: _pruned(each) for name, each in value.items()}
-        return {name: each for name, each in kept.items() if each not in (None, "", 0, False, {}, [])}
+        pruned = {name: _pruned(item) for name, item in value.items()}
+        return {name: item for name, item in pruned.items() if item not in (None, "", 0, False, {}, [])}
     if isinstance(value, list):
-        return [_pruned(each) for each in value]
+        return [_pruned(item) for item in value]
     return value
 
 
@@ -178,7 +178,7 @@ def resource_of(key: BindingKey) -> ApiResource:
 
 
 class BindingWriter:
-    """`check` raises LeadershipLost when we may no longer write. `known` gives a version that the watch
+    """`check` raises LeadershipLost when we may no longer write. `get_version` gives a version that the watch
     delivered before the answer came, so that it is not read twice."""
 
     def __init__(
@@ -186,14 +186,14 @@ class BindingWriter:
         client: Client,
         *,
         check: Callable[[], None] = lambda: None,
-        count: Callable[[str, str], None] = lambda what, result: None,
-        known: Callable[[BindingKey, str], Binding | None] = lambda key, version: None,
+        count: Callable[[str, str], None] = lambda write, result: None,
+        get_version: Callable[[BindingKey, str], Binding | None] = lambda key, version: None,
     ) -> None:
         self._client = client
         self._clock = client.clock
         self._check = check
         self._count = count
-        self._known = known
+        self._get_version = get_version
 
     async def result(self, binding: Binding, patch: Object | None) -> WriteResult:
         """Apply a result patch; with WRITTEN comes the binding as it is now."""
@@ -239,18 +239,18 @@ class BindingWriter:
             written = await self._sorted("status", binding.key, patch, subresource="status")
             if written.outcome is not WriteOutcome.CONFLICT:
                 return written
-            found = await self.read(binding.key)
-            if found is None or found.uid != binding.uid:
+            newer = await self.read(binding.key)
+            if newer is None or newer.uid != binding.uid:
                 return WriteResult(WriteOutcome.GONE)
-            if found.generation != binding.generation:
+            if newer.generation != binding.generation:
                 return WriteResult(
-                    WriteOutcome.CONFLICT, found, "the binding changed while its result was written"
+                    WriteOutcome.CONFLICT, newer, "the binding changed while its result was written"
                 )
-            current = found
+            current = newer
         return WriteResult(WriteOutcome.CONFLICT, current, f"others wrote {STATUS_TRIES} times in between")
 
     async def _sorted(
-        self, what: str, key: BindingKey, patch: Object, *, subresource: str = ""
+        self, write: str, key: BindingKey, patch: Object, *, subresource: str = ""
     ) -> WriteResult:
         self._check()
         try:
@@ -258,30 +258,30 @@ class BindingWriter:
                 resource_of(key), key.name, patch, namespace=key.namespace or None, subresource=subresource
             )
         except Conflict as error:
-            self._count(what, "conflict")
+            self._count(write, "conflict")
             return WriteResult(WriteOutcome.CONFLICT, message=str(error))
         except NotFound as error:
             return WriteResult(WriteOutcome.GONE, message=str(error))
         except Denied as error:
-            return self._denied(what, error)
+            return self._denied(write, error)
         except KubeError as error:
-            self._count(what, "error")
+            self._count(write, "error")
             certain = isinstance(error, Rejected) or (isinstance(error, ApiUnreachable) and not error.sent)
             return WriteResult(WriteOutcome.FAILED if certain else WriteOutcome.UNKNOWN, message=str(error))
-        self._count(what, "written")
+        self._count(write, "written")
         version = identity_of(answer).version
-        if (known := self._known(key, version)) is not None:
-            return WriteResult(WriteOutcome.WRITTEN, known)
+        if (delivered := self._get_version(key, version)) is not None:
+            return WriteResult(WriteOutcome.WRITTEN, delivered)
         try:
             return WriteResult(WriteOutcome.WRITTEN, read_binding(answer))
         except Invalid as error:  # also when it was to be told just that
             return WriteResult(WriteOutcome.WRITTEN, message=str(error))
 
-    def _denied(self, what: str, error: StatusError) -> WriteResult:
+    def _denied(self, write: str, error: StatusError) -> WriteResult:
         if error.has_cause("NamespaceTerminating") or "being terminated" in error.message:
             return WriteResult(WriteOutcome.GONE, message=str(error))
         if error.reason == QUOTA_EXCEEDED:
-            self._count(what, "refused")
+            self._count(write, "refused")
             return WriteResult(WriteOutcome.REFUSED, message=error.message)
-        self._count(what, "error")
+        self._count(write, "error")
         return WriteResult(WriteOutcome.FAILED, message=str(error))

@@ -109,9 +109,9 @@ class SchedulerController:
         """Everything was listed: find all promises again, then look at every binding of ours."""
         self._view.rebuild()
         self._started = True
-        for known in self._known.all():
-            if known.is_ours(self._name):
-                self._add(known, "BindingAdd")
+        for binding_version in self._known.all():
+            if binding_version.is_ours(self._name):
+                self._add(binding_version, "BindingAdd")
 
     def room_in(self, clusters: Iterable[str]) -> None:
         """There may be more room in these."""
@@ -151,20 +151,20 @@ class SchedulerController:
             else:
                 self.room_in(ledger.observe_cluster(new.name, new.summary, now))
         if wake_ups.identity_changed(old, new):
-            self._look_again(old, new)
+            self._requeue_concerned(old, new)
         if new is not None and wake_ups.room_grew(old, new):
             self.room_in((new.name,))
 
-    def _look_again(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
-        for known in self._known.all():
-            if known.binding is None or not known.is_ours(self._name):
+    def _requeue_concerned(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
+        for binding_version in self._known.all():
+            if binding_version.binding is None or not binding_version.is_ours(self._name):
                 continue
-            if wake_ups.concerns(known.binding, old, new):
-                self._add(known, "ClusterChanged")
+            if wake_ups.concerns(binding_version.binding, old, new):
+                self._add(binding_version, "ClusterChanged")
 
-    def _add(self, known: BindingVersion, event: Event) -> None:
+    def _add(self, binding_version: BindingVersion, event: Event) -> None:
         self._metrics.queued(event)
-        self._queue.add(known.head.key, priority=known.head.priority)
+        self._queue.add(binding_version.head.key, priority=binding_version.head.priority)
 
     # What it does
 
@@ -176,22 +176,22 @@ class SchedulerController:
                 return
             try:
                 with decision_scope():
-                    await self._pass(placer, key)
+                    await self._reconcile(placer, key)
             finally:
                 self._queue.done(key)
 
-    async def _pass(self, placer: BindingReconciler, key: BindingKey) -> None:
+    async def _reconcile(self, placer: BindingReconciler, key: BindingKey) -> None:
         cycle = self._queue.cycle
         try:
-            passed = await placer.reconcile(key)
+            result = await placer.reconcile(key)
         except LeadershipLost:
             raise
         except Exception as error:  # a bug, or an object nobody thought of, must not stop the others
             log.exception("scheduling raised", binding=str(key), reason=str(error))
-            passed = ReconcileResult(QueueAction.LATER)
-        known = self._known.get(key)
-        priority = known.head.priority if known is not None else 0
-        match passed.next:
+            result = ReconcileResult(QueueAction.LATER)
+        binding_version = self._known.get(key)
+        priority = binding_version.head.priority if binding_version is not None else 0
+        match result.next:
             case QueueAction.DONE:
                 self._queue.succeeded(key)
             case QueueAction.AGAIN:
@@ -200,7 +200,7 @@ class SchedulerController:
                 self._metrics.queued("ScheduleAttemptFailure")
                 self._queue.failed(key, priority=priority)
             case QueueAction.WAIT:
-                self._queue.unschedulable(key, cycle, priority=priority, within_seconds=passed.after_seconds)
+                self._queue.unschedulable(key, cycle, priority=priority, within_seconds=result.after_seconds)
 
     async def _wake(self) -> None:
         while True:
@@ -209,20 +209,22 @@ class SchedulerController:
             await self._clock.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_WAITING * waiting)
             names, self._room = self._room, set()
             self._room_appeared.clear()
-            found = [cluster for name in names if (cluster := self._clusters.get(name)) is not None]
-            woken = self._queue.wake(partial(self._may_fit, clusters=found))
+            clusters = [cluster for name in names if (cluster := self._clusters.get(name)) is not None]
+            woken = self._queue.wake(partial(self._may_fit, clusters=clusters))
             self._metrics.woke(woken)
 
     def _may_fit(self, key: BindingKey, clusters: Sequence[MemberCluster]) -> bool:
-        known = self._known.get(key)
-        if known is None or known.binding is None:
+        binding_version = self._known.get(key)
+        if binding_version is None or binding_version.binding is None:
             return True
-        return any(wake_ups.may_go_to(known.binding, cluster) for cluster in clusters)
+        return any(wake_ups.may_go_to(binding_version.binding, cluster) for cluster in clusters)
 
     async def _expire(self) -> None:
         while (ledger := self._view.ledger) is not None:
-            left = ledger.next_expiry(self._clock.monotonic())
-            wait = EXPIRY_SECONDS_MAX if left is None else min(max(left, 1.0), EXPIRY_SECONDS_MAX)
+            due_seconds = ledger.next_expiry(self._clock.monotonic())
+            wait = (
+                EXPIRY_SECONDS_MAX if due_seconds is None else min(max(due_seconds, 1.0), EXPIRY_SECONDS_MAX)
+            )
             await self._clock.sleep(wait)
             self.room_in(ledger.expire(self._clock.monotonic()))
 

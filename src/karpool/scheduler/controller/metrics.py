@@ -141,8 +141,8 @@ class SchedulerMetrics:
     def failed(self, reason: str) -> None:
         self._failures[reason].inc()
 
-    def wrote(self, what: str, result: str) -> None:
-        self._writes[what, result].inc()
+    def wrote(self, write: str, result: str) -> None:
+        self._writes[write, result].inc()
 
     def woke(self, number: int) -> None:
         self._woken.inc(number)

@@ -103,7 +103,7 @@ class Scheduler:
                 self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics
             ),
             BindingWriter(
-                client, check=check, count=self.metrics.wrote, known=self.view.bindings.get_version
+                client, check=check, count=self.metrics.wrote, get_version=self.view.bindings.get_version
             ),
             reporter=BindingReporter(self._recorder),
             metrics=self.metrics,

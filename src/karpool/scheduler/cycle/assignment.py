@@ -81,14 +81,12 @@ def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignm
     return _by_room(chosen, task)
 
 
-def _static_weights(chosen: Sequence[ClusterCandidate], given: Mapping[str, int]) -> dict[str, int]:
+def _static_weights(chosen: Sequence[ClusterCandidate], weights: Mapping[str, int]) -> dict[str, int]:
     """Who has no weight gets nothing, unless nobody has one."""
-    found = {
-        cluster_candidate.name: given[cluster_candidate.name]
-        for cluster_candidate in chosen
-        if cluster_candidate.name in given
+    chosen_weights = {
+        candidate.name: weights[candidate.name] for candidate in chosen if candidate.name in weights
     }
-    return found or {candidate.name: 1 for candidate in chosen}
+    return chosen_weights or {candidate.name: 1 for candidate in chosen}
 
 
 def _assigned(shares: Replicas, division: ReplicaDivision, missing: int = 0) -> Assignment:
@@ -129,36 +127,36 @@ def _by_room(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assign
 
 
 def _step(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> _Step:
-    is_chosen = {each.name for each in chosen}
-    kept: Replicas = {}
+    is_chosen = {candidate.name for candidate in chosen}
+    present: Replicas = {}
     for target in task.previous:
         if target.name in is_chosen:
-            kept.setdefault(target.name, target.replicas)
-    assigned = sum(kept.values())
+            present.setdefault(target.name, target.replicas)
+    assigned = sum(present.values())
     if task.mode is SchedulingMode.FRESH:
         room = [
-            (cluster_candidate.name, cluster_candidate.available + kept.get(cluster_candidate.name, 0))
+            (cluster_candidate.name, cluster_candidate.available + present.get(cluster_candidate.name, 0))
             for cluster_candidate in chosen
         ]
         return _Step("fresh", task.replicas, room, {}, "failed to do fresh scale")
     if assigned > task.replicas:
-        return _Step("scale down", task.replicas, list(kept.items()), {}, "failed to scale down")
+        return _Step("scale down", task.replicas, list(present.items()), {}, "failed to scale down")
     if assigned == task.replicas:
-        return _Step("keep", 0, (), kept, "")
+        return _Step("keep", 0, (), present, "")
     room = [(candidate.name, candidate.available) for candidate in chosen]
     action = "scale up" if assigned else "first schedule"
-    return _Step(action, task.replicas - assigned, room, kept, "failed to scale up")
+    return _Step(action, task.replicas - assigned, room, present, "failed to scale up")
 
 
 def _hand_out(
     chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
 ) -> tuple[Replicas, ReplicaDivision]:
     prices = _prices(chosen, task.cost)
-    ordered = sorted(step.room, key=lambda each: -each[1])
+    ordered = sorted(step.room, key=lambda cluster_room: -cluster_room[1])
     if prices and task.cost is CostPreference.TIE_BREAK:
-        ordered.sort(key=lambda each: (-each[1], prices[each[0]]))
+        ordered.sort(key=lambda cluster_room: (-cluster_room[1], prices[cluster_room[0]]))
     elif prices and task.strategy is ReplicaStrategy.AGGREGATED:
-        ordered.sort(key=lambda each: (prices[each[0]], -each[1]))
+        ordered.sort(key=lambda cluster_room: (prices[cluster_room[0]], -cluster_room[1]))
     left_out: Sequence[tuple[str, int]] = ()
     if task.strategy is ReplicaStrategy.AGGREGATED:
         ordered, left_out = _aggregated(ordered, step)
@@ -183,7 +181,7 @@ def _aggregated(
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Those in use first, then as many as are needed to hold the target."""
     if step.kept:
-        ordered = sorted(ordered, key=lambda each: not step.kept.get(each[0]))
+        ordered = sorted(ordered, key=lambda cluster_room: not step.kept.get(cluster_room[0]))
     running = 0
     for position, (_, room) in enumerate(ordered):
         running += room
@@ -216,8 +214,8 @@ def _prices(chosen: Sequence[ClusterCandidate], cost: CostPreference) -> dict[st
 
 def _discount(prices: Mapping[str, float], name: str) -> float:
     """Lowest price over this one; what is not priced counts as the dearest that is, what is free as 1."""
-    known = [price for price in prices.values() if price != float("inf")]
-    lowest, dearest = min(known), max(known)
+    priced = [price for price in prices.values() if price != float("inf")]
+    lowest, dearest = min(priced), max(priced)
     price = min(prices[name], dearest)
     return 1.0 if price <= lowest else max(lowest, dearest / 1000) / price
 
@@ -228,28 +226,28 @@ def _discount(prices: Mapping[str, float], name: str) -> float:
 def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
     """Each tier takes all it can before the next gets any; so the last shrinks first."""
     tiers: dict[int, list[ClusterCandidate]] = {}
-    for cluster_candidate in chosen:
-        tiers.setdefault(cluster_candidate.tier, []).append(cluster_candidate)
-    left = task.replicas
+    for candidate in chosen:
+        tiers.setdefault(candidate.tier, []).append(candidate)
+    unplaced = task.replicas
     replicas: Replicas = {}
     divisions: list[ReplicaDivision] = []
     for tier in sorted(tiers):
-        if not left:
+        if not unplaced:
             break
         members = tiers[tier]
-        share = min(left, sum(candidate.total for candidate in members))
+        share = min(unplaced, sum(candidate.total for candidate in members))
         names = {member.name for member in members}
         previous = [cluster for cluster in task.previous if cluster.name in names]
-        found = _within(members, replace(task, replicas=share, previous=previous, partial=False))
-        if isinstance(found, Failure):
-            return found
-        replicas.update(found.replicas)
-        divisions += (replace(division, tier=tier) for division in found.divisions)
-        left -= share
+        assigned = _within(members, replace(task, replicas=share, previous=previous, partial=False))
+        if isinstance(assigned, Failure):
+            return assigned
+        replicas.update(assigned.replicas)
+        divisions += (replace(division, tier=tier) for division in assigned.divisions)
+        unplaced -= share
     failure = None
-    if left:
+    if unplaced:
         text = "Clusters available replicas are not enough to schedule."
         failure = Failure(ScheduleReason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
         if not task.partial or not replicas:
             return failure
-    return Assignment(replicas, tuple(divisions), left, failure)
+    return Assignment(replicas, tuple(divisions), unplaced, failure)

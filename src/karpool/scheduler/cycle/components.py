@@ -50,12 +50,13 @@ def _whole_targets(
     return [TargetCluster(name, 0, parts) for name in names]
 
 
-def wanted_of(binding: Binding) -> WorkloadRequirements:
+def workload_of(binding: Binding) -> WorkloadRequirements:
     if not binding.components or is_divided(binding):
         return WorkloadRequirements((binding.template.name,), (binding.requirements,))
     components = binding.components
     return WorkloadRequirements(
-        tuple(component.name for component in components), tuple(each.requirements for each in components)
+        tuple(component.name for component in components),
+        tuple(component.requirements for component in components),
     )
 
 
@@ -68,6 +69,9 @@ def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, 
         if not binding.components or is_divided(binding):
             desired[target.name] = (target.replicas,)
         else:
-            own = {component.name: component.replicas for component in target.components}
-            desired[target.name] = tuple(own.get(each.name, each.replicas) for each in binding.components)
+            replicas_by_component = {component.name: component.replicas for component in target.components}
+            desired[target.name] = tuple(
+                replicas_by_component.get(component.name, component.replicas)
+                for component in binding.components
+            )
     return {name: amounts for name, amounts in desired.items() if any(amounts)}

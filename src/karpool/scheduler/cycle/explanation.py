@@ -25,7 +25,7 @@ def line(decision: SchedulingDecision) -> str:
 
 
 def document(decision: SchedulingDecision, *, trace: bool = True) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "binding": {"kind": decision.binding.kind, "name": str(decision.binding)},
         "mode": str(decision.mode),
         "reason": str(decision.reason),
@@ -33,12 +33,12 @@ def document(decision: SchedulingDecision, *, trace: bool = True) -> dict[str, A
         "clusters": None if decision.targets is None else [target.to_json() for target in decision.targets],
     }
     if decision.group:
-        found["affinityName"] = decision.group
+        fields["affinityName"] = decision.group
     if decision.missing:
-        found["missing"] = decision.missing
+        fields["missing"] = decision.missing
     if trace:
-        found["attempts"] = [_attempt(attempt) for attempt in decision.attempts]
-    return found
+        fields["attempts"] = [_attempt(attempt) for attempt in decision.attempts]
+    return fields
 
 
 def _attempt(attempt: AffinityAttempt) -> dict[str, Any]:
@@ -56,15 +56,15 @@ def _attempt(attempt: AffinityAttempt) -> dict[str, Any]:
 
 
 def _candidate(candidate: ClusterCandidate) -> dict[str, Any]:
-    known = candidate.availability
+    availability = candidate.availability
     return {
         "name": candidate.name,
         "tier": candidate.tier,
         "score": candidate.score,
         "available": candidate.available,
         "assigned": candidate.assigned,
-        "source": known.source if known else None,
-        "parts": [part._asdict() for part in known.parts] if known else [],
+        "source": availability.source if availability else None,
+        "parts": [part._asdict() for part in availability.parts] if availability else [],
         "price": candidate.price,
     }
 
@@ -127,8 +127,8 @@ def _attempt_lines(attempt: AffinityAttempt) -> Iterator[str]:
 
 def _refused_lines(refused: Sequence[Refused]) -> Iterator[str]:
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for each in refused:
-        by_reason.setdefault((each.plugin, each.reason), []).append(each.cluster)
+    for refusal in refused:
+        by_reason.setdefault((refusal.plugin, refusal.reason), []).append(refusal.cluster)
     for (plugin, reason), names in by_reason.items():
         yield f"  {', '.join(names)}: {reason} ({plugin})"
 
@@ -146,10 +146,10 @@ def _candidate_lines(candidate: ClusterCandidate) -> Iterator[str]:
         yield from (f"    {part}" for part in _parts(candidate.availability))
 
 
-def _parts(known: ClusterAvailability) -> Iterator[str]:
-    for part in known.parts:
+def _parts(availability: ClusterAvailability) -> Iterator[str]:
+    for part in availability.parts:
         value = "unknown" if part.value is None else _amount(part.value)
-        mark = ", counts" if part.source == known.source else ""
+        mark = ", counts" if part.source == availability.source else ""
         yield f"{part.source}: {value}{mark}{f' ({part.note})' if part.note else ''}"
 
 

@@ -38,10 +38,10 @@ def screen(
     passed: list[MemberCluster] = []
     refused: list[Refused] = []
     for cluster in clusters:
-        begun = perf_counter()
+        started = perf_counter()
         let_through, kept_out = all_plugins.filter_clusters((cluster,), watched)
         if let_through or kept_out:
-            timing.point("Filter", _result(bool(kept_out)), perf_counter() - begun)
+            timing.point("Filter", _result(bool(kept_out)), perf_counter() - started)
         passed += let_through
         refused += kept_out
     return passed, refused
@@ -56,14 +56,14 @@ def score(
     """Of each, in their order."""
     if timing is None:
         return [all_plugins.score(member_cluster.name, targets, plugins) for member_cluster in clusters]
-    found, begun = [], perf_counter()
+    scores, started = [], perf_counter()
     for cluster in clusters:
         before = perf_counter()
-        found.append(all_plugins.score(cluster.name, targets, plugins))
+        scores.append(all_plugins.score(cluster.name, targets, plugins))
         for name in all_plugins.SCORES:  # there is only one, so this is its time
             timing.plugin(name, "Score", "Success", perf_counter() - before)
-    timing.point("Score", "Success", perf_counter() - begun)
-    return found
+    timing.point("Score", "Success", perf_counter() - started)
+    return scores
 
 
 def _watched(plugin: str, check: Check, timing: PluginTimer) -> Check:

@@ -37,11 +37,11 @@ NO_PEERS = AffinityPeers()
 
 def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
     """`others`: bindings of the namespace, each in its newest known version, `binding` allowed among them."""
-    own = binding_name(binding.template.kind, binding.template.name)
+    own_name = binding_name(binding.template.kind, binding.template.name)
     friends: frozenset[str] | None = None
     foes: set[str] = set()
     for other in others:
-        if other.key.name == own or other.key.namespace != binding.key.namespace or not other.targets:
+        if other.key.name == own_name or other.key.namespace != binding.key.namespace or not other.targets:
             continue
         places = frozenset(target.name for target in other.targets)
         if binding.affinity_group and other.affinity_group == binding.affinity_group:
@@ -72,8 +72,8 @@ def filter_clusters(
 def fit_error(clusters: int, refused: Iterable[Refused]) -> str:
     """Why no cluster is left, counted by reason."""
     counts: dict[str, int] = {}
-    for each in refused:
-        counts[each.reason] = counts.get(each.reason, 0) + 1
+    for refusal in refused:
+        counts[refusal.reason] = counts.get(refusal.reason, 0) + 1
     shown = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) or "no cluster exists"
     return f"0/{clusters} clusters are available: {shown}."
 

@@ -53,10 +53,10 @@ class CyclePlan:
     _screened: dict[int, "_Screened"] = field(default_factory=dict, compare=False)
 
     def screened(self, index: int) -> "_Screened":
-        found = self._screened.get(index)
-        if found is None:
-            found = self._screened[index] = _screen(self, self.binding.placement.groups[index])
-        return found
+        screened = self._screened.get(index)
+        if screened is None:
+            screened = self._screened[index] = _screen(self, self.binding.placement.groups[index])
+        return screened
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +78,23 @@ def plan_cycle(
     """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
     placement = binding.placement
     start = 0 if mode is SchedulingMode.FRESH else placement.start_group(binding.observing_affinity_name)
-    known = peers if settings.workload_affinity else None
-    return CyclePlan(binding, clusters, settings, known, mode, start, timing)
+    active_peers = peers if settings.workload_affinity else None
+    return CyclePlan(binding, clusters, settings, active_peers, mode, start, timing)
 
 
-def decide(plan: CyclePlan, known: Mapping[str, ClusterAvailability]) -> SchedulingDecision | NeedsEstimates:
+def decide(
+    plan: CyclePlan, availability: Mapping[str, ClusterAvailability]
+) -> SchedulingDecision | NeedsEstimates:
     """The decision, or whose availability it still needs. Groups are tried in order; the first error
     is the one that counts when all fail."""
     attempts: list[AffinityAttempt] = []
     for index in range(plan.start, len(plan.binding.placement.groups)):
         screened = plan.screened(index)
         if screened.needs_room:
-            missing = [cluster for cluster in screened.passed if cluster.name not in known]
+            missing = [cluster for cluster in screened.passed if cluster.name not in availability]
             if missing:
                 return NeedsEstimates(tuple(missing))
-        attempt = _attempt(plan, index, known)
+        attempt = _attempt(plan, index, availability)
         attempts.append(attempt)
         if attempt.failure is None:
             return _success(plan, attempt, attempts)
@@ -113,10 +115,10 @@ def schedule(
 ) -> SchedulingDecision:
     """In one go. Clusters without an entry are taken to have room for all, as Karmada does."""
     plan = plan_cycle(binding, clusters, settings, peers=peers, mode=mode)
-    known = dict(availability)
-    while isinstance(step := decide(plan, known), NeedsEstimates):
+    availability_by_cluster = dict(availability)
+    while isinstance(step := decide(plan, availability_by_cluster), NeedsEstimates):
         unknown = ClusterAvailability(binding.replicas, UNKNOWN)
-        known.update((cluster.name, unknown) for cluster in step.clusters)
+        availability_by_cluster.update((cluster.name, unknown) for cluster in step.clusters)
     return step
 
 
@@ -148,7 +150,10 @@ def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCl
 
 
 def _candidates(
-    plan: CyclePlan, group: AffinityGroup, index: int, known: Mapping[str, ClusterAvailability]
+    plan: CyclePlan,
+    group: AffinityGroup,
+    index: int,
+    availability_by_cluster: Mapping[str, ClusterAvailability],
 ) -> list[ClusterCandidate]:
     screened, binding, settings = plan.screened(index), plan.binding, plan.settings
     assigned = binding.assigned()
@@ -157,14 +162,14 @@ def _candidates(
     has_overflow = bool(group.overflow) and binding.is_workload
     tolerations = binding.placement.tolerations
     scores = plugin_timing.score(screened.passed, assigned, settings.plugins, plan.timing)
-    found: list[ClusterCandidate] = []
+    candidates: list[ClusterCandidate] = []
     for cluster, score in zip(screened.passed, scores, strict=True):
         name = cluster.name
-        availability = known[name] if screened.needs_room else None
+        availability = availability_by_cluster[name] if screened.needs_room else None
         room = max(availability.replicas, 0) if availability is not None else 0
         if settings.spare_tainted and name in assigned and untolerated(cluster.taints, tolerations):
             room = 0
-        found.append(
+        candidates.append(
             ClusterCandidate(
                 name,
                 group.tier(cluster) if has_overflow else 0,
@@ -176,20 +181,22 @@ def _candidates(
                 availability,
             )
         )
-    return selection.ordered(found, settings.cost)
+    return selection.ordered(candidates, settings.cost)
 
 
 # 3. Select, 4. assign
 
 
-def _attempt(plan: CyclePlan, index: int, known: Mapping[str, ClusterAvailability]) -> AffinityAttempt:
+def _attempt(
+    plan: CyclePlan, index: int, availability_by_cluster: Mapping[str, ClusterAvailability]
+) -> AffinityAttempt:
     binding, settings = plan.binding, plan.settings
     group, screened = binding.placement.groups[index], plan.screened(index)
     size = len(plan.clusters)
     if not screened.passed:
         failure = Failure(ScheduleReason.NO_CLUSTER_FIT, plugins.fit_error(size, screened.refused))
         return AffinityAttempt(group.name, index, size, screened.refused, failure=failure)
-    candidates = tuple(_candidates(plan, group, index, known))
+    candidates = tuple(_candidates(plan, group, index, availability_by_cluster))
     chosen = selection.select(
         candidates, binding, _needed(plan), cost=settings.cost, partial=settings.partial
     )
@@ -280,17 +287,17 @@ def _partial(
     plan: CyclePlan, attempt: AffinityAttempt, attempts: Sequence[AffinityAttempt]
 ) -> SchedulingDecision:
     """What fits of the first group that has room for any, when no group has room for all."""
-    wanted, failure = plan.binding.replicas, attempt.failure
+    replicas, failure = plan.binding.replicas, attempt.failure
     placed = sum(target.replicas for target in attempt.targets or ())
     assert failure is not None
     return SchedulingDecision(
         plan.binding.key,
         plan.mode,
         failure.reason,
-        f"{failure.message} {placed} of {wanted} replicas are placed.",
+        f"{failure.message} {placed} of {replicas} replicas are placed.",
         attempt.targets,
         attempt.group,
-        wanted - placed,
+        replicas - placed,
         tuple(attempts),
     )
 

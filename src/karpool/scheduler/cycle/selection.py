@@ -22,13 +22,30 @@ def ordered(
 ) -> list[ClusterCandidate]:
     """By tier, score, room and name; with prices as far as they are to count."""
     if cost is CostPreference.OFF:
-        return sorted(candidates, key=lambda each: (each[1], -each[2], -(each[3] + each[4]), each[0]))
+        return sorted(
+            candidates,
+            key=lambda candidate: (candidate[1], -candidate[2], -(candidate[3] + candidate[4]), candidate[0]),
+        )
     if cost is CostPreference.TIE_BREAK:
         return sorted(
-            candidates, key=lambda each: (each.tier, -each.score, -each.total, price_of(each), each.name)
+            candidates,
+            key=lambda candidate: (
+                candidate.tier,
+                -candidate.score,
+                -candidate.total,
+                price_of(candidate),
+                candidate.name,
+            ),
         )
     return sorted(
-        candidates, key=lambda each: (each.tier, -each.score, price_of(each), -each.total, each.name)
+        candidates,
+        key=lambda candidate: (
+            candidate.tier,
+            -candidate.score,
+            price_of(candidate),
+            -candidate.total,
+            candidate.name,
+        ),
     )
 
 
@@ -114,7 +131,9 @@ def select_by_region(
     for candidate in candidates:
         if candidate.region:
             members.setdefault(candidate.region, []).append(candidate)
-    regions = [RegionCandidates(name, group_score(found, rules), found) for name, found in members.items()]
+    regions = [
+        RegionCandidates(name, group_score(clusters, rules), clusters) for name, clusters in members.items()
+    ]
     return select_regions(regions, rules, cost)
 
 
@@ -124,33 +143,33 @@ def select_regions(
     if len(regions) < rules.region.min_groups:
         return _failed("the number of feasible region is less than spreadConstraint.MinGroups")
     by_name = {region.name: region for region in regions}
-    groups = [RegionGroup(each.name, len(each.clusters), each.score) for each in regions]
-    found = select_groups(groups, rules.region.min_groups, rules.region.max_groups, rules.cluster.min_groups)
-    if found is None:
+    groups = [RegionGroup(region.name, len(region.clusters), region.score) for region in regions]
+    selected = select_groups(
+        groups, rules.region.min_groups, rules.region.max_groups, rules.cluster.min_groups
+    )
+    if selected is None:
         return _failed("the number of clusters is less than the cluster spreadConstraint.MinGroups")
-    taken = [by_name[group.name] for group in found]
-    chosen = [each.clusters[0] for each in taken]
-    rest = ordered((one for each in taken for one in each.clusters[1:]), cost)
+    taken = [by_name[group.name] for group in selected]
+    chosen = [region.clusters[0] for region in taken]
+    rest = ordered((candidate for region in taken for candidate in region.clusters[1:]), cost)
     chosen += rest[: max(rules.cluster.max_groups - len(chosen), 0)]
-    notes = [f"region {each.name}: score {each.score}, {len(each.clusters)} clusters" for each in taken]
+    notes = [
+        f"region {region.name}: score {region.score}, {len(region.clusters)} clusters" for region in taken
+    ]
     return ClusterSelection(tuple(chosen), tuple(notes))
 
 
 def group_score(clusters: Sequence[ClusterCandidate], rules: SpreadRules) -> int:
     """How well a group could take its part: capacity first, then the scores of its clusters."""
     if rules.is_duplicated:
-        able = [each for each in clusters if each.total >= rules.replicas]
-        return (
-            len(able) * _UNIT + sum(cluster_candidate.score for cluster_candidate in able) // len(able)
-            if able
-            else 0
-        )
+        able = [candidate for candidate in clusters if candidate.total >= rules.replicas]
+        return len(able) * _UNIT + sum(candidate.score for candidate in able) // len(able) if able else 0
     least = rules.region.min_groups
     share = -(-rules.replicas // max(least, 1))
-    wanted = max(rules.cluster.min_groups, least)
+    min_clusters = max(rules.cluster.min_groups, least)
     room = scores = used = 0
     for cluster in clusters:
-        if used >= wanted and room >= share:
+        if used >= min_clusters and room >= share:
             break
         room, scores, used = room + cluster.total, scores + cluster.score, used + 1
     if room < share:
@@ -192,7 +211,7 @@ def select_groups(
         return None
     if sum(group.clusters for group in groups) < min_clusters:
         return None
-    ordered = sorted(groups, key=lambda each: (each.clusters, -each.score, each.name))
+    ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
     best = _best_chain(ordered, min_groups, max_groups, min_clusters)
     if best is None:
         return None

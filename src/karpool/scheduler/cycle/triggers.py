@@ -122,10 +122,10 @@ def _term(placement: Mapping[str, Any], name: str) -> Any:
 def _stripped(value: Any, field: str = "") -> Any:
     """Without what Go would leave out: absent, null, empty and zero are the same."""
     if isinstance(value, dict):
-        kept = {key: _stripped(each, key) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each is not None} or None
+        stripped = {key: _stripped(item, key) for key, item in value.items()}
+        return {key: item for key, item in stripped.items() if item is not None} or None
     if isinstance(value, list):
-        return [_stripped(each) for each in value] or None
+        return [_stripped(item) for item in value] or None
     if field == "tolerationSeconds":  # a pointer upstream: 0 is not absent
         return value
     return value or None

@@ -46,8 +46,8 @@ def divide(
     shares = [max(weights.get(name, 0), 0) for name in names]
     counts = [max(have.get(name, 0), 0) for name in names] if have else [0] * len(names)
     if seats > 0 and any(shares):
-        left = seats - _head_start(seats, shares, counts)
-        _one_by_one(left, shares, counts, _ranks(names, uid, first))
+        open_seats = seats - _head_start(seats, shares, counts)
+        _one_by_one(open_seats, shares, counts, _ranks(names, uid, first))
     return dict(zip(names, counts, strict=True))
 
 
@@ -62,15 +62,15 @@ def divide_capped(
     """As `divide`, but nobody gets more than its cap; seats beyond all caps stay undivided."""
     result: dict[str, int] = {}
     open_weights = dict(weights)
-    left = min(seats, sum(max(caps.get(name, 0), 0) for name, weight in weights.items() if weight > 0))
+    open_seats = min(seats, sum(max(caps.get(name, 0), 0) for name, weight in weights.items() if weight > 0))
     while True:
-        shares = divide(left, open_weights, uid=uid, first=first)
+        shares = divide(open_seats, open_weights, uid=uid, first=first)
         full = {name: max(caps.get(name, 0), 0) for name in shares if shares[name] > caps.get(name, 0)}
         if not full:
             return dict(sorted({**result, **shares}.items()))
         # Who is full now would be full with more seats to hand out as well.
         result |= full
-        left -= sum(full.values())
+        open_seats -= sum(full.values())
         open_weights = {name: weight for name, weight in open_weights.items() if name not in full}
 
 
@@ -98,7 +98,7 @@ def _head_start(seats: int, shares: Sequence[Weight], counts: list[int]) -> int:
     if any(counts):
         aim += _held_above(seats, aim, shares, counts, active)
     divisor = sum(shares[index] for index in active) / (2 * aim)
-    given = 0
+    handed_out = 0
     for index in active:
         share, count = shares[index], counts[index]
         reached = int((share / divisor + 1) / 2)
@@ -107,8 +107,8 @@ def _head_start(seats: int, shares: Sequence[Weight], counts: list[int]) -> int:
                 reached -= 1
             if reached > count:
                 counts[index] = reached
-                given += reached - count
-    return given
+                handed_out += reached - count
+    return handed_out
 
 
 def _held_above(
@@ -126,20 +126,20 @@ def _held_above(
             break
         middle = (low + high) / 2
         scale = (aim + middle) / total
-        wanted = sum(max(shares[index] * scale - counts[index], 0) for index in active)
-        low, high = (middle, high) if wanted <= room else (low, middle)
+        needed = sum(max(shares[index] * scale - counts[index], 0) for index in active)
+        low, high = (middle, high) if needed <= room else (low, middle)
     return low
 
 
-def _one_by_one(left: int, shares: Sequence[Weight], counts: list[int], ranks: Sequence[int]) -> None:
-    if left <= 0:
+def _one_by_one(seats: int, shares: Sequence[Weight], counts: list[int], ranks: Sequence[int]) -> None:
+    if seats <= 0:
         return
     places = {rank: index for index, rank in enumerate(ranks) if shares[index] > 0}
     heap: list[Entry] = [
         (-(shares[index] / (2 * counts[index] + 1)), counts[index], rank) for rank, index in places.items()
     ]
     heapify(heap)
-    for _ in range(left):
+    for _ in range(seats):
         _, count, rank = heap[0]
         index = places[rank]
         count += 1

@@ -25,31 +25,35 @@ class _Note(msgspec.Struct, omit_defaults=True):
 
 def cooling(annotations: Mapping[str, str], now: float) -> dict[str, float]:
     """Clusters to be left alone, with the seconds that are left."""
-    found = _read(annotations)
-    ends = {name: _seconds(note.until) - now for name, note in found.items()}
-    return {name: left for name, left in ends.items() if left > 0}
+    notes = _read(annotations)
+    seconds_by_cluster = {name: _seconds(note.until) - now for name, note in notes.items()}
+    return {name: seconds for name, seconds in seconds_by_cluster.items() if seconds > 0}
 
 
-def noted(annotations: Mapping[str, str], taken: Mapping[str, int], now: float, seconds: float) -> str:
-    """The annotation after `taken` replicas left these clusters; notes that have run out are dropped."""
-    held = {name: note for name, note in _read(annotations).items() if _seconds(note.until) > now}
-    held |= {name: _Note(rfc3339(now + seconds), replicas) for name, replicas in taken.items()}
-    return msgspec.json.encode(dict(sorted(held.items()))).decode()
+def noted(
+    annotations: Mapping[str, str], replicas_by_cluster: Mapping[str, int], now: float, seconds: float
+) -> str:
+    """The annotation after replicas left these clusters; notes that have run out are dropped."""
+    notes = {name: note for name, note in _read(annotations).items() if _seconds(note.until) > now}
+    notes |= {name: _Note(rfc3339(now + seconds), replicas) for name, replicas in replicas_by_cluster.items()}
+    return msgspec.json.encode(dict(sorted(notes.items()))).decode()
 
 
 def without_room(
-    known: Mapping[str, ClusterAvailability], left: Mapping[str, float]
+    availability_by_cluster: Mapping[str, ClusterAvailability], cooling_seconds: Mapping[str, float]
 ) -> dict[str, ClusterAvailability]:
     """Availability with nothing new in the clusters that are left alone."""
     return {
-        name: _nothing(found, left[name]) if name in left and found.replicas > 0 else found
-        for name, found in known.items()
+        name: _nothing(availability, cooling_seconds[name])
+        if name in cooling_seconds and availability.replicas > 0
+        else availability
+        for name, availability in availability_by_cluster.items()
     }
 
 
-def _nothing(found: ClusterAvailability, left: float) -> ClusterAvailability:
-    note = f"replicas were taken from here because they could not start; {left:.0f} s to go"
-    return ClusterAvailability(0, SOURCE, (*found.parts, EstimatePart(SOURCE, 0, note)))
+def _nothing(availability: ClusterAvailability, cooling_seconds: float) -> ClusterAvailability:
+    note = f"replicas were taken from here because they could not start; {cooling_seconds:.0f} s to go"
+    return ClusterAvailability(0, SOURCE, (*availability.parts, EstimatePart(SOURCE, 0, note)))
 
 
 def _read(annotations: Mapping[str, str]) -> dict[str, _Note]:
@@ -57,10 +61,10 @@ def _read(annotations: Mapping[str, str]) -> dict[str, _Note]:
     if not text:
         return {}
     try:
-        found = msgspec.json.decode(text, type=dict[str, _Note])
+        notes = msgspec.json.decode(text, type=dict[str, _Note])
     except (msgspec.MsgspecError, RecursionError):
         return {}
-    return found if len(found) <= ENTRIES_MAX else {}
+    return notes if len(notes) <= ENTRIES_MAX else {}
 
 
 def _seconds(text: str) -> float:

@@ -104,7 +104,7 @@ class Descheduler:
         results = Counter(
             "karpool_descheduler_bindings", "Bindings that were looked at.", ("result",), registry=registry
         )
-        self._results = {each: results.labels(each) for each in ("kept", "descheduled", "error")}
+        self._results = {result: results.labels(result) for result in ("kept", "descheduled", "error")}
 
     def not_ready(self) -> str | None:
         waiting = [str(informer.resource) for informer in self._informers if not informer.synced.is_set()]
@@ -131,8 +131,8 @@ class Descheduler:
 
     async def run_once(self) -> None:
         """One look at all bindings; what goes wrong with one is said and costs no other."""
-        found = [read(raw).binding for informer in self._informers for raw in informer.objects()]
-        concerned = [each for each in found if each is not None and self._concerns(each)]
+        bindings = [read(raw).binding for informer in self._informers for raw in informer.objects()]
+        concerned = [binding for binding in bindings if binding is not None and self._concerns(binding)]
         await asyncio.gather(*(self._one(binding) for binding in concerned))
 
     def _concerns(self, binding: Binding) -> bool:
@@ -175,9 +175,9 @@ class Descheduler:
         return "error"
 
     async def _find(self, binding: Binding) -> DescheduledReplicas | None:
-        told = {each.cluster: each for each in reversed(binding.aggregated)}
+        status_by_cluster = {status.cluster: status for status in reversed(binding.aggregated)}
         ready = {
-            target.name: landing_of(binding.template, told.get(target.name)).ready
+            target.name: landing_of(binding.template, status_by_cluster.get(target.name)).ready
             for target in binding.targets
         }
         waiting = waiting_clusters(binding.targets, ready)

@@ -32,14 +32,12 @@ def lower_targets(
 ) -> tuple[list[TargetCluster], list[LoweredTarget]]:
     """The new `spec.clusters`, and what changed in it; entries stay, also with 0 replicas."""
     waiting = set(waiting_clusters(targets, ready))
-    found = [
+    lowered = [
         _lowered(target, ready.get(target.name), unschedulable.get(target.name, 0))
         for target in targets
         if target.name in waiting
     ]
-    changes = {
-        lowered_target.cluster: lowered_target for lowered_target in found if lowered_target.taken_back
-    }
+    changes = {target.cluster: target for target in lowered if target.taken_back}
     result = [
         cluster._replace(replicas=changes[cluster.name].after) if cluster.name in changes else cluster
         for cluster in targets

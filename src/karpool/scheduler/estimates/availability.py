@@ -29,7 +29,12 @@ from karpool.scheduler.cycle.decision import (
     EstimatePart,
 )
 from karpool.scheduler.estimates import cluster_summary
-from karpool.scheduler.estimates.estimate_cache import EstimateCache, EstimatorApi, PromiseHandling, question
+from karpool.scheduler.estimates.estimate_cache import (
+    EstimateCache,
+    EstimatorApi,
+    PromiseHandling,
+    question_of,
+)
 from karpool.scheduler.promises.ledger import Freed, PromiseLedger
 
 __all__ = ["AvailabilityReader", "EstimatorApi"]
@@ -62,13 +67,13 @@ class AvailabilityReader:
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None:
             return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
-        asks = question(binding, for_sets)
+        estimator_question = question_of(binding, for_sets)
         parts = await asyncio.gather(
-            *(self._estimates.part(member_cluster, asks, fresh=fresh) for member_cluster in clusters)
+            *(self._estimates.part(cluster, estimator_question, fresh=fresh) for cluster in clusters)
         )
         return {
-            each.name: self._merged(binding, each, for_sets, part)
-            for each, part in zip(clusters, parts, strict=True)
+            cluster.name: self._merged(binding, cluster, for_sets, part)
+            for cluster, part in zip(clusters, parts, strict=True)
         }
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
@@ -84,9 +89,9 @@ class AvailabilityReader:
         return None if self._estimates is None else self._estimates.kind(cluster)
 
     def _merged(
-        self, binding: Binding, cluster: MemberCluster, for_sets: bool, *told: EstimatePart
+        self, binding: Binding, cluster: MemberCluster, for_sets: bool, *estimates: EstimatePart
     ) -> ClusterAvailability:
-        parts = (self._by_summary(binding, cluster, for_sets), *told)
+        parts = (self._by_summary(binding, cluster, for_sets), *estimates)
         return merge(parts, self._settings.merge, max(binding.replicas, 1))
 
     def _by_summary(self, binding: Binding, cluster: MemberCluster, for_sets: bool) -> EstimatePart:
@@ -104,23 +109,23 @@ class AvailabilityReader:
 
 def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int) -> ClusterAvailability:
     """`replicas` is what counts when nobody knows, or nobody sees a limit: as many as are asked for."""
-    known = {
+    value_by_source = {
         part.source: min(part.value, MANY) for part in parts if part.value is not None and part.value >= 0
     }
-    chosen = _chosen(known, rule)
+    chosen = _chosen(value_by_source, rule)
     if not chosen:
         return ClusterAvailability(replicas, UNKNOWN, tuple(parts))
     value, source = min((value, source) for source, value in chosen.items())
     return ClusterAvailability(replicas if value == MANY else value, source, tuple(parts))
 
 
-def _chosen(known: dict[str, int], rule: EstimateMergeRule) -> dict[str, int]:
+def _chosen(value_by_source: dict[str, int], rule: EstimateMergeRule) -> dict[str, int]:
     """The answers of which the least counts."""
-    accurate, general = known.get(ACCURATE), known.get(GENERAL)
+    accurate, general = value_by_source.get(ACCURATE), value_by_source.get(GENERAL)
     if accurate is None or rule is EstimateMergeRule.MIN:
-        return known
+        return value_by_source
     if rule is EstimateMergeRule.PREFER_ACCURATE:
         return {ACCURATE: accurate}
     if general is not None and accurate > general:
-        return {source: value for source, value in known.items() if source != GENERAL}
-    return known
+        return {source: value for source, value in value_by_source.items() if source != GENERAL}
+    return value_by_source

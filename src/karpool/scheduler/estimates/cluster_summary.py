@@ -85,9 +85,9 @@ class PromisedTotals:
         for name, units in requests:
             taken[name] = taken.get(name, 0) + units * replicas
         taken[PODS] = taken.get(PODS, 0) + replicas
-        left = self._alike.get(requests, 0) + replicas
-        if left:
-            self._alike[requests] = left
+        total = self._alike.get(requests, 0) + replicas
+        if total:
+            self._alike[requests] = total
         else:
             self._alike.pop(requests, None)
 
@@ -102,7 +102,7 @@ class PromisedTotals:
         return self.taken.get(PODS, 0)
 
     def groups(self) -> list[_Parts]:
-        return [*([each] for each in self._alike.items()), *self._groups]
+        return [*([part] for part in self._alike.items()), *self._groups]
 
 
 Assumed = Sequence[AssumedWorkload] | PromisedTotals
@@ -114,14 +114,14 @@ def _promised(assumed: Assumed) -> PromisedTotals:
         return assumed
     if not assumed:
         return _NOTHING
-    found = PromisedTotals()
+    totals = PromisedTotals()
     for workload in assumed:
         parts = _parts(workload.components)
         if len(parts) == 1:
-            found.add(*parts[0])
+            totals.add(*parts[0])
         elif parts:
-            found.add_group(parts)
-    return found
+            totals.add_group(parts)
+    return totals
 
 
 def _by_sums(summary: ResourceSummary, taken: Resources, needs: Iterable[tuple[str, int]]) -> int:
@@ -152,10 +152,10 @@ _COUNTS_MAX = 1024
 
 
 def _known(summary: ResourceSummary) -> tuple[GradedNodes, dict[Requests, int]]:
-    found = _KNOWN.get(summary)
-    if found is None:
-        found = _KNOWN[summary] = GradedNodes(summary.grades or ()), {}
-    return found
+    memo = _KNOWN.get(summary)
+    if memo is None:
+        memo = _KNOWN[summary] = GradedNodes(summary.grades or ()), {}
+    return memo
 
 
 def _nodes(summary: ResourceSummary) -> GradedNodes:

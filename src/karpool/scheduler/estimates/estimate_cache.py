@@ -75,7 +75,7 @@ class EstimatorQuestion(NamedTuple):
     about: str = ""  # for the server's log
 
 
-def question(binding: Binding, for_sets: bool) -> EstimatorQuestion:
+def question_of(binding: Binding, for_sets: bool) -> EstimatorQuestion:
     template = binding.template
     about = f"kind={template.kind}, name={template.namespace}/{template.name}"
     if for_sets:
@@ -95,10 +95,10 @@ _ANY_POD = EstimatorQuestion(ask_replicas(None), (NO_SHAPE,), encode_assumed(Ass
 
 def _is_of(growth: PromiseGrowth, shape: PodShape) -> bool:
     """Whether replicas of just this shape were promised."""
-    if growth.wanted is None or len(growth.wanted.requirements) != 1:
+    if growth.workload is None or len(growth.workload.requirements) != 1:
         return False
-    wanted = growth.wanted.requirements[0]
-    return (NO_SHAPE if wanted is None else wanted.shape) == shape
+    requirements = growth.workload.requirements[0]
+    return (NO_SHAPE if requirements is None else requirements.shape) == shape
 
 
 class _Last(NamedTuple):
@@ -107,20 +107,20 @@ class _Last(NamedTuple):
     grown: int
 
 
-_Told = list[tuple[Promise, Amounts]]
+_Promised = list[tuple[Promise, Amounts]]
 
 
 class EstimateCache:
     def __init__(
         self,
-        asker: EstimatorApi,
+        api: EstimatorApi,
         ledger: PromiseLedger | None,
         clock: Clock,
         *,
         hold_down_seconds: float,
         on_freed: Callable[[Freed], None],
     ) -> None:
-        self._asker, self._ledger, self._clock = asker, ledger, clock
+        self._api, self._ledger, self._clock = api, ledger, clock
         self._hold_down_seconds = hold_down_seconds
         self._on_freed = on_freed
         self._last = ExpiringMap[tuple[str, bytes], _Last](clock, hold_down_seconds, _REMEMBERED)
@@ -130,17 +130,17 @@ class EstimateCache:
         self._lost: dict[str, float] = {}  # since when
 
     async def part(
-        self, cluster: MemberCluster, asks: EstimatorQuestion, *, fresh: bool = False
+        self, cluster: MemberCluster, question: EstimatorQuestion, *, fresh: bool = False
     ) -> EstimatePart:
         """The estimator's part of an availability. Never raises. `fresh`: it is asked in any case."""
         grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
-        kept = None if fresh else self._kept(cluster.name, asks)
-        if kept is not None:
+        kept_value = None if fresh else self._kept(cluster.name, question)
+        if kept_value is not None:
             return EstimatePart(
-                ACCURATE, kept, "as it said a moment ago, less what was promised since", is_kept=True
+                ACCURATE, kept_value, "as it said a moment ago, less what was promised since", is_kept=True
             )
-        reply = await self._reply(cluster, asks)
-        key, now = (cluster.name, asks.asked.body), self._clock.monotonic()
+        reply = await self._reply(cluster, question)
+        key, now = (cluster.name, question.asked.body), self._clock.monotonic()
         if reply.lost_since is None:
             self._lost.pop(cluster.name, None)
             if reply.value is not None:
@@ -164,9 +164,9 @@ class EstimateCache:
             for cluster in self._ledger.clusters()
             if self.kind(cluster) in (None, PromiseHandling.VERIFIES)
         ]
-        found = [each for each in map(clusters, names) if each is not None]
-        freed = await asyncio.gather(*(self._tell(member_cluster, _ANY_POD) for member_cluster in found))
-        return set().union(*(each for _, _, each in freed))
+        members = [member for member in map(clusters, names) if member is not None]
+        answers = await asyncio.gather(*(self._ask_with_promises(member, _ANY_POD) for member in members))
+        return set().union(*(freed for _, _, freed in answers))
 
     def held(self) -> frozenset[str]:
         now = self._clock.monotonic()
@@ -179,14 +179,14 @@ class EstimateCache:
 
     # Inside
 
-    def _kept(self, cluster: str, asks: EstimatorQuestion) -> int | None:
+    def _kept(self, cluster: str, question: EstimatorQuestion) -> int | None:
         """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
-        key = (cluster, asks.asked.body)
+        key = (cluster, question.asked.body)
         last = self._recent.get(key)
-        if last is None or self._ledger is None or cluster in self._lost or asks.asked.for_sets:
+        if last is None or self._ledger is None or cluster in self._lost or question.asked.for_sets:
             return None
         since = self._ledger.grown_since(cluster, last.grown)
-        if since is None or not all(_is_of(growth, asks.shapes[0]) for growth in since):
+        if since is None or not all(_is_of(growth, question.shapes[0]) for growth in since):
             return None
         value = last.value
         if value < MANY:
@@ -195,55 +195,58 @@ class EstimateCache:
             self._recent.amend(key, _Last(value, last.at, last.grown + len(since)))
         return value
 
-    async def _reply(self, cluster: MemberCluster, asks: EstimatorQuestion) -> EstimatorReply:
+    async def _reply(self, cluster: MemberCluster, question: EstimatorQuestion) -> EstimatorReply:
         """With promises taken off, by the server or else here."""
-        reply, told, _ = await self._tell(cluster, asks)
-        if not told or not reply.value:
+        reply, promised, _ = await self._ask_with_promises(cluster, question)
+        if not promised or not reply.value:
             return reply
-        count = sum(sum(amounts) for _, amounts in told)
+        count = sum(sum(amounts) for _, amounts in promised)
         if reply.arrived:
-            count = sum(promise.replicas for promise, _ in told)
-        elif await self._ignores(cluster, asks, reply.value):
-            left = max(0, reply.value - displaced(told, asks.shapes))
-            return reply._replace(value=left, note=f"{reply.value} less {count} promised, which it ignores")
+            count = sum(promise.replicas for promise, _ in promised)
+        elif await self._ignores(cluster, question, reply.value):
+            remaining = max(0, reply.value - displaced(promised, question.shapes))
+            return reply._replace(
+                value=remaining, note=f"{reply.value} less {count} promised, which it ignores"
+            )
         return reply._replace(note=f"after {count} promised" if count else "")
 
-    async def _tell(
-        self, cluster: MemberCluster, asks: EstimatorQuestion
-    ) -> tuple[EstimatorReply, _Told, Freed]:
+    async def _ask_with_promises(
+        self, cluster: MemberCluster, question: EstimatorQuestion
+    ) -> tuple[EstimatorReply, _Promised, Freed]:
         """Ask, tell what is promised, and note what has arrived."""
-        told = self._promises(cluster.name)
-        encoded = [promise.encoded(amounts) for promise, amounts in told]
-        reply = await self._asker.ask(cluster, asks.asked, encoded, asks.about)
-        if not told or self._ledger is None or len(reply.arrived) != len(told):
-            if told and reply.value is not None and self.kind(cluster.name) is PromiseHandling.VERIFIES:
+        promised = self._promises(cluster.name)
+        encoded = [promise.encoded(amounts) for promise, amounts in promised]
+        reply = await self._api.ask(cluster, question.asked, encoded, question.about)
+        if not promised or self._ledger is None or len(reply.arrived) != len(promised):
+            if promised and reply.value is not None and self.kind(cluster.name) is PromiseHandling.VERIFIES:
                 del self._kinds[cluster.name]  # it does not any more
-            return reply._replace(arrived=()), told, set()
+            return reply._replace(arrived=()), promised, set()
         self._learn(cluster.name, PromiseHandling.VERIFIES)
         freed: Freed = set()
         now = self._clock.monotonic()
-        for (promise, _), arrived in zip(told, reply.arrived, strict=True):
+        for (promise, _), arrived in zip(promised, reply.arrived, strict=True):
             if arrived.bound:
                 freed |= self._ledger.report(cluster.name, promise.binding, arrived, now)
         if freed:
             self._on_freed(freed)
-        return reply, told, freed
+        return reply, promised, freed
 
-    def _promises(self, cluster: str) -> _Told:
+    def _promises(self, cluster: str) -> _Promised:
         """All of them for a server that verifies, else those in flight."""
         if self._ledger is None:
             return []
         verifies = self.kind(cluster) is PromiseHandling.VERIFIES
-        amounts = (
-            (each, each.promised if verifies else each.in_flight) for each in self._ledger.promises(cluster)
+        promised = (
+            (promise, promise.promised if verifies else promise.in_flight)
+            for promise in self._ledger.promises(cluster)
         )
-        return [(promise, each) for promise, each in amounts if any(each)]
+        return [(promise, amounts) for promise, amounts in promised if any(amounts)]
 
-    async def _ignores(self, cluster: MemberCluster, asks: EstimatorQuestion, answer: int) -> bool:
+    async def _ignores(self, cluster: MemberCluster, question: EstimatorQuestion, answer: int) -> bool:
         """Whether a flood of promises leaves the answer as it is. When in doubt, it does."""
         kind = self.kind(cluster.name)
         if kind is None or kind is PromiseHandling.VERIFIES:
-            flooded = await self._asker.ask(cluster, asks.asked, [asks.flood], asks.about)
+            flooded = await self._api.ask(cluster, question.asked, [question.flood], question.about)
             deducts = flooded.value is not None and flooded.value < answer
             kind = PromiseHandling.DEDUCTS if deducts else PromiseHandling.IGNORES
             if flooded.value is not None:
@@ -267,7 +270,7 @@ def displaced(promised: Iterable[tuple[Promise, Amounts]], asked: Sequence[PodSh
     displaced_by_one: dict[PodShape, int] = {}
     total = 0
     for promise, amounts in promised:
-        for requirements, replicas in zip(promise.wanted.requirements, amounts, strict=True):
+        for requirements, replicas in zip(promise.workload.requirements, amounts, strict=True):
             shape = NO_SHAPE if requirements is None else requirements.shape
             if shape not in displaced_by_one:
                 displaced_by_one[shape] = sum(_displaced_by_one(shape, pod_shape) for pod_shape in asked)

@@ -73,10 +73,10 @@ def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
     async def addresses(cluster: str) -> Sequence[str]:
         name = service_name(cluster, settings.prefix)
         try:
-            found = await client.get(SERVICES, name, namespace=settings.namespace)
+            service = await client.get(SERVICES, name, namespace=settings.namespace)
         except NotFound:
-            found = {}
-        return resolve(found.get("spec"), settings.namespace, name, settings.port)
+            service = {}
+        return resolve(service.get("spec"), settings.namespace, name, settings.port)
 
     return addresses
 
@@ -126,7 +126,9 @@ class EstimatorClient:
 
     def lost(self) -> dict[str, float]:
         """The clusters whose estimators cannot be reached, since when (monotonic)."""
-        return {name: each.lost_since for name, each in self._members.items() if each.lost_since is not None}
+        return {
+            name: member.lost_since for name, member in self._members.items() if member.lost_since is not None
+        }
 
     async def _reply(
         self,
@@ -307,4 +309,4 @@ async def _call(channel: grpc.aio.Channel, method: str, data: bytes, about: str)
 
 
 def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text[:_NOTE_MAX])
+    return "".join(character if character.isprintable() else " " for character in text[:_NOTE_MAX])

@@ -25,12 +25,12 @@ class GradedNodes:
     """Room in the nodes of all grades. Resources that no grade mentions are not looked at."""
 
     def __init__(self, grades: Iterable[NodeGrade]) -> None:
-        given = list(grades)
-        names = sorted({name for node_grade in given for name in node_grade.floor})
+        given_grades = list(grades)
+        names = sorted({name for node_grade in given_grades for name in node_grade.floor})
         self._positions = {name: 1 + position for position, name in enumerate(names)}
         self._runs: list[Run] = [
             ((PODS_PER_NODE, *(grade.floor.get(name, 0) for name in names)), grade.count)
-            for grade in given
+            for grade in given_grades
             if grade.count > 0
         ]
 
@@ -62,16 +62,18 @@ class GradedNodes:
         A lower bound after `STEPS_MAX` steps, each of which places one set, or fills nodes of one run
         where nothing is left over.
         """
-        wanted = [(self._needs(requests), replicas) for requests, replicas in components if replicas > 0]
-        if not wanted:
+        components_needs = [
+            (self._needs(requests), replicas) for requests, replicas in components if replicas > 0
+        ]
+        if not components_needs:
             return max(bound, 0)
         sets = 0
         for _ in range(STEPS_MAX):
             if sets >= bound:
                 break
-            more = self._whole_nodes(wanted, bound - sets)
+            more = self._whole_nodes(components_needs, bound - sets)
             if not more:
-                if not all(self._place(needs, replicas) for needs, replicas in wanted):
+                if not all(self._place(needs, replicas) for needs, replicas in components_needs):
                     break
                 more = 1
             sets += more
@@ -82,18 +84,18 @@ class GradedNodes:
         return ((0, 1), *((where[name], units) for name, units in requests if name in where))
 
     def _place(self, needs: Needs, replicas: int) -> bool:
-        left, position, runs = replicas, 0, self._runs
-        while left and position < len(runs):
+        unplaced, position, runs = replicas, 0, self._runs
+        while unplaced and position < len(runs):
             free, nodes = runs[position]
             fit = _fitting(free, needs)
             if not fit:
                 position += 1
                 continue
-            pieces = _filled(free, nodes, needs, min(left, fit * nodes))
-            left -= min(left, fit * nodes)
+            pieces = _filled(free, nodes, needs, min(unplaced, fit * nodes))
+            unplaced -= min(unplaced, fit * nodes)
             self._replace(position, pieces)
             position = max(position - 1, 0)  # a full run may have become one with the run before
-        return not left
+        return not unplaced
 
     def _replace(self, position: int, pieces: list[Run]) -> None:
         """Put pieces in a run's place; neighbours that became equal are one run again."""
@@ -104,30 +106,30 @@ class GradedNodes:
             joined.append((free, before + nodes))
         self._runs[start:end] = joined
 
-    def _whole_nodes(self, wanted: Sequence[tuple[Needs, int]], bound: int) -> int:
+    def _whole_nodes(self, components_needs: Sequence[tuple[Needs, int]], bound: int) -> int:
         """Sets at once where they all go to one node after the other: how many, or 0 when they do not.
 
         More than one node at once only if a full node has nothing left that any component could use.
         """
-        firsts = {self._first(needs) for needs, _ in wanted}
+        firsts = {self._first(needs) for needs, _ in components_needs}
         position = firsts.pop() if len(firsts) == 1 else None
         if position is None:
             return 0
         free, nodes = self._runs[position]
         together: dict[int, int] = {}
-        for needs, replicas in wanted:
+        for needs, replicas in components_needs:
             for place, units in needs:
                 together[place] = together.get(place, 0) + units * replicas
         total = tuple(together.items())
         per_node = _fitting(free, total)
         if not per_node:
             return 0
-        left = _less(free, total, per_node)
+        rest = _less(free, total, per_node)
         full = min(nodes, bound // per_node)
-        if any(_fitting(left, needs) for needs, _ in wanted):
+        if any(_fitting(rest, needs) for needs, _ in components_needs):
             full = min(full, 1)
         if full:
-            self._replace(position, _present((left, full), (free, nodes - full)))
+            self._replace(position, _present((rest, full), (free, nodes - full)))
         return full * per_node
 
     def _first(self, needs: Needs) -> int | None:
@@ -160,7 +162,7 @@ def _present(*runs: Run) -> list[Run]:
 
 
 def _less(free: Free, needs: Needs, pods: int) -> Free:
-    left = list(free)
+    rest = list(free)
     for place, units in needs:
-        left[place] -= units * pods
-    return tuple(left)
+        rest[place] -= units * pods
+    return tuple(rest)

@@ -22,7 +22,7 @@ _Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
 
 @dataclass(slots=True)
 class _Sum:
-    wanted: ReplicaRequirements | None
+    requirements: ReplicaRequirements | None
     replicas: int = 0
 
 
@@ -33,11 +33,11 @@ class _Shapes:
         self._numbers: dict[PodShape, int] = {}
         self._last: tuple[ReplicaRequirements | None, int] = (None, self._number(NO_SHAPE))
 
-    def number(self, wanted: ReplicaRequirements | None) -> int:
+    def number(self, requirements: ReplicaRequirements | None) -> int:
         last, number = self._last
-        if wanted is not last:
-            number = self._number(NO_SHAPE if wanted is None else wanted.shape)
-            self._last = (wanted, number)
+        if requirements is not last:
+            number = self._number(NO_SHAPE if requirements is None else requirements.shape)
+            self._last = (requirements, number)
         return number
 
     def _number(self, shape: PodShape) -> int:
@@ -54,7 +54,7 @@ class _Sums:
         self.promised = PromisedTotals()
 
     def charge(self, promise: Promise, amounts: tuple[int, ...]) -> None:
-        charge = (promise.wanted.requirements, amounts)
+        charge = (promise.workload.requirements, amounts)
         before = self._charges.get(promise.binding)
         if charge != before:
             if before is not None:
@@ -69,22 +69,23 @@ class _Sums:
 
     def assumed(self) -> tuple[AssumedWorkload, ...]:
         return tuple(
-            AssumedWorkload("", (Component("", each.replicas, each.wanted),)) for each in self._sums.values()
+            AssumedWorkload("", (Component("", total.replicas, total.requirements),))
+            for total in self._sums.values()
         )
 
     def _add(
-        self, wanted: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
+        self, requirements: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
     ) -> None:
-        for each, replicas in zip(wanted, amounts, strict=True):
+        for component_requirements, replicas in zip(requirements, amounts, strict=True):
             if replicas:
-                number = self._shapes.number(each)
-                held = self._sums.get(number)
-                if held is None:
-                    held = self._sums[number] = _Sum(each)
-                held.replicas += sign * replicas
-                if not held.replicas:
+                number = self._shapes.number(component_requirements)
+                total = self._sums.get(number)
+                if total is None:
+                    total = self._sums[number] = _Sum(component_requirements)
+                total.replicas += sign * replicas
+                if not total.replicas:
                     del self._sums[number]
-                requests = () if each is None else each.shape.requests
+                requests = () if component_requirements is None else component_requirements.shape.requests
                 self.promised.add(requests, sign * replicas)
 
 
@@ -130,7 +131,7 @@ class PromiseIndex:
         sums.charge(promise, uncounted)
         if promise.is_settling:
             self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
-        self._look_again(promise, now)
+        self._schedule_check(promise, now)
 
     def get(self, cluster: str, binding: BindingKey) -> Promise | None:
         held = self._held.get(cluster)
@@ -144,7 +145,7 @@ class PromiseIndex:
         held = self._held.get(cluster)
         if not held:
             return []
-        return sorted(held.values(), key=lambda each: (each.made_at, each.binding))
+        return sorted(held.values(), key=lambda promise: (promise.made_at, promise.binding))
 
     def all(self) -> Iterator[Promise]:
         for name in self.names():
@@ -189,19 +190,19 @@ class PromiseIndex:
 
     def due(self, now: float) -> list[Promise]:
         """Those whose time may have come; each is to be looked at, and told of by `changed`."""
-        found: list[Promise] = []
+        due: list[Promise] = []
         while self._due and self._due[0][0] <= now:
             at, _, promise = heapq.heappop(self._due)
             if promise.due_at == at:
                 promise.due_at = math.inf
                 if self.get(promise.cluster, promise.binding) is promise:
-                    found.append(promise)
-        return found
+                    due.append(promise)
+        return due
 
     def next_due(self) -> float | None:
         return self._due[0][0] if self._due else None
 
-    def _look_again(self, promise: Promise, now: float) -> None:
+    def _schedule_check(self, promise: Promise, now: float) -> None:
         settles_at = promise.settles_at(now, self._lifetime.settle_seconds)
         # On whole seconds: many end together, and a moment more does no harm.
         at = min(promise.ends_at(self._lifetime), settles_at)

@@ -18,7 +18,7 @@ from operator import sub
 from typing import NamedTuple
 
 from karpool.model.karmada.binding import AggregatedStatus, Binding, BindingKey, TargetCluster
-from karpool.scheduler.cycle.components import desired_of, wanted_of
+from karpool.scheduler.cycle.components import desired_of, workload_of
 from karpool.scheduler.estimates.cluster_summary import PromisedTotals
 from karpool.scheduler.promises import promise_annotation
 from karpool.scheduler.promises.index import PromiseIndex
@@ -60,7 +60,7 @@ class PromiseRelease(NamedTuple):
 class _Book:
     """What is known of one binding. Shared by nobody, so a copy is a way back."""
 
-    wanted: WorkloadRequirements
+    workload: WorkloadRequirements
     desired: dict[str, Amounts] = field(default_factory=dict)
     promises: dict[str, Promise] = field(default_factory=dict)
     shrank_until: dict[str, float] = field(default_factory=dict)  # clusters that got smaller
@@ -81,9 +81,9 @@ GROWTHS_KEPT = 64  # of each cluster: the last things promised there
 
 
 class PromiseGrowth(NamedTuple):
-    """More that was promised in a cluster. `wanted` None: what was promised there before has changed."""
+    """More that was promised in a cluster. `workload` None: what was promised there before has changed."""
 
-    wanted: WorkloadRequirements | None = None
+    workload: WorkloadRequirements | None = None
     amounts: Amounts = ()
 
 
@@ -265,15 +265,15 @@ class PromiseLedger:
         more = self._grown[cluster] - grown
         if not more:
             return ()
-        kept = self._growths.get(cluster, ())
-        return None if more > len(kept) else tuple(islice(kept, len(kept) - more, None))
+        growths = self._growths.get(cluster, ())
+        return None if more > len(growths) else tuple(islice(growths, len(growths) - more, None))
 
     def _grew(self, cluster: str, growth: PromiseGrowth) -> None:
         self._grown[cluster] += 1
-        kept = self._growths.get(cluster)
-        if kept is None:
-            kept = self._growths[cluster] = deque(maxlen=GROWTHS_KEPT)
-        kept.append(growth)
+        growths = self._growths.get(cluster)
+        if growths is None:
+            growths = self._growths[cluster] = deque(maxlen=GROWTHS_KEPT)
+        growths.append(growth)
 
     def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
         """What to take off the cluster's summary, replicas with the same needs added up."""
@@ -287,7 +287,7 @@ class PromiseLedger:
 
     def _book(self, binding: Binding, targets: Sequence[TargetCluster]) -> _Book:
         return _Book(
-            wanted_of(binding),
+            workload_of(binding),
             desired=desired_of(binding, targets),
             uid=binding.uid,
             generation=binding.generation,
@@ -295,47 +295,47 @@ class PromiseLedger:
 
     def _aim(self, binding: Binding, targets: Sequence[TargetCluster], now: float) -> Freed:
         book = self._books[binding.key]
-        wanted = wanted_of(binding)
-        if wanted.names != book.wanted.names:
+        workload = workload_of(binding)
+        if workload.names != book.workload.names:
             # Other components: what was promised was promised to something else.
             freed = self.forget(binding.key, now, PromiseEnd.REMOVED)
             self._books[binding.key] = self._book(binding, ())
             return freed | self._aim(binding, targets, now)
-        if wanted != book.wanted:
-            self._want(book, binding, wanted, now)
+        if workload != book.workload:
+            self._want(book, binding, workload, now)
         desired = desired_of(binding, targets)
         if desired == book.desired:
             return set()
         freed = set()
         for cluster in sorted({*desired, *book.desired}):
-            if self._aim_at(binding, cluster, desired.get(cluster) or _zero(wanted), now):
+            if self._aim_at(binding, cluster, desired.get(cluster) or _zero(workload), now):
                 freed.add(cluster)
         book.desired = desired
         return freed
 
-    def _want(self, book: _Book, binding: Binding, wanted: WorkloadRequirements, now: float) -> None:
-        book.wanted = wanted
+    def _want(self, book: _Book, binding: Binding, workload: WorkloadRequirements, now: float) -> None:
+        book.workload = workload
         for cluster, promise in book.promises.items():
-            promise.want(binding.template, wanted)
+            promise.want(binding.template, workload)
             self._grew(cluster, PromiseGrowth())
             self._index.changed(promise, now)
 
     def _aim_at(self, binding: Binding, cluster: str, after: Amounts, now: float) -> bool:
         """Whether room was freed."""
         book = self._books[binding.key]
-        before = book.desired.get(cluster) or _zero(book.wanted)
+        before = book.desired.get(cluster) or _zero(book.workload)
         if before == after:
             return False
         promise = book.promises.get(cluster)
         if promise is None:
-            promise = Promise(binding.key, cluster, binding.template, book.wanted, before)
+            promise = Promise(binding.key, cluster, binding.template, book.workload, before)
             promise.shrank = book.shrank_until.get(cluster, now) > now
             more = tuple(map(sub, after, before))
             if min(more) >= 0:  # a first promise, as most are: nothing can be freed by it
                 promise.desired = after
                 promise.increments.append(PromiseIncrement(more, now))
                 book.promises[cluster] = promise
-                self._grew(cluster, PromiseGrowth(promise.wanted, more))
+                self._grew(cluster, PromiseGrowth(promise.workload, more))
                 self._index.enter(promise, now)
                 return False
         was = promise.replicas
@@ -344,7 +344,7 @@ class PromiseLedger:
             book.shrank_until[cluster] = now + self.lifetime.seconds
         if any(new > old for new, old in zip(after, before, strict=True)):
             grown = tuple(max(0, new - old) for new, old in zip(after, before, strict=True))
-            self._grew(cluster, PromiseGrowth(promise.wanted, grown))
+            self._grew(cluster, PromiseGrowth(promise.workload, grown))
         less = was - promise.replicas
         self._ended(promise, less, PromiseEnd.SCALED_DOWN if any(after) else PromiseEnd.REMOVED, now)
         if promise.increments:
@@ -359,20 +359,25 @@ class PromiseLedger:
         book = self._books[binding.key]
         desired = desired_of(binding, binding.targets)
         book.desired = desired
-        found = promise_annotation.read(binding, desired, wall, self.lifetime.seconds)
-        for cluster, recorded in found.items():
+        recorded_by_cluster = promise_annotation.read(binding, desired, wall, self.lifetime.seconds)
+        for cluster, recorded in recorded_by_cluster.items():
             if recorded.shrank:
                 book.shrank_until[cluster] = now + self.lifetime.seconds
             if not recorded.increments:
                 continue
             promise = Promise(
-                binding.key, cluster, binding.template, book.wanted, desired[cluster], shrank=recorded.shrank
+                binding.key,
+                cluster,
+                binding.template,
+                book.workload,
+                desired[cluster],
+                shrank=recorded.shrank,
             )
             promise.increments = [
                 PromiseIncrement(amounts, now - age) for amounts, age in recorded.increments
             ]
             book.promises[cluster] = promise
-            self._grew(cluster, PromiseGrowth(promise.wanted, promise.promised))
+            self._grew(cluster, PromiseGrowth(promise.workload, promise.promised))
             self._index.enter(promise, now)
 
     # Inside: evidence
@@ -381,12 +386,12 @@ class PromiseLedger:
         book = self._books.get(binding.key)
         if book is None or not book.promises:
             return set()
-        told: dict[str, AggregatedStatus] = {}
-        for item in binding.aggregated:
-            told.setdefault(item.cluster, item)
+        status_by_cluster: dict[str, AggregatedStatus] = {}
+        for status in binding.aggregated:
+            status_by_cluster.setdefault(status.cluster, status)
         freed: Freed = set()
         for promise in list(book.promises.values()):
-            landing = landing_of(binding.template, told.get(promise.cluster))
+            landing = landing_of(binding.template, status_by_cluster.get(promise.cluster))
             count = self._index.summaries(promise.cluster)
             reason = PromiseEnd.HEALTHY if landing.ready is None else PromiseEnd.READY
             freed |= self._noting(promise, partial(promise.landed, landing, now, count), reason, now)
@@ -417,8 +422,8 @@ class PromiseLedger:
             self._on_release(PromiseRelease(promise.binding, promise.cluster, replicas, reason, age))
 
 
-def _zero(wanted: WorkloadRequirements) -> Amounts:
-    return (0,) * len(wanted.names)
+def _zero(workload: WorkloadRequirements) -> Amounts:
+    return (0,) * len(workload.names)
 
 
 def _copy(book: _Book) -> _Book:

@@ -64,7 +64,7 @@ class Promise:
     binding: BindingKey
     cluster: str
     template: WorkloadTemplate
-    wanted: WorkloadRequirements
+    workload: WorkloadRequirements
     desired: Amounts
     increments: list[PromiseIncrement] = field(default_factory=list)  # oldest first
     shrank: bool = False
@@ -136,17 +136,17 @@ class Promise:
 
     # What changes it
 
-    def want(self, template: WorkloadTemplate, wanted: WorkloadRequirements) -> None:
+    def want(self, template: WorkloadTemplate, workload: WorkloadRequirements) -> None:
         """The pods to come ask for something else."""
-        self.template, self.wanted = template, wanted
+        self.template, self.workload = template, workload
         self._encoded = None
 
     def aim(self, desired: Amounts, now: float) -> None:
         """The workload shall have so many here from now on: more is promised, less is taken back."""
         more = tuple(map(sub, desired, self.desired))
         self.desired = desired
-        grown = tuple(max(0, each) for each in more)
-        less = [max(0, -each) for each in more]
+        grown = tuple(max(0, change) for change in more)
+        less = [max(0, -change) for change in more]
         if any(less):
             if not self.shrank:
                 self.fewest = sum(desired)
@@ -167,7 +167,7 @@ class Promise:
         self._was_unhealthy |= landing.health == UNHEALTHY
         self._is_healthy = landing.health == HEALTHY and landing.ready is None
         if landing.ready is not None:
-            self._look_whether_small(landing.ready, landing.created)
+            self._end_shrinking_if_small(landing.ready, landing.created)
         created = landing.created
         if created is None and self._is_healthy and self._was_unhealthy:
             created = sum(self.desired)
@@ -178,8 +178,8 @@ class Promise:
         """What an estimator sees of its pods; whether that can be."""
         if len(arrived.bound) != len(self.desired):
             return False
-        self._bound = tuple(max(0, each) for each in arrived.bound)
-        self._look_whether_small(sum(self._bound), sum(self._bound) + max(0, arrived.waiting))
+        self._bound = tuple(max(0, bound) for bound in arrived.bound)
+        self._end_shrinking_if_small(sum(self._bound), sum(self._bound) + max(0, arrived.waiting))
         if arrived.waiting > 0:
             self._waiting_at = now
         if self._ready is None:
@@ -210,7 +210,7 @@ class Promise:
         if not self._created:
             return math.inf
         return min(
-            (seen.at + settle_seconds for seen in self._created if seen.at + settle_seconds > now),
+            (report.at + settle_seconds for report in self._created if report.at + settle_seconds > now),
             default=math.inf,
         )
 
@@ -218,9 +218,9 @@ class Promise:
 
     def assumed(self, amounts: Amounts) -> AssumedWorkload:
         components = tuple(
-            Component(name, replicas, wanted)
-            for name, replicas, wanted in zip(
-                self.wanted.names, amounts, self.wanted.requirements, strict=True
+            Component(name, replicas, requirements)
+            for name, replicas, requirements in zip(
+                self.workload.names, amounts, self.workload.requirements, strict=True
             )
         )
         template = self.template
@@ -241,7 +241,7 @@ class Promise:
         """Replicas that were there, or shall be, without what is promised."""
         return sum(self.desired) - sum(self.promised)
 
-    def _look_whether_small(self, landed: int, pods: int | None) -> None:
+    def _end_shrinking_if_small(self, landed: int, pods: int | None) -> None:
         """Either no more landed than without any promise, or there are no more pods at all than it was to
         have: then none of them is one that shall go."""
         few = self.fewest is not None and pods is not None and pods <= self.fewest
@@ -257,15 +257,15 @@ class Promise:
 
     def _take_back(self, less: Sequence[int]) -> None:
         """From the newest: a workload that shrinks gives up pods that do not run first."""
-        kept: list[PromiseIncrement] = []
-        left = list(less)
+        increments: list[PromiseIncrement] = []
+        missing = list(less)
         for increment in reversed(self.increments):
-            taken = [min(have, want) for have, want in zip(increment.amounts, left, strict=True)]
-            left = [want - got for want, got in zip(left, taken, strict=True)]
+            taken = [min(have, want) for have, want in zip(increment.amounts, missing, strict=True)]
+            missing = [want - got for want, got in zip(missing, taken, strict=True)]
             rest = tuple(have - got for have, got in zip(increment.amounts, taken, strict=True))
             if any(rest):
-                kept.append(PromiseIncrement(rest, increment.made_at))
-        self.increments = kept[::-1]
+                increments.append(PromiseIncrement(rest, increment.made_at))
+        self.increments = increments[::-1]
 
     def _ends_at(self, increment: PromiseIncrement, lifetime: PromiseLifetime) -> float:
         end = increment.made_at + lifetime.seconds
@@ -283,13 +283,13 @@ class Promise:
         """Pods that the summary has counted: the least of what was last settled and what came after."""
         settled = [
             index
-            for index, each in enumerate(self._created)
-            if summaries - each.summaries >= SUMMARIES_UNTIL_COUNTED or now - each.at >= settle_seconds
+            for index, report in enumerate(self._created)
+            if summaries - report.summaries >= SUMMARIES_UNTIL_COUNTED or now - report.at >= settle_seconds
         ]
         if not settled:
             return 0
         self._created = self._created[settled[-1] :]
-        return min(seen.created for seen in self._created)
+        return min(report.created for report in self._created)
 
 
 def _missing(promised: Amounts, desired: Amounts, there: Amounts) -> Amounts:

@@ -44,8 +44,8 @@ def write(recorded: Mapping[str, RecordedPromise], desired: Mapping[str, Amounts
     record = _Record(
         1,
         digest(desired),
-        {name: _merged(each, wall) for name, each in sorted(recorded.items()) if each.increments},
-        sorted(name for name, each in recorded.items() if each.shrank),
+        {name: _merged(promise, wall) for name, promise in sorted(recorded.items()) if promise.increments},
+        sorted(name for name, promise in recorded.items() if promise.shrank),
     )
     text = msgspec.json.encode(record)
     return text.decode() if len(text) <= _BYTES_MAX else None
@@ -58,11 +58,11 @@ def read(
     record = _decode(binding.annotations.get(PROMISES))
     if record is None:
         return _lately_scheduled(binding, desired, wall, lifetime_seconds)
-    found = _recorded(record, desired, wall, lifetime_seconds)
+    promises = _recorded(record, desired, wall, lifetime_seconds)
     if record.targets != digest(desired):
         others = {name: each for name, each in desired.items() if name not in record.clusters}
-        found |= _lately_scheduled(binding, others, wall, lifetime_seconds)
-    return found
+        promises |= _lately_scheduled(binding, others, wall, lifetime_seconds)
+    return promises
 
 
 def digest(desired: Mapping[str, Amounts]) -> str:
@@ -93,22 +93,22 @@ def _decode(text: str | None) -> _Record | None:
 def _recorded(
     record: _Record, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
 ) -> dict[str, RecordedPromise]:
-    found = {cluster: RecordedPromise((), True) for cluster in record.shrank}
+    promises = {cluster: RecordedPromise((), True) for cluster in record.shrank}
     for cluster, entries in record.clusters.items():
         limit = desired.get(cluster)
         if limit is None or any(len(amounts) != len(limit) for amounts, _ in entries):
             continue
-        left = list(limit)
-        kept: list[tuple[Amounts, float]] = []
+        open_amounts = list(limit)
+        increments: list[tuple[Amounts, float]] = []
         for amounts, made in reversed(entries):
             age = max(0.0, wall - made)
-            clipped = tuple(max(0, min(have, most)) for have, most in zip(amounts, left, strict=True))
-            left = [most - have for most, have in zip(left, clipped, strict=True)]
+            clipped = tuple(max(0, min(have, most)) for have, most in zip(amounts, open_amounts, strict=True))
+            open_amounts = [most - have for most, have in zip(open_amounts, clipped, strict=True)]
             if any(clipped) and age < lifetime_seconds:
-                kept.append((clipped, age))
-        if kept:
-            found[cluster] = RecordedPromise(tuple(reversed(kept)), cluster in record.shrank)
-    return found
+                increments.append((clipped, age))
+        if increments:
+            promises[cluster] = RecordedPromise(tuple(reversed(increments)), cluster in record.shrank)
+    return promises
 
 
 def _lately_scheduled(
