@@ -12,12 +12,13 @@ Not for concurrent use: it belongs to one event loop. Snapshots may be read anyw
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
+from karpool.cluster.devices.device_store import DeviceStore
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
 from karpool.cluster.pods.pod_store import PodStore
@@ -25,6 +26,9 @@ from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
 from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.unreadable import UnreadableObject, UnreadableObjects
 from karpool.model import labels
+from karpool.model.devices import tensor_fusion
+from karpool.model.devices.device import GpuObject, from_object
+from karpool.model.devices.node_devices import plugin_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, WireObject, decode
@@ -77,13 +81,16 @@ class KindSink:
 
 class Cluster:
     """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
-    where they like, instead of waiting for claims that never come."""
+    where they like, instead of waiting for claims that never come. `devices=False` is for those who
+    imitate a component that knows of no shares of devices."""
 
-    def __init__(self, *, volumes: bool = True) -> None:
+    def __init__(self, *, volumes: bool = True, devices: bool = True) -> None:
         self.problems = UnreadableObjects()
         self.version = 0
         self._nodes = NodeStore()
         self._room = RoomStore()
+        self._devices = DeviceStore()
+        self._knows_shares = devices
         self._pods = PodStore(self._charge)
         self._unreadable = UnreadablePods()
         self._volumes = VolumeStore() if volumes else None
@@ -107,6 +114,13 @@ class Cluster:
                 self._left_as_it_was("Namespace"),
             ),
         }
+        self._kinds["GPU"] = _Kind(
+            GpuObject,
+            self.upsert_gpu,
+            lambda _, name: self.remove_gpu(name),
+            self._devices.described,
+            self._close_gpu,
+        )
         if self._volumes is not None:
             self._kinds |= self._volume_kinds(self._volumes)
 
@@ -115,6 +129,7 @@ class Cluster:
         self._reshape_affected_pods()
         if self._latest is None:
             rows, shape_ids, by_row, pending = self._pods.views()
+            devices = self._devices.table(self._nodes.find, self._room)  # before room: shares take of it
             free, allocatable, slots = self._room.views()
             self._namespaces_shared = True
             self._latest = StoredRoom(
@@ -129,6 +144,7 @@ class Cluster:
                 pod_shapes=shape_ids,
                 pods_by_row=by_row,
                 pending=pending,
+                devices=devices,
             )
         return self._latest
 
@@ -181,6 +197,7 @@ class Cluster:
         version, known = self._nodes.version, len(self._nodes)
         row = self._nodes.put(node)
         news, ignored = self._room.offer(row, node.allocatable)
+        self._devices.put_node(node)
         if row == known:
             self._pods.add_row(node.name)
             news |= self._room.block(row, node.name in self._unreadable.per_node)
@@ -196,6 +213,8 @@ class Cluster:
         if moved is not None:
             self._pods.remove_row(name, *moved)
             self._room.remove(*moved)
+            row, last = moved
+            self._devices.remove_node(name, self._nodes.rows[row].name if row != last else "")
             self._changed()
 
     def upsert_pod(self, pod: Pod) -> None:
@@ -213,16 +232,28 @@ class Cluster:
             return
         self.problems.clear("Pod", key)
         self._block(self._unreadable.drop(key))
-        if self._volumes is not None and self._volumes.put_pod(key, pod):
-            shape = self._pods.shapes[shape_id].with_volumes(self._volume_terms(self._volumes, key))
+        shape = self._pods.shapes[shape_id]
+        if shape.devices is not None and not self._knows_shares:
+            shape = replace(shape, devices=None)
             shape_id = self._pods.shapes.intern(shape)
-        self._put_pod(key, shape_id, pod.spec.node_name)
+        if self._volumes is not None and self._volumes.put_pod(key, pod):
+            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
+            shape_id = self._pods.shapes.intern(shape)
+        self._put_pod(key, shape_id, pod.spec.node_name, tensor_fusion.assigned(pod.annotations))
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
         """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
         self._put_pod(key, self._pods.shapes.intern(shape), node)
 
-    def _put_pod(self, key: str, shape_id: int, node: str) -> None:
+    def _put_pod(self, key: str, shape_id: int, node: str, devices: tuple[str, ...] = ()) -> None:
+        demand = self._pods.shapes[shape_id].devices
+        news = (
+            self._devices.remove_pod(key)
+            if demand is None
+            else self._devices.put_pod(key, node, demand, devices)
+        )
+        if news:
+            self._changed()
         if self._pods.put(key, shape_id, node, self._nodes.find(node) if node else None):
             self._changed()
 
@@ -232,6 +263,7 @@ class Cluster:
         self._block(self._unreadable.drop(key))
         if self._volumes is not None:
             self._volumes.remove_pod(key)
+        self._devices.remove_pod(key)
         if self._pods.remove(key):
             self._changed()
 
@@ -261,6 +293,27 @@ class Cluster:
         self._reshape_affected_pods()
         key = f"{namespace}/{name}" if namespace else name
         return self._pods.shape_of(key) if key in self._pods else None
+
+    def upsert_gpu(self, gpu: GpuObject) -> None:
+        try:
+            device = from_object(gpu)
+        except Invalid as error:
+            self._close_gpu(ObjectKey("", gpu.name), b"", error)
+            return
+        self.problems.clear("GPU", gpu.name)
+        if self._devices.put_device(device):
+            self._changed()
+
+    def remove_gpu(self, name: str) -> None:
+        self.problems.clear("GPU", name)
+        if self._devices.remove_device(name):
+            self._changed()
+
+    def _close_gpu(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+        """A device that cannot be read is there, and is not free."""
+        self.problems.add("GPU", key.name, error)
+        if self._devices.close_device(key.name):
+            self._changed()
 
     def upsert_namespace(self, name: str, given: Labels) -> None:
         if self._namespaces.get(name) != given:
@@ -323,6 +376,8 @@ class Cluster:
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)
+        if self._devices and row < len(self._nodes) and plugin_of(dict(shape.requests)):
+            self._devices.touch(self._nodes.rows[row].name)
 
     def _node_names(self) -> list[str]:
         return [row.name for row in self._nodes.rows]

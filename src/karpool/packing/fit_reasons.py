@@ -15,6 +15,7 @@ from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import show_amount
 from karpool.model.taints import UNSCHEDULABLE, Taint, untolerated
 from karpool.packing.counting.count import in_play
+from karpool.packing.device_room import device_room
 from karpool.packing.feasibility import has_label, matches_terms, ports_free
 from karpool.packing.tables.columns import Bools
 from karpool.packing.tables.room import Room
@@ -47,7 +48,7 @@ def explain_nodes(snapshot: Room, shape: PodShape, *, all_causes: bool = False) 
     """Every reason for which a node does not take one more pod of this shape; empty when all do."""
     open_nodes = np.ones(snapshot.n, dtype=np.bool_)
     found: list[Refusal] = []
-    for check in (_taints, _selector, _affinity, _ports, _room, _volumes, _topology):
+    for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _topology):
         for cause in check(snapshot, shape):
             nodes = cause.nodes & open_nodes
             if not nodes.any():
@@ -165,6 +166,19 @@ def _room(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     )
     for resource, units in shape.requests:
         yield _short_of(snapshot, resource, units)
+
+
+def _devices(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
+    demand = shape.devices
+    if demand is None:
+        return
+    short = device_room(snapshot, demand) < 1
+    table = snapshot.devices
+    suited = np.zeros(snapshot.n, dtype=np.bool_)
+    if table is not None:
+        suited[table.node[table.admitted(demand)]] = True
+    yield _Cause("NodeResourcesFit", f"no device for {demand}", short & ~suited)
+    yield _Cause("NodeResourcesFit", f"devices are taken (asked {demand})", short & suited, True)
 
 
 def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:

@@ -139,6 +139,13 @@ class _PoolReasons:
         if within is not None and (out := left & ~within).any():
             yield from self._of_limits(out)
             left &= within
+        devices = launch.with_devices(ask.demands, ask.amounts)
+        if devices is not None and (out := left & ~devices).any():
+            yield self._refusal(
+                RESOURCES, f"no such device: the pod asks for {ask.demands[0]}", int(out.sum())
+            )
+            left &= devices
+        within = both(within, devices)
         ports = launch.without_ports(ask.ports) if ask.ports else None
         if ports is not None and (out := left & ~ports).any():
             yield self._refusal(PORTS, "daemons hold a host port the pod wants", int(out.sum()))

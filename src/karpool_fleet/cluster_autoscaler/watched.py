@@ -39,7 +39,7 @@ _NONE: Mapping[str, Pod] = {}
 class AutoscalerState:
     def __init__(self, context: Context) -> None:
         self._informers = context.informers
-        self._state = Cluster()
+        self._state = Cluster(devices=False)
         self._nodes = context.informers.of(NODES, Node)
         self._pods = context.informers.of(PODS, Pod)
         self._others: dict[ApiResource, Feed[dict[str, Any]]] = {

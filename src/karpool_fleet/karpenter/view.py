@@ -59,7 +59,7 @@ class KarpenterState:
         self.daemons = DaemonOverhead()
         self.on_pod: list[PodListener] = []
         self.on_usage: list[Callable[[str], None]] = []  # told the pool's name
-        self._state = Cluster()
+        self._state = Cluster(devices=False)
         self._pods_on: dict[str, dict[ObjectKey, Pod]] = {}
         self._budgets: dict[str, dict[str, CompiledPdb]] = {}
         self._claim_names: dict[str, str] = {}  # by provider id

@@ -38,6 +38,9 @@ class Rows(Room):
     def resources(self) -> Collection[str]:
         return self._base.resources
 
+    def _read_devices(self) -> None:
+        """Shares of devices are nothing to kube-scheduler."""
+
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)[self._rows]
 
@@ -78,6 +81,9 @@ class PlacementBoard(Room):
     @property
     def resources(self) -> Collection[str]:
         return self._base.resources
+
+    def _read_devices(self) -> None:
+        """Shares of devices are nothing to kube-scheduler."""
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)

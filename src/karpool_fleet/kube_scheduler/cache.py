@@ -41,7 +41,7 @@ class Happened:
 
 class SchedulerCache:
     def __init__(self) -> None:
-        self.state = Cluster()
+        self.state = Cluster(devices=False)
         self._assumed: dict[ObjectKey, Assumed] = {}
         self._board: PlacementBoard | None = None
         self._happened = Happened({})

@@ -29,6 +29,7 @@ class RoomStore:
         self._free: dict[str, Column[np.int64]] = {}
         self._slots = Column(np.int64)
         self._blocked: set[int] = set()
+        self._shared: dict[int, tuple[str, int]] = {}  # by row: units of a plugin that hold shares
         self._stale: set[int] = set()  # rows whose pods changed since their room was last worked out
 
     def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
@@ -72,6 +73,15 @@ class RoomStore:
         self._stale.add(row)
         return True
 
+    def units_taken(self, row: int, resource: str) -> int:
+        return self._taken[row].get(resource, 0)
+
+    def keep_shared(self, row: int, resource: str, units: int) -> None:
+        """So many units of a plugin hold shares of ours, and are not to be given away."""
+        if self._shared.get(row) != (resource, units):
+            self._shared[row] = resource, units
+            self._stale.add(row)
+
     def remove(self, row: int, last: int) -> None:
         """Forget a row; the last one takes its place."""
         self._offered[row], self._taken[row], self._pods[row] = (
@@ -84,6 +94,9 @@ class RoomStore:
         self._pods.pop()
         for column in (*self._allocatable.values(), *self._free.values(), self._slots):
             column[row] = column[last]
+        self._shared.pop(row, None)
+        if row != last and last in self._shared:
+            self._shared[row] = self._shared.pop(last)
         for marked in (self._stale, self._blocked):
             marked.discard(row)
             if last in marked:
@@ -110,6 +123,10 @@ class RoomStore:
         for resource, units in self._offered[row].items():
             if resource in self._free:
                 _write(self._free[resource], row, units - taken.get(resource, 0))
+        resource, shared = self._shared.get(row, ("", 0))
+        if resource in self._free and shared:
+            left = self._offered[row].get(resource, 0) - taken.get(resource, 0) - shared
+            _write(self._free[resource], row, left)
         _write(self._slots, row, self._offered[row].get(PODS, 0) - self._pods[row])
 
     def _add_column(self, resource: str) -> bool:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
+from karpool.model.devices.request import COUNT_MAX
 from karpool.model.karpenter.objects import NODEPOOL
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import Node
 from karpool.model.requirements import Requirements
-from karpool.model.resources import CPU, GPU, MEMORY, Resources
+from karpool.model.resources import CPU, GPU, MEMORY
 
 AMD_GPU = "amd.com/gpu"
 RESOURCES = (GPU, AMD_GPU)
@@ -87,10 +88,24 @@ def has_gpus(node: Node) -> bool:
     return any(resource in (node.status.allocatable or {}) for resource in RESOURCES)
 
 
+def plugin_of(offered: Mapping[str, int]) -> str:
+    """The resource under which a node's device plugin counts its devices; empty without one."""
+    return next((resource for resource in RESOURCES if offered.get(resource, 0) > 0), "")
+
+
+def labelled_devices(name: str, labels: Labels, offered: Mapping[str, int]) -> tuple[Device, ...]:
+    """The devices of a node as its labels and its plugin describe them, all idle; none that are cut into
+    time slices, and none where the number is not one of devices."""
+    if offered.get(plugin_of(offered), 0) > COUNT_MAX:
+        return ()
+    devices = node_devices(name, labels, offered, smart_pods={}, others=0, busy=())
+    return tuple(device for device in devices if not device.resource)
+
+
 def node_devices(
     name: str,
     labels: Labels,
-    offered: Resources,
+    offered: Mapping[str, int],
     *,
     smart_pods: Mapping[str, int],
     others: int,
@@ -100,7 +115,7 @@ def node_devices(
 
     Which devices a plugin gave away is not told; those that no worker has (`busy`) are assumed.
     """
-    resource = next((each for each in RESOURCES if offered.get(each, 0) > 0), "")
+    resource = plugin_of(offered)
     if not resource:
         return ()
     model = model_name(labels.get(_PRODUCT) or _labelled(labels, _NAME) or "")

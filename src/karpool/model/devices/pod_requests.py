@@ -116,6 +116,11 @@ def device_demand_of(
     )
 
 
+def asks_for_share(annotations: Mapping[str, str]) -> bool:
+    """By annotations alone."""
+    return tensor_fusion.is_worker(annotations) or _FRACTION in annotations or _MEMORY in annotations
+
+
 def device_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     """Those that `device_demand_of` reads: pods that differ in them differ in what they ask for."""
     return sorted((key, value) for key, value in annotations.items() if key in _ANNOTATIONS)

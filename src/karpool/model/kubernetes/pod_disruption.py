@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from karpool.model import durations
+from karpool.model.devices import tensor_fusion
+from karpool.model.devices.pod_requests import asks_for_share
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DISRUPTED, DO_NOT_DISRUPT
 from karpool.model.kubernetes.meta import Condition, Int32, Int64, LabelSelector, Wire, WireObject, condition
@@ -195,7 +197,8 @@ def protected_seconds(pod: Pod) -> float:
     """
     wish = pod.annotations.get(DO_NOT_DISRUPT)
     if wish is None:
-        return 0.0
+        # Nobody makes another of it, so that its share would be lost with it.
+        return math.inf if holds_share(pod) and not pod.metadata.owner_references else 0.0
     if wish == "true":
         return math.inf
     path = f"metadata.annotations.{DO_NOT_DISRUPT}"
@@ -206,6 +209,12 @@ def protected_seconds(pod: Pod) -> float:
     if amount <= 0:
         raise Invalid(path, wish, 'is ignored; write "true" or a duration like 30m')
     return amount
+
+
+def holds_share(pod: Pod) -> bool:
+    """Whether it holds, or asks for, shares of devices."""
+    annotations = pod.annotations
+    return bool(annotations) and (tensor_fusion.GPU_IDS in annotations or asks_for_share(annotations))
 
 
 def is_protected(pod: Pod, running_seconds: float | None) -> bool:
@@ -229,6 +238,8 @@ def eviction_cost(pod: Pod) -> float:
         cost += wish / _DELETION_COST_UNIT
     if pod.spec.priority is not None:
         cost += pod.spec.priority / _PRIORITY_UNIT
+    if holds_share(pod):
+        cost = max(cost, 1.0)  # a device is given out: the node is in use, however cheap the pod
     return max(-10.0, min(10.0, cost))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
 from karpool.packing.counting.spread_replicas import spread_replicas
+from karpool.packing.device_room import device_room
 from karpool.packing.feasibility import feasible
 from karpool.packing.tables.columns import Int64s
 from karpool.packing.tables.room import Room
@@ -80,6 +81,8 @@ def room_for(snapshot: Room, shape: PodShape) -> Int64s:
         room = np.minimum(room, snapshot.free(resource) // units)
     if shape.host_ports:
         room = np.minimum(room, 1)
+    if shape.devices is not None:
+        room = np.minimum(room, device_room(snapshot, shape.devices))
     return room
 
 

@@ -9,12 +9,13 @@ First fit is not monotone: a larger node early in the order can attract a small
 component and leave a later one without a place. `count`, for one shape, is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.quantity import INT64_MAX
@@ -22,6 +23,7 @@ from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.spread_replicas import spread_replicas
 from karpool.packing.feasibility import ports_conflict
 from karpool.packing.tables.columns import Int64s
+from karpool.packing.tables.device_table import DeviceFilling, uses_devices
 from karpool.packing.tables.room import PodPlacement, Room
 from karpool.packing.topology.topology import Topology
 
@@ -91,6 +93,7 @@ class NodeFilling:
         self._order = snapshot.order if order is None else order
         self._heeds_topology = topology
         self._filled: _Filled | None = None  # once topology is in play
+        self._devices: _FilledDevices | None = None  # once somebody asks for shares of devices
         self._slots: list[int] = snapshot.slots.tolist()
         self._free: dict[str, list[int]] = {}
         self._ports: dict[int, set[HostPort]] = {}
@@ -131,6 +134,8 @@ class NodeFilling:
             if component.replicas < 0:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
         wanted = [each for each in chosen if each.replicas]
+        if self._devices is None and any(pod_group.shape.devices is not None for pod_group in wanted):
+            self._watch_devices()
         heeds = self._heeds_topology and self._filled is None
         if heeds and any(in_play(self._start, pod_group.shape) for pod_group in wanted):
             self._watch_topology()
@@ -143,6 +148,19 @@ class NodeFilling:
         for pod_placement in before:
             topology.place(pod_placement.shape, pod_placement.node, pod_placement.count)
         self._filled = _Filled(topology, [placement.node for placement in before], self._ports)
+        self._renew_cursors()
+
+    def _watch_devices(self) -> None:
+        """From here on every pod that uses devices takes some; what was placed before takes its own now."""
+        table = self._start.devices
+        if table is None:
+            return  # nobody has devices, so nobody who asks for them fits
+        self._devices = _FilledDevices(DeviceFilling(table), self._column)
+        for placement in self.placements():
+            self._devices.take(placement.shape, placement.node, placement.count)
+        self._renew_cursors()
+
+    def _renew_cursors(self) -> None:
         for shape, old in self._cursors.items():
             self._cursors[shape] = self._new_cursor(shape)
             self._cursors[shape].placed = old.placed
@@ -159,7 +177,9 @@ class NodeFilling:
         needs = [(self._slots, 1)]
         needs += ((self._column(resource), units) for resource, units in shape.requests)
         if self._filled is not None:
-            return _TopologyCursor(rows, needs, shape, filled=self._filled, room=room)
+            return _TopologyCursor(rows, needs, shape, filled=self._filled, room=room, devices=self._devices)
+        if self._devices is not None and uses_devices(shape):
+            return _DeviceCursor(rows, needs, shape, self._ports, self._devices)
         if shape.host_ports:
             return _PortCursor(rows, needs, shape.host_ports, self._ports)
         return _Cursor(rows, needs)
@@ -246,16 +266,83 @@ class _PortCursor(_Cursor):
         return replicas - left
 
 
+class _FilledDevices:
+    """Devices of the nodes being filled, and the columns of the plugins that count them, too."""
+
+    def __init__(self, filling: DeviceFilling, column: Callable[[str], list[int]]) -> None:
+        self._filling = filling
+        self._column = column
+
+    def room_on(self, row: int, demand: DeviceDemand) -> int:
+        return self._filling.room_on(row, demand)
+
+    def take(self, shape: PodShape, row: int, pods: int = 1) -> bool:
+        """False when there are not enough; what could be taken is taken."""
+        if shape.devices is None:
+            self._filling.close_for(row, shape.requests, pods)
+            return True
+        for _ in range(pods):
+            taken = self._filling.take(row, shape.devices)
+            if taken is None:
+                return False
+            for resource, units in taken.of_plugin.items():
+                self._column(resource)[row] -= units
+        return True
+
+
+class _DeviceCursor(_PortCursor):
+    """Pods that hold devices, one after another; several may share a node."""
+
+    __slots__ = ("_devices", "_shape")
+
+    def __init__(
+        self,
+        rows: list[int],
+        needs: Sequence[Need],
+        shape: PodShape,
+        ports: dict[int, set[HostPort]],
+        devices: _FilledDevices,
+    ) -> None:
+        super().__init__(rows, needs, shape.host_ports, ports)
+        self._shape = shape
+        self._devices = devices
+
+    def place(self, replicas: int) -> int:
+        left = replicas
+        while self.position < len(self.rows) and left:
+            row = self.rows[self.position]
+            held = self._ports.setdefault(row, set()) if self._wanted else set()
+            if (
+                not ports_conflict(held, self._wanted)
+                and all(column[row] >= units for column, units in self.needs)
+                and self._devices.take(self._shape, row)
+            ):
+                held |= self._wanted
+                self.take(row, 1)
+                left -= 1
+            else:
+                self.position += 1
+        return replicas - left
+
+
 class _TopologyCursor(_Cursor):
     """Tells the topology of every pod, and asks it wherever a rule restricts the shape."""
 
-    __slots__ = ("_in_order", "_ports", "_room", "_seen", "_shape", "_topology", "_touched")
+    __slots__ = ("_devices", "_in_order", "_ports", "_room", "_seen", "_shape", "_topology", "_touched")
     is_plain = False
 
     def __init__(
-        self, rows: list[int], needs: Sequence[Need], shape: PodShape, *, filled: "_Filled", room: Int64s
+        self,
+        rows: list[int],
+        needs: Sequence[Need],
+        shape: PodShape,
+        *,
+        filled: "_Filled",
+        room: Int64s,
+        devices: _FilledDevices | None,
     ) -> None:
         super().__init__(rows, needs)
+        self._devices = devices if devices is not None and uses_devices(shape) else None
         self._in_order = np.array(rows, dtype=np.int64)
         self._shape = shape
         self._topology, self._touched, self._ports = filled.topology, filled.touched, filled.ports
@@ -264,7 +351,7 @@ class _TopologyCursor(_Cursor):
 
     def place(self, replicas: int) -> int:
         is_restricted = any(True for _ in self._topology.rules(self._shape).all)
-        if not is_restricted and not self._shape.host_ports:
+        if not is_restricted and not self._shape.host_ports and self._shape.devices is None:
             return self._by_room(replicas)
         self._catch_up()
         taken = spread_replicas(self._topology, self._shape, self._room, self._in_order, replicas)
@@ -284,6 +371,8 @@ class _TopologyCursor(_Cursor):
         return found
 
     def _tell(self, row: int, pods: int) -> None:
+        if self._devices is not None:
+            self._devices.take(self._shape, row, pods)
         self._topology.place(self._shape, row, pods)
         self._touched.append(row)
         if self._shape.host_ports:
@@ -297,6 +386,8 @@ class _TopologyCursor(_Cursor):
             room = min(column[row] // units for column, units in self.needs)
             if self._shape.host_ports:
                 room = 0 if ports_conflict(self._ports.get(row, ()), self._shape.host_ports) else min(room, 1)
+            if self._devices is not None and self._shape.devices is not None:
+                room = min(room, self._devices.room_on(row, self._shape.devices))
             self._room[row] = min(room, MANY)
         self._seen = len(self._touched)
 

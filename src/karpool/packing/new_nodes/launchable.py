@@ -1,15 +1,19 @@
 """What a pool can launch for a given need: daemon overhead, limits and `minValues` applied."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
+from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import NODES, PODS
 from karpool.model.taints import untolerated
 from karpool.packing.feasibility import ports_conflict
+from karpool.packing.new_nodes.device_templates import DeviceTemplates
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, alternatives, offered
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH, PoolOfferings, remaining
 from karpool.packing.tables.columns import Bools, Int64s
@@ -35,6 +39,7 @@ class LaunchablePool:
         for shape in daemons:
             self._add_daemon(shape, self._running(narrowing, number, shape), resources)
         self.room: Int64s = np.array([self.offer.allocatable(name) for name in resources]) - self.overhead
+        self._resources = resources
         self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons
         self.limits = remaining(self.offer.pool.limits, used)
         self._limited = [name for name in self.limits if name != NODES]
@@ -81,6 +86,19 @@ class LaunchablePool:
         if not types.any() or not self._has_min_values(types, state):
             return None
         return types
+
+    @cached_property
+    def devices(self) -> DeviceTemplates:
+        return DeviceTemplates(self.offer)
+
+    def with_devices(self, demands: Sequence[DeviceDemand], need: Amounts) -> Bools | None:
+        """The types whose devices serve these demands next to the whole ones of the need; None: all."""
+        if not demands:
+            return None
+        whole = {
+            self._resources[index]: units for index, units in need if self._resources[index] in RESOURCES
+        }
+        return self.devices.holding(demands, whole)
 
     def without_ports(self, ports: frozenset[HostPort]) -> Bools | None:
         """The types on which no daemon holds one of these host ports; None: all of them."""

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL
-from karpool.model.kubernetes.pod_shape import HostPort
+from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import PODS
 from karpool.packing.feasibility import feasible, matches_terms, ports_conflict
 from karpool.packing.new_nodes.offerings import MOST
 from karpool.packing.new_nodes.pod_ask import PodAsk
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.device_table import DeviceFilling
 from karpool.packing.tables.room import Room
 
 _SMALLEST = 64
@@ -54,6 +57,7 @@ class PlannedRows:
         self.types: list[Bools] = []
         self.reserved: list[Int64s] = []
         self.ports = HeldPorts()
+        self.demands: list[tuple[DeviceDemand, ...]] = []
 
     def add(self, pool: int, host: int, within: Bools | None, reserved: Int64s) -> int:
         row = self.n
@@ -64,6 +68,7 @@ class PlannedRows:
         self.turn[row] = row
         self.pools[row] = pool
         self.pods.append([])
+        self.demands.append(())
         self.within.append(within)
         self.types.append(np.zeros(0, dtype=np.bool_))
         self.reserved.append(reserved)
@@ -86,6 +91,8 @@ class PlannedRows:
         self.types[row] = types
         if ask.ports:
             self.ports.hold(row, ask.ports)
+        if ask.shape.devices is not None:
+            self.demands[row] = (*self.demands[row], ask.shape.devices)
 
     def fitting(self, ask: PodAsk) -> Bools:
         """Rows that may have room; the types decide."""
@@ -116,6 +123,9 @@ class ExistingNodes:
         columns = [snapshot.slots if name == PODS else snapshot.free(name) for name in resources]
         self.free: Int64s = np.array([np.minimum(column[self.order], MOST) for column in columns])
         self._ports = HeldPorts()
+        self._devices = DeviceFilling(snapshot.devices) if snapshot.devices is not None else None
+        self._plugins = [index for index, name in enumerate(resources) if name in RESOURCES]
+        self._resources = resources
         self._admitted: dict[int, tuple[PodAsk, Bools]] = {}
 
     def first(self, ask: PodAsk, allowed: Bools | None) -> int | None:
@@ -128,6 +138,10 @@ class ExistingNodes:
         if ask.ports:
             mask = mask.copy()
             mask[self._ports.closed(ask.ports)] = False
+        if ask.shape.devices is not None:
+            if self._devices is None:
+                return None
+            mask = mask & (self._devices.room(ask.shape.devices, self.snapshot.n)[self.order] > 0)
         position = int(mask.argmax()) if len(mask) else 0
         return position if len(mask) and mask[position] else None
 
@@ -136,7 +150,19 @@ class ExistingNodes:
         self.free[:, position] -= ask.requests
         if ask.ports:
             self._ports.hold(position, ask.ports)
-        return int(self.order[position])
+        row = int(self.order[position])
+        if self._devices is not None:
+            self._take_devices(self._devices, position, row, ask.shape)
+        return row
+
+    def _take_devices(self, devices: DeviceFilling, position: int, row: int, shape: PodShape) -> None:
+        if shape.devices is None:
+            devices.close_for(row, shape.requests, 1)
+            return
+        taken = devices.take(row, shape.devices)
+        assert taken is not None  # `first` has looked
+        for index in self._plugins:
+            self.free[index, position] -= taken.of_plugin.get(self._resources[index], 0)
 
     def _admits(self, ask: PodAsk) -> Bools:
         known = self._admitted.get(id(ask))

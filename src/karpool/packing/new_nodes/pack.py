@@ -249,6 +249,7 @@ class _Packer:
         need = [
             (index, units) for index, units in enumerate((rows.used[:, row] + ask.requests).tolist()) if units
         ]
+        within = both(within, launch.with_devices((*rows.demands[row], *ask.demands), need))
         return self._first_fit(int(rows.states[row]), wants, NodeTrial(ask, opens, need, within))
 
     def _first_fit(self, state: int, wants: Wants, trial: NodeTrial) -> Fit | None:
@@ -268,6 +269,7 @@ class _Packer:
             within = launch.within_limits()
             if ask.ports:
                 within = both(within, launch.without_ports(ask.ports))
+            within = both(within, launch.with_devices(ask.demands, ask.amounts))
             found = self._first_fit(launch.start, wants, NodeTrial(ask, opens, ask.amounts, within))
             if found is not None:
                 self._commit(pod, self._new_row(number, found, within), ask, *found)

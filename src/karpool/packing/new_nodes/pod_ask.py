@@ -6,6 +6,7 @@ from itertools import islice, product
 
 import numpy as np
 
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.requirements import ValueSet
 from karpool.model.resources import CPU, MEMORY, PODS
@@ -38,6 +39,10 @@ class PodAsk:
     rules: ShapeRules
     ports: frozenset[HostPort]
     settles: frozenset[TopologyAxis] | None = None
+
+    @property
+    def demands(self) -> tuple[DeviceDemand, ...]:
+        return () if self.shape.devices is None else (self.shape.devices,)
 
     def must_settle(self) -> frozenset[TopologyAxis]:
         """Axes on which a planned node must be decided before this pod can be counted there.

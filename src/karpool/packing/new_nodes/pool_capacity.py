@@ -26,7 +26,7 @@ from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import NODES, show_amount
 from karpool.packing.new_nodes.domain_choice import DomainChooser
-from karpool.packing.new_nodes.launchable import Amounts, LaunchablePool
+from karpool.packing.new_nodes.launchable import Amounts, LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing
 from karpool.packing.new_nodes.offerings import MOST, Offerings, PoolOfferings, StockOut, remaining
 from karpool.packing.new_nodes.pack import in_order
@@ -213,7 +213,7 @@ class _Way:
 
     def _has_variety(self, pods: int, within: Bools) -> bool:
         need = [(index, units * pods) for index, units in self.amounts]
-        return self.launch.fitting(self.state, need, within) is not None
+        return self.launch.fitting(self.state, need, within & (self.counts >= pods)) is not None
 
     def choice(self, pods: int, within: Bools) -> LaunchOption:
         """The cheapest of the types that hold so many."""
@@ -225,7 +225,7 @@ def _add_way(
 ) -> None:
     if any(way.state is state for way in known):
         return  # what it could launch has been tried by then
-    types = launch.fitting(state, ask.amounts, ports)
+    types = launch.fitting(state, ask.amounts, both(ports, launch.with_devices(ask.demands, ask.amounts)))
     if types is None:
         return
     counts = np.full(len(types), MOST, dtype=np.int64)
@@ -233,6 +233,8 @@ def _add_way(
         np.minimum(counts, launch.room[index] // units, out=counts)
     if ask.ports:
         np.minimum(counts, 1, out=counts)
+    for demand in ask.demands:
+        np.minimum(counts, launch.devices.counts(demand), out=counts)
     variety = any(wanted.min_values for wanted in launch.offer.requirements.values())
     known.append(_Way(launch, state, ask.amounts, types, np.where(types, counts, 0), variety))
 

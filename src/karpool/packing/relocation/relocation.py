@@ -21,6 +21,7 @@ from karpool.packing.feasibility import feasible, ports_conflict
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH
 from karpool.packing.new_nodes.pod_ask import resource_names
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.device_table import DeviceFilling, DevicesTaken
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.constraints import SpreadRule, TopologyGroup
 from karpool.packing.topology.domains import NOWHERE
@@ -53,6 +54,7 @@ class _Step:
     position: int
     asked: _Asked | None
     pods: int
+    devices: tuple[DevicesTaken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class _Presence:
         return True
 
 
+def _goes_one_by_one(asked: _Asked) -> bool:
+    return asked.restricted or bool(asked.shape.host_ports) or asked.shape.devices is not None
+
+
 class Relocation:
     def __init__(self, snapshot: Room, order: Int64s, targets: Bools, shapes: Iterable[int]) -> None:
         """`order` are all rows, `targets` says by row which may be filled, `shapes` are all that may be
@@ -116,6 +122,9 @@ class Relocation:
         self._topology = self._compile_topology(table[number] for number in chosen)
         self._ports: dict[int, set[HostPort]] = {}
         self._masks: dict[object, Bools] = {}
+        # Devices are looked at only where a pod that may move holds shares of some.
+        shared = any(table[number].devices is not None for number in chosen)
+        self._devices = DeviceFilling(snapshot.devices) if shared and snapshot.devices is not None else None
         self._asked = {number: self._ask(number) for number in chosen}
         self._log: list[_Step] = []
         self._kept: list[_Step] = []
@@ -164,8 +173,9 @@ class Relocation:
         return self._free[resource]
 
     def is_restricted(self, number: int) -> bool:
-        """Whether topology decides where a shape may go."""
-        return self._asked[number].restricted
+        """Whether more than labels and amounts decides where a shape may go: topology, or devices."""
+        asked = self._asked[number]
+        return asked.restricted or asked.shape.devices is not None
 
     def admits(self, number: int) -> Bools:
         """By position: whether labels, taints, volumes and ports let the shape in."""
@@ -174,7 +184,7 @@ class Relocation:
     def is_full(self, number: int) -> bool:
         """Whether no node is known to take one more pod of the shape, and none will before `rewind`."""
         asked = self._asked[number]
-        return asked.cursor >= len(self.order) and not asked.restricted and not asked.shape.host_ports
+        return asked.cursor >= len(self.order) and not _goes_one_by_one(asked)
 
     # Trying and taking back
 
@@ -193,6 +203,8 @@ class Relocation:
                 self._shift_pods(row, 1)
             else:
                 self._charge(step.asked, step.position, -step.pods)
+                for taken in reversed(step.devices):
+                    self._give_back(taken, step.position)
                 if step.asked.shape.host_ports:
                     self._ports[step.position] -= step.asked.shape.host_ports
 
@@ -241,7 +253,7 @@ class Relocation:
     def place(self, number: int, pods: int) -> list[Placed]:
         """Put up to so many pods of a shape on nodes; where they went, fewer when room ends."""
         asked = self._asked[number]
-        if asked.restricted or asked.shape.host_ports:
+        if _goes_one_by_one(asked):
             return self._place_one_by_one(asked, pods)
         found: list[Placed] = []
         start = asked.cursor
@@ -269,6 +281,9 @@ class Relocation:
         asked, position = self._asked[number], int(self.position_of[row])
         fits = all(int(column[position]) >= units * pods for column, units in asked.columns)
         if not fits or not asked.admitted[position]:
+            return False
+        demand = asked.shape.devices
+        if demand is not None and (self._devices is None or self._devices.room_on(row, demand) < pods):
             return False
         wanted = asked.shape.host_ports
         if wanted:
@@ -326,6 +341,10 @@ class Relocation:
                 allowed = self._allowed(asked)
                 if allowed is not None:
                     mask &= allowed[self.order]
+            if asked.shape.devices is not None:
+                if self._devices is None:
+                    break
+                mask &= self._devices.room(asked.shape.devices, len(self.order))[self.order] > 0
             wanted = asked.shape.host_ports
             for position, held in self._ports.items() if wanted else ():
                 mask[position] = mask[position] and not ports_conflict(held, wanted)
@@ -351,7 +370,32 @@ class Relocation:
 
     def _put(self, asked: _Asked, position: int, pods: int) -> None:
         self._charge(asked, position, pods)
-        self._log.append(_Step(position, asked, pods))
+        devices = self._take_devices(asked.shape, position, pods) if self._devices is not None else ()
+        self._log.append(_Step(position, asked, pods, devices))
+
+    def _take_devices(self, shape: PodShape, position: int, pods: int) -> tuple[DevicesTaken, ...]:
+        assert self._devices is not None
+        row = int(self.order[position])
+        if shape.devices is None:
+            return tuple(self._devices.close_for(row, shape.requests, pods))
+        found = []
+        for _ in range(pods):
+            taken = self._devices.take(row, shape.devices)
+            if taken is not None:
+                found.append(taken)
+                self._shift_plugins(taken, position, -1)
+        return tuple(found)
+
+    def _give_back(self, taken: DevicesTaken, position: int) -> None:
+        assert self._devices is not None
+        self._devices.undo(taken)
+        self._shift_plugins(taken, position, 1)
+
+    def _shift_plugins(self, taken: DevicesTaken, position: int, sign: int) -> None:
+        """A device with shares on it is no longer a unit that its plugin could give away."""
+        for resource, units in taken.of_plugin.items():
+            if resource in self._free:
+                self._free[resource][position] += sign * units
 
     def _charge(self, asked: _Asked, position: int, pods: int) -> None:
         for column, units in asked.columns:

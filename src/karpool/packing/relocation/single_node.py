@@ -125,7 +125,7 @@ class SingleNodePacker:
         known = self._class_of.get(shape)
         if known is None:
             ask = self._ask(shape)
-            key = (ask.choices, ask.tolerated.tobytes(), ask.ports)
+            key = (ask.choices, ask.tolerated.tobytes(), ask.ports, ask.demands)
             known = self._classes.setdefault(key, len(self._classes))
             if known == len(self._ask_of_class):
                 self._ask_of_class.append(ask)
@@ -161,6 +161,9 @@ class SingleNodePacker:
                     return []
                 ports |= ask.ports
         amounts = tuple((index, units) for index, units in enumerate(need.tolist()) if units)
+        demands = tuple(
+            demand for shape, count in pods.items() for demand in self._ask(shape).demands * count
+        )
         classes = frozenset(map(self._class, pods))
         found: list[FittingTypes] = []
         for number, launch in enumerate(self.launch):
@@ -174,6 +177,7 @@ class SingleNodePacker:
             allowed = launch.within_limits()
             if ports:
                 allowed = both(allowed, launch.without_ports(frozenset(ports)))
+            allowed = both(allowed, launch.with_devices(demands, amounts))
             types = launch.fitting(state, amounts, allowed)
             if types is not None:
                 cheapest, worst = self._state_prices(state)

@@ -15,12 +15,20 @@ from functools import cached_property
 
 import numpy as np
 
+from karpool.model.devices.node_devices import labelled_devices, plugin_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
 from karpool.model.resources import PODS
 from karpool.packing.tables.columns import Int32s, Int64s, read_only
+from karpool.packing.tables.device_table import (
+    DeviceFilling,
+    DeviceKinds,
+    DeviceTable,
+    new_devices,
+    uses_devices,
+)
 from karpool.packing.tables.node_table import (
     JoinedNodeTable,
     LabelCodes,
@@ -44,11 +52,12 @@ class BoundPodCounts:
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """Some pods of one shape on one row of a snapshot."""
+    """Some pods of one shape on one row of a snapshot; `devices` where it is known which they hold."""
 
     node: int
     shape: PodShape
     count: int = 1
+    devices: tuple[str, ...] = ()
 
 
 class Room(ABC):
@@ -121,6 +130,14 @@ class Room(ABC):
         """Every pod on a node."""
         return self._read_bound()
 
+    @cached_property
+    def devices(self) -> DeviceTable | None:
+        """Devices of the nodes and what is left of them; None when no node has any."""
+        return self._read_devices()
+
+    @abstractmethod
+    def _read_devices(self) -> DeviceTable | None: ...
+
     @abstractmethod
     def _read_free(self, resource: str) -> Int64s: ...
 
@@ -175,8 +192,10 @@ class StoredRoom(Room):
         pod_shapes: Int32s,
         pods_by_row: Sequence[Mapping[str, int]],
         pending: Mapping[str, int],
+        devices: DeviceTable | None = None,
     ) -> None:
         super().__init__(version, nodes, shapes, namespaces)
+        self.devices = devices
         self._resources = tuple(free)
         self._free.update(free)
         self._allocatable.update(allocatable)
@@ -189,6 +208,9 @@ class StoredRoom(Room):
     @property
     def resources(self) -> Collection[str]:
         return self._resources
+
+    def _read_devices(self) -> DeviceTable | None:
+        return self.devices
 
     def _read_free(self, resource: str) -> Int64s:
         return np.zeros(self.n, dtype=np.int64)
@@ -245,6 +267,8 @@ class ReservedRoom(Room):
             self._taken[PODS][placement.node] += placement.count
             for resource, units in placement.shape.requests:
                 self._taken[resource][placement.node] += units * placement.count
+        if base.devices is not None:
+            self.devices = self._devices_left(base.devices)
         if any(pod_placement.shape.anti_affinity for pod_placement in placements):
             # Pods that keep others away matter to every later question; the table must know them.
             _ = self._shape_ids
@@ -258,6 +282,28 @@ class ReservedRoom(Room):
     @property
     def resources(self) -> Collection[str]:
         return self._base.resources
+
+    def _read_devices(self) -> DeviceTable | None:
+        return self._base.devices
+
+    def _devices_left(self, whole: DeviceTable) -> DeviceTable:
+        """A device with shares on it is no longer a unit of its plugin, and the other way round."""
+        filling: DeviceFilling | None = None
+        for placement in self._placements:
+            demand = placement.shape.devices
+            if not uses_devices(placement.shape):
+                continue
+            filling = filling or DeviceFilling(whole)
+            if demand is None:
+                filling.close_for(placement.node, placement.shape.requests, placement.count)
+                continue
+            for _ in range(placement.count):
+                taken = filling.take(placement.node, demand, placement.devices)
+                if taken is None:
+                    break  # no room is left to take
+                for resource, units in taken.of_plugin.items():
+                    self._taken[resource][placement.node] += units
+        return filling.table() if filling is not None else whole
 
     def _less(self, whole: Int64s, resource: str) -> Int64s:
         taken = self._taken.get(resource)
@@ -335,6 +381,19 @@ class ExtendedRoom(Room):
     def resources(self) -> Collection[str]:
         return self._offered
 
+    def _read_devices(self) -> DeviceTable | None:
+        """A node that is still to come has the devices that its labels and its plugin promise."""
+        base = self._base.devices
+        more = new_devices(
+            base.kinds if base is not None else DeviceKinds(),
+            (
+                (self._base.n + number, device, plugin_of(row.allocatable))
+                for number, row in enumerate(self._extra)
+                for device in labelled_devices(row.name, row.labels, row.allocatable)
+            ),
+        )
+        return base.joined(more) if base is not None and more is not None else base or more
+
     def _joined(self, whole: Int64s, resource: str) -> Int64s:
         more = [min(max(row.allocatable.get(resource, 0), 0), INT64_MAX) for row in self._extra]
         return np.concatenate((whole, np.array(more, dtype=np.int64)))
@@ -371,6 +430,17 @@ class ReducedRoom(Room):
     def resources(self) -> Collection[str]:
         return self._base.resources
 
+    @cached_property
+    def _new_row(self) -> Int32s:
+        """By row of the whole; -1 for a node that is gone."""
+        new_row = np.full(self._base.n, -1, dtype=np.int32)
+        new_row[self._keep] = np.arange(self.n, dtype=np.int32)
+        return new_row
+
+    def _read_devices(self) -> DeviceTable | None:
+        base = self._base.devices
+        return None if base is None else base.on_nodes(self._new_row)
+
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)[self._keep]
 
@@ -381,10 +451,8 @@ class ReducedRoom(Room):
         return self._base.slots[self._keep]
 
     def _read_bound(self) -> BoundPodCounts:
-        new_row = np.full(self._base.n, -1, dtype=np.int32)
-        new_row[self._keep] = np.arange(self.n, dtype=np.int32)
         whole = self._base.bound
-        nodes = new_row[whole.node]
+        nodes = self._new_row[whole.node]
         left = np.flatnonzero(nodes >= 0)
         return BoundPodCounts(
             read_only(whole.shape[left]), read_only(nodes[left]), read_only(whole.count[left])

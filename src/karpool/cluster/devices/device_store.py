@@ -1,0 +1,259 @@
+"""The devices of a cluster's nodes, and what bound pods hold of them.
+
+Where GPU objects describe a node's devices they are the truth; elsewhere a node with GPUs has as
+many devices as its plugin offers. Pods say what they hold: their demand, and in an annotation the
+devices. Nobody's word is taken for more than it says: where a pod on a node holds devices that
+cannot be told, no device of that node is free for others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from karpool.cluster.nodes.room_store import RoomStore
+from karpool.model.devices.amounts import NOTHING
+from karpool.model.devices.device import RUNNING, UNKNOWN, Device
+from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
+from karpool.model.devices.node_devices import labelled_devices, model_name, plugin_of
+from karpool.model.devices.request import DeviceDemand
+from karpool.packing.tables.columns import Column
+from karpool.packing.tables.device_table import DeviceKinds, DeviceTable, kind_of, lock_code
+from karpool.packing.tables.node_table import NodeRow
+
+_NO_PODS: Mapping[str, "HeldDevices"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """What one bound pod holds: so much of each of these devices."""
+
+    demand: DeviceDemand
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What is left of one device."""
+
+    tflops: int
+    vram: int
+    users: int = 0
+    lock: str = ""
+    closed: bool = False
+
+
+class DeviceStore:
+    def __init__(self) -> None:
+        self._kinds = DeviceKinds()
+        self._rows: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin
+        self._described: dict[str, dict[str, Device]] = {}  # by node
+        self._node_of_device: dict[str, str] = {}
+        self._held: dict[str, dict[str, HeldDevices]] = {}  # by node, then by pod
+        self._node_of_pod: dict[str, str] = {}
+        self._devices: dict[str, tuple[Device, ...]] = {}  # by node, as they stand in the columns
+        self._slots: dict[str, list[int]] = {}
+        self._spare: list[int] = []
+        self._names: list[str] = []
+        self._node = Column(np.int64)
+        self._kind = Column(np.int32)
+        self._tflops = Column(np.int64)
+        self._vram = Column(np.int64)
+        self._users = Column(np.int64)
+        self._lock = Column(np.int64)
+        self._closed = Column(np.bool_, True)
+        self._stale: set[str] = set()
+        self._table: DeviceTable | None = None
+
+    # Feeding
+
+    def __bool__(self) -> bool:
+        """Whether some node offers devices of a plugin."""
+        return bool(self._rows)
+
+    def described(self) -> list[str]:
+        return list(self._node_of_device)
+
+    def put_node(self, node: NodeRow) -> None:
+        if self._rows.get(node.name) == node:
+            return
+        if plugin_of(node.allocatable):
+            self._rows[node.name] = node
+            self._stale.add(node.name)
+        elif self._rows.pop(node.name, None) is not None or node.name in self._described:
+            self._stale.add(node.name)
+
+    def remove_node(self, name: str, moved: str = "") -> None:
+        """`moved` is the node that has its row now."""
+        self._rows.pop(name, None)
+        self._stale |= {node for node in (name, moved) if node in self._slots or node in self._described}
+
+    def put_device(self, device: Device) -> bool:
+        device = replace(device, model=model_name(device.model))
+        if self._described.get(device.node, {}).get(device.name) == device:
+            return False
+        self.remove_device(device.name)
+        self._described.setdefault(device.node, {})[device.name] = device
+        self._node_of_device[device.name] = device.node
+        self._stale.add(device.node)
+        return True
+
+    def close_device(self, name: str) -> bool:
+        """What it was when it could be read; not to be used."""
+        node = self._node_of_device.get(name)
+        return node is not None and self.put_device(replace(self._described[node][name], phase=UNKNOWN))
+
+    def remove_device(self, name: str) -> bool:
+        node = self._node_of_device.pop(name, None)
+        if node is None:
+            return False
+        del self._described[node][name]
+        if not self._described[node]:
+            del self._described[node]
+        self._stale.add(node)
+        return True
+
+    def put_pod(self, key: str, node: str, demand: DeviceDemand, names: tuple[str, ...]) -> bool:
+        held = HeldDevices(demand, names)
+        if self._held.get(node, _NO_PODS).get(key) == held:
+            return False
+        self.remove_pod(key)
+        if node:
+            self._held.setdefault(node, {})[key] = held
+            self._node_of_pod[key] = node
+            self._stale.add(node)
+        return bool(node)
+
+    def remove_pod(self, key: str) -> bool:
+        node = self._node_of_pod.pop(key, None)
+        if node is None:
+            return False
+        del self._held[node][key]
+        if not self._held[node]:
+            del self._held[node]
+        self._stale.add(node)
+        return True
+
+    def touch(self, node: str) -> None:
+        """Whole units of its plugin were taken, or given back."""
+        if node in self._rows:
+            self._stale.add(node)
+
+    # Reading
+
+    def table(self, find: Callable[[str], int | None], room: RoomStore) -> DeviceTable | None:
+        """None when no node has devices. Tells `room` which units of plugins hold shares."""
+        if self._stale:
+            for name in self._stale:
+                self._work_out(name, find(name), room)
+            self._stale.clear()
+            size = len(self._names)
+            self._table = (
+                DeviceTable(
+                    self._kinds,
+                    self._names,
+                    self._node.view(size),
+                    self._kind.view(size),
+                    self._tflops.view(size),
+                    self._vram.view(size),
+                    self._users.view(size),
+                    self._lock.view(size),
+                    self._closed.view(size),
+                )
+                if self._slots
+                else None
+            )
+        return self._table
+
+    def _work_out(self, name: str, row: int | None, room: RoomStore) -> None:
+        described = tuple(self._described.get(name, {}).values())
+        node = self._rows.get(name)
+        plugin = plugin_of(node.allocatable) if node is not None else ""
+        devices: tuple[Device, ...] = ()
+        if row is not None:
+            devices = described or (labelled_devices(name, node.labels, node.allocatable) if node else ())
+        self._settle(name, devices)
+        if row is None:
+            return
+        held = self._held.get(name, _NO_PODS)
+        uses = _uses(devices, held, given_away=0 if described else room.units_taken(row, plugin))
+        for slot, device, use in zip(self._slots.get(name, ()), devices, uses, strict=True):
+            self._node[slot] = row
+            self._kind[slot] = self._kinds.intern(kind_of(device, plugin))
+            self._tflops[slot], self._vram[slot] = use.tflops, use.vram
+            self._users[slot], self._lock[slot] = use.users, lock_code(use.lock)
+            self._closed[slot] = use.closed
+        if plugin:
+            room.keep_shared(row, plugin, _units_held(devices, held))
+
+    def _settle(self, name: str, devices: tuple[Device, ...]) -> None:
+        """Give the devices of a node their slots."""
+        old = self._slots.get(name, [])
+        if self._devices.get(name, ()) == devices and len(old) == len(devices):
+            return
+        self._names = list(self._names)  # tables that were handed out keep theirs
+        for slot in old:
+            self._closed[slot], self._node[slot] = True, 0
+        self._spare += old
+        slots = []
+        for device in devices:
+            if self._spare:
+                slot = self._spare.pop()
+                self._names[slot] = device.name
+            else:
+                slot = len(self._names)
+                self._names.append(device.name)
+            slots.append(slot)
+        self._devices.pop(name, None)
+        self._slots.pop(name, None)
+        if devices:
+            self._devices[name], self._slots[name] = devices, slots
+
+
+def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away: int) -> list[_Use]:
+    uses = [_use(device, held) for device in devices]
+    known = {device.name for device in devices}
+    if any(not _is_told(holding, known) for holding in held.values()):
+        return [replace(use, closed=True) for use in uses]
+    # A plugin does not say which devices it gave away: the last that nobody holds a share of.
+    for position in range(len(uses) - 1, -1, -1):
+        if given_away > 0 and not uses[position].users:
+            uses[position] = replace(uses[position], closed=True)
+            given_away -= 1
+    return [replace(use, closed=True) for use in uses] if given_away > 0 else uses
+
+
+def _is_told(holding: HeldDevices, known: set[str]) -> bool:
+    """Whether it can be told which devices a pod holds."""
+    return bool(holding.names) and all(name in known for name in holding.names)
+
+
+def _units_held(devices: Sequence[Device], held: Mapping[str, HeldDevices]) -> int:
+    """Devices that the plugin must not give away; of a pod that does not say which, as many as it has."""
+    known = {device.name for device in devices}
+    shared = {name for holding in held.values() for name in holding.names if name in known}
+    untold = [holding for holding in held.values() if not _is_told(holding, known)]
+    if any(not holding.demand.is_readable for holding in untold):
+        return len(devices)
+    return len(shared) + sum(holding.demand.count for holding in untold)
+
+
+def _use(device: Device, held: Mapping[str, HeldDevices]) -> _Use:
+    capacity = device.capacity or NOTHING
+    demands = [holding.demand for holding in held.values() if device.name in holding.names]
+    left = capacity
+    for demand in demands:
+        left = left - demand.share.on(capacity)
+    modes = {demand.isolation for demand in demands}
+    dynamic = device.isolation_policy == DYNAMIC
+    lock = device.active_isolation_mode if not demands else next(iter(modes)) if len(modes) == 1 else ""
+    closed = (
+        device.phase != RUNNING
+        or not device.is_ours
+        or device.capacity is None
+        or (device.isolation_conflict and bool(demands))
+        or (dynamic and len(modes) > 1)
+        # What a partition takes is not known here; what cannot be read may be everything.
+        or any(demand.isolation in (SHARED, PARTITIONED) or not demand.is_readable for demand in demands)
+    )
+    return _Use(left.tflops_milli, left.vram_bytes, len(demands), lock if dynamic else "", closed)

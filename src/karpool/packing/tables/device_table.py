@@ -1,0 +1,365 @@
+"""Devices of nodes, and what is left of each.
+
+One row per device, in no order; `node` is the row of its node in the room. What never changes
+about a device is its `DeviceKind`, of which there are few: whether a demand may use it, and how
+much that takes, is worked out once per kind. A `DeviceTable` never changes; a `DeviceFilling` is
+a copy that pods are placed on, and anything placed can be taken back.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.device import Device
+from karpool.model.devices.isolation import (
+    DYNAMIC,
+    MODES,
+    PARTITIONED,
+    SHARED,
+    STATIC,
+    is_capable,
+    is_compatible,
+)
+from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.devices.request import DeviceDemand
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.tables.columns import Bools, Int32s, Int64s, read_only
+
+# What one device counts for at most: more shares than any device is cut into.
+MANY_SHARES = 2**31 - 1
+_MEMO_LIMIT = 512
+_NO_LOCK = 0
+
+
+def lock_code(mode: str) -> int:
+    return MODES.index(mode) + 1 if mode in MODES else _NO_LOCK
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """`plugin` is the resource of the device plugin that counts it, too; empty where none does."""
+
+    pool: str = ""
+    model: str = ""
+    vendor: str = ""
+    index: int | None = None
+    capacity: DeviceAmount = NOTHING
+    policy: str = ""
+    mode: str = ""
+    capabilities: tuple[tuple[str, bool], ...] | None = None
+    compute_known: bool = True
+    plugin: str = ""
+
+    def admits(self, demand: DeviceDemand) -> bool:
+        """Whether such a device may be used at all; what is left of it is not asked.
+
+        Never for a partition: which there are is not known to the cluster.
+        """
+        return (
+            demand.is_readable
+            and demand.isolation != PARTITIONED
+            and demand.pool in ("", self.pool)
+            and demand.model in ("", self.model)
+            and demand.vendor in ("", self.vendor)
+            and (not demand.indices or self.index in demand.indices)
+            and (self.compute_known or not demand.share.tflops_milli)
+            and is_capable(None if self.capabilities is None else dict(self.capabilities), demand.isolation)
+            and is_compatible(
+                self.policy or STATIC,
+                demand.isolation,
+                device_policy=self.policy,
+                device_mode=self.mode,
+                lock="",
+                conflict=False,
+            )
+        )
+
+
+def kind_of(device: Device, plugin: str = "") -> DeviceKind:
+    return DeviceKind(
+        device.pool,
+        device.model,
+        device.vendor,
+        device.index,
+        device.capacity or NOTHING,
+        device.isolation_policy,
+        device.isolation_mode,
+        None if device.capabilities is None else tuple(sorted(device.capabilities.items())),
+        device.compute_known,
+        plugin,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What one demand takes of a device, by kind."""
+
+    admitted: Bools
+    tflops: Int64s
+    vram: Int64s
+    dynamic: Bools
+
+
+class DeviceKinds:
+    """Kinds by number. Only grows: a number keeps its meaning."""
+
+    def __init__(self) -> None:
+        self._kinds: list[DeviceKind] = []
+        self._codes: dict[DeviceKind, int] = {}
+        self._needs: dict[DeviceDemand, _Needs] = {}
+
+    def __getitem__(self, code: int) -> DeviceKind:
+        return self._kinds[code]
+
+    def intern(self, kind: DeviceKind) -> int:
+        code = self._codes.get(kind)
+        if code is None:
+            code = self._codes[kind] = len(self._kinds)
+            self._kinds.append(kind)
+        return code
+
+    def needs(self, demand: DeviceDemand) -> _Needs:
+        needs = self._needs.get(demand)
+        if needs is None or len(needs.admitted) < len(self._kinds):
+            if len(self._needs) >= _MEMO_LIMIT:
+                self._needs.clear()
+            whole = demand.isolation == SHARED
+            taken = [kind.capacity if whole else demand.share.on(kind.capacity) for kind in self._kinds]
+            needs = self._needs[demand] = _Needs(
+                np.array([kind.admits(demand) for kind in self._kinds], dtype=np.bool_),
+                np.array([amount.tflops_milli for amount in taken], dtype=np.int64),
+                np.array([amount.vram_bytes for amount in taken], dtype=np.int64),
+                np.array([kind.policy == DYNAMIC for kind in self._kinds], dtype=np.bool_),
+            )
+        return needs
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """`closed`: gone, used by others, taken as a whole, or nobody can tell what is left of it."""
+
+    kinds: DeviceKinds
+    names: Sequence[str]
+    node: Int64s
+    kind: Int32s
+    free_tflops: Int64s
+    free_vram: Int64s
+    users: Int64s  # pods that hold some of it
+    lock: Int64s  # the mode that its users have set, of a device that has no mode of its own
+    closed: Bools
+
+    def admitted(self, demand: DeviceDemand) -> Bools:
+        """Devices of a kind that the demand may use, whatever is left of them."""
+        mask: Bools = self.kinds.needs(demand).admitted[self.kind]
+        return mask
+
+    def shares(self, demand: DeviceDemand, rows: Int64s | slice = slice(None)) -> Int64s:
+        """How many more shares of this kind each of these devices could take."""
+        needs, kind = self.kinds.needs(demand), self.kind[rows]
+        lock = self.lock[rows]
+        is_open = needs.admitted[kind] & ~self.closed[rows]
+        is_open &= (lock == _NO_LOCK) | (lock == lock_code(demand.isolation)) | ~needs.dynamic[kind]
+        if demand.isolation == SHARED:
+            whole: Int64s = (is_open & (self.users[rows] == 0)).astype(np.int64)
+            return whole
+        fits: Int64s = np.full(len(kind), MANY_SHARES, dtype=np.int64)
+        amounts = (self.free_tflops[rows], needs.tflops[kind]), (self.free_vram[rows], needs.vram[kind])
+        for free, need in amounts:
+            # Who asks for nothing still needs a device that is not overdrawn.
+            unasked = np.where(free < 0, 0, fits)
+            np.minimum(fits, np.where(need > 0, free // np.maximum(need, 1), unasked), out=fits)
+        return np.where(is_open, np.maximum(fits, 0), 0)
+
+    def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
+        """How many such pods the devices of each of so many nodes could take."""
+        return _pods(self.shares(demand), self.node, nodes, demand.count)
+
+    def on_nodes(self, new_row: Int32s) -> "DeviceTable | None":
+        """Only the devices of nodes that stay; `new_row` is -1 for the others."""
+        node = new_row[self.node].astype(np.int64)
+        stays = np.flatnonzero(node >= 0)
+        if not len(stays):
+            return None
+        return DeviceTable(
+            self.kinds,
+            [self.names[row] for row in stays.tolist()],
+            node[stays],
+            self.kind[stays],
+            self.free_tflops[stays],
+            self.free_vram[stays],
+            self.users[stays],
+            self.lock[stays],
+            self.closed[stays],
+        )
+
+    def joined(self, more: "DeviceTable") -> "DeviceTable":
+        """With the devices of other nodes, of the same kinds."""
+        return DeviceTable(
+            self.kinds,
+            [*self.names, *more.names],
+            np.concatenate((self.node, more.node)),
+            np.concatenate((self.kind, more.kind)),
+            np.concatenate((self.free_tflops, more.free_tflops)),
+            np.concatenate((self.free_vram, more.free_vram)),
+            np.concatenate((self.users, more.users)),
+            np.concatenate((self.lock, more.lock)),
+            np.concatenate((self.closed, more.closed)),
+        )
+
+    @cached_property
+    def by_node(self) -> Callable[[int], Int64s]:
+        """The devices of a node, in the order in which they are named."""
+        order = np.lexsort((np.arange(len(self.node)), self.node))
+        nodes = self.node[order]
+
+        def rows_of(node: int) -> Int64s:
+            return order[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]
+
+        return rows_of
+
+
+def new_devices(kinds: DeviceKinds, devices: Iterable[tuple[int, Device, str]]) -> DeviceTable | None:
+    """Idle devices of nodes that are still to come: row of the node, device, resource of the plugin."""
+    chosen = list(devices)
+    if not chosen:
+        return None
+    capacities = [device.capacity or NOTHING for _, device, _ in chosen]
+    nothing = np.zeros(len(chosen), dtype=np.int64)
+    return DeviceTable(
+        kinds,
+        [device.name for _, device, _ in chosen],
+        np.array([row for row, _, _ in chosen], dtype=np.int64),
+        np.array([kinds.intern(kind_of(device, plugin)) for _, device, plugin in chosen], dtype=np.int32),
+        np.array([capacity.tflops_milli for capacity in capacities], dtype=np.int64),
+        np.array([capacity.vram_bytes for capacity in capacities], dtype=np.int64),
+        nothing,
+        nothing,
+        np.zeros(len(chosen), dtype=np.bool_),
+    )
+
+
+def _pods(shares: Int64s, node: Int64s, nodes: int, count: int) -> Int64s:
+    """Pods that need `count` different devices each: the most, m, of which each device serves at most
+    one share per pod, so that the sum of min(shares, m) is at least count * m."""
+    low = np.bincount(node, weights=shares, minlength=nodes).astype(np.int64)
+    if count == 1:
+        return np.minimum(low, MANY_SHARES)
+    high, low = np.minimum(low // count, MANY_SHARES), np.zeros(nodes, dtype=np.int64)
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        served = np.bincount(node, weights=np.minimum(shares, middle[node]), minlength=nodes)
+        enough = served >= count * middle
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
+    return low
+
+
+def uses_devices(shape: PodShape) -> bool:
+    """Shares of devices, or whole ones."""
+    return shape.devices is not None or any(name in RESOURCES for name, _ in shape.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesTaken:
+    """What `undo` needs, and how many units of a plugin are used up by it: devices that were idle."""
+
+    rows: Int64s
+    before: tuple[Int64s, Int64s, Int64s, Int64s, Bools]
+    of_plugin: Mapping[str, int] = field(default_factory=dict)
+
+
+class DeviceFilling:
+    """Devices being taken. Those with the most room first: that reaches what `room` counts."""
+
+    def __init__(self, table: DeviceTable) -> None:
+        self._table = replace(
+            table,
+            free_tflops=table.free_tflops.copy(),
+            free_vram=table.free_vram.copy(),
+            users=table.users.copy(),
+            lock=table.lock.copy(),
+            closed=table.closed.copy(),
+        )
+
+    def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
+        return self._table.room(demand, nodes)
+
+    def room_on(self, node: int, demand: DeviceDemand) -> int:
+        shares = self._table.shares(demand, self._table.by_node(node))
+        return int(_pods(shares, np.zeros(len(shares), dtype=np.int64), 1, demand.count)[0])
+
+    def take(self, node: int, demand: DeviceDemand, names: Collection[str] = ()) -> DevicesTaken | None:
+        """For one pod, of these devices or of those with the most room; None when there are not enough."""
+        rows = self._table.by_node(node)
+        if names:
+            named = [row for row in rows.tolist() if self._table.names[row] in names]
+            chosen = np.array(named, dtype=np.int64)
+            complete = len(chosen) == len(names)
+        else:
+            shares = self._table.shares(demand, rows)
+            chosen = rows[np.argsort(-shares, kind="stable")[: demand.count]]
+            complete = int(np.count_nonzero(shares)) >= demand.count
+        if not complete:
+            return None
+        table, needs = self._table, self._table.kinds.needs(demand)
+        kind = table.kind[chosen]
+        taken = self._keep(chosen, self._busied(chosen))
+        table.free_tflops[chosen] -= needs.tflops[kind]
+        table.free_vram[chosen] -= needs.vram[kind]
+        table.users[chosen] += 1
+        table.lock[chosen] = np.where(needs.dynamic[kind], lock_code(demand.isolation), table.lock[chosen])
+        table.closed[chosen] |= demand.isolation == SHARED
+        return taken
+
+    def close(self, node: int, resource: str, units: int) -> DevicesTaken:
+        """Devices that a plugin gives away as a whole: which is its choice, so the last idle ones."""
+        table = self._table
+        rows = table.by_node(node)
+        idle = [
+            row
+            for row in rows.tolist()
+            if not table.closed[row]
+            and not table.users[row]
+            and table.kinds[int(table.kind[row])].plugin == resource
+        ]
+        chosen = np.array(idle[len(idle) - min(units, len(idle)) :], dtype=np.int64)
+        taken = self._keep(chosen)
+        table.closed[chosen] = True
+        return taken
+
+    def close_for(self, node: int, requests: Iterable[tuple[str, int]], pods: int) -> list[DevicesTaken]:
+        """What plugins give away to so many pods."""
+        return [self.close(node, name, units * pods) for name, units in requests if name in RESOURCES]
+
+    def undo(self, taken: DevicesTaken) -> None:
+        table, rows = self._table, taken.rows
+        columns = (table.free_tflops, table.free_vram, table.users, table.lock, table.closed)
+        for column, before in zip(columns, taken.before, strict=True):
+            column[rows] = before
+
+    def table(self) -> DeviceTable:
+        """As things stand; not to be filled further."""
+        for column in (self._table.free_tflops, self._table.free_vram, self._table.users, self._table.closed):
+            read_only(column)
+        return self._table
+
+    def _keep(self, rows: Int64s, of_plugin: Mapping[str, int] | None = None) -> DevicesTaken:
+        table = self._table
+        before = (
+            table.free_tflops[rows],
+            table.free_vram[rows],
+            table.users[rows],
+            table.lock[rows],
+            table.closed[rows],
+        )
+        return DevicesTaken(rows, before, of_plugin or {})
+
+    def _busied(self, rows: Int64s) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for row in rows.tolist():
+            plugin = self._table.kinds[int(self._table.kind[row])].plugin
+            if plugin and not self._table.users[row] and not self._table.closed[row]:
+                found[plugin] = found.get(plugin, 0) + 1
+        return found
