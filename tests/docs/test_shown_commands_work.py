@@ -26,6 +26,7 @@ import structlog
 import karpool.cli
 from karpool.cli.exit_codes import NO
 from karpool.cli.main import run
+from karpool.manager.stop import Stop
 from tests.docs.served import Served, grpcurl
 from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on
 from tests.docs.world import WAITING, World
@@ -60,11 +61,11 @@ def served(world: World) -> Iterator[Served]:
     found.stop()
 
 
-def briefly(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0) -> T:
+def briefly(main: Callable[[Stop], Awaitable[T]], *, loop_factory: object = None) -> T:
     """As `run_until_signalled`, with a signal that comes by itself."""
 
     async def watched() -> T:
-        stop = asyncio.Event()
+        stop = Stop()
         asyncio.get_running_loop().call_later(SERVING_SECONDS, stop.set)
         try:
             return await main(stop)
@@ -78,7 +79,7 @@ def briefly(main: Callable[[asyncio.Event], Awaitable[T]], *, speed: float = 1.0
 def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(world.folder)
     monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
-    for module in pkgutil.iter_modules(karpool.cli.__path__, "karpool.cli."):
+    for module in pkgutil.walk_packages(karpool.cli.__path__, "karpool.cli."):
         loaded = importlib.import_module(module.name)
         if hasattr(loaded, "run_until_signalled"):
             monkeypatch.setattr(loaded, "run_until_signalled", briefly)
