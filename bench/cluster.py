@@ -7,7 +7,7 @@ all from one seed, so that two runs measure the same thing.
 from dataclasses import dataclass
 from random import Random
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Taint
@@ -86,8 +86,8 @@ def pods(hosts: list[NodeRow], count: int = 50_000, seed: int = SEED) -> list[Bo
     ]
 
 
-def cluster(node_count: int = 5000, pod_count: int = 50_000) -> Cluster:
-    state = Cluster()
+def cluster(node_count: int = 5000, pod_count: int = 50_000) -> ClusterRoom:
+    state = ClusterRoom()
     hosts = nodes(node_count)
     for host in hosts:
         state.put_node(host)

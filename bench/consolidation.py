@@ -16,7 +16,8 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
@@ -29,7 +30,6 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
-from karpool.provisioning.market import Market
 
 NOW = 1_800_000_000.0
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -99,7 +99,7 @@ class BuiltCluster:
         chance = Random(SEED)
         self._use = use
         self.catalogue = load_shipped("us-east-1")
-        self.state = Cluster()
+        self.state = ClusterRoom()
         self.observed = Observed(Market(self.catalogue))
         for name in POOLS:
             self.observed.put_pool(ObjectKey("", name), pool(name))

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from bench import cluster
+from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.interface import Estimate
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.providers.karpenter import KarpenterProvider
@@ -24,7 +25,6 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.times import rfc3339
 from karpool.packing.tables.room import Room
-from karpool.provisioning.market import Market
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
 
 POOLS, TYPES, NODES, PODS = 20, 700, 5000, 50_000

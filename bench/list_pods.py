@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.kube.api.client import Client
 from karpool.kube.api.reader import PAGE_SIZE
 from karpool.kube.config.kubeconfig import ClusterConfig
@@ -224,7 +224,7 @@ async def serve() -> None:
 
 
 async def listed(url: str) -> dict[str, float]:
-    state = Cluster()
+    state = ClusterRoom()
     start, cpu_start = perf_counter(), process_time()
     async with Client(HttpTransport(ClusterConfig("bench", url))) as client:
         informers: list[Informer[Any]] = [

@@ -14,7 +14,7 @@ import random
 from time import perf_counter
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT, CompiledPool
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, OS, ZONE
@@ -141,7 +141,7 @@ def workload_shapes(count: int, seed: int = 3) -> list[PodShape]:
 
 def pack_workloads(workloads: int, replicas: int, nodes: int) -> float:
     """Seconds to pack onto nodes that hold ten pods each, and new ones."""
-    chance, state, shapes = random.Random(3), Cluster(), workload_shapes(workloads)
+    chance, state, shapes = random.Random(3), ClusterRoom(), workload_shapes(workloads)
     for number in range(nodes):
         labels = {HOSTNAME: f"n{number:05}", ZONE: ZONES[number % len(ZONES)]}
         state.put_node(NodeRow(f"n{number:05}", labels, (), {"cpu": 4000, "memory": 16 << 30, "pods": 110}))

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.cluster import GIB, ZONES, cluster, nodes, pods
 from bench.timing import timed
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
@@ -42,7 +42,7 @@ def constrained() -> PodShape:
 
 
 @cache
-def state(node_count: int = 5000, pod_count: int = 50_000) -> Cluster:
+def state(node_count: int = 5000, pod_count: int = 50_000) -> ClusterRoom:
     return cluster(node_count, pod_count)
 
 
@@ -146,7 +146,7 @@ def pod_event_after_snapshot() -> dict[str, Any]:
     return result("one pod event applied, right after a snapshot", values, None, "µs")
 
 
-def _events(between: Callable[[Cluster], object]) -> list[float]:
+def _events(between: Callable[[ClusterRoom], object]) -> list[float]:
     busy = cluster()
     events = [_pod(number) for number in range(400)]
     values = []
@@ -198,7 +198,7 @@ def build_state() -> dict[str, Any]:
     bound = pods(hosts)
 
     def build() -> None:
-        fresh = Cluster()
+        fresh = ClusterRoom()
         for host in hosts:
             fresh.put_node(host)
         for pod in bound:

@@ -22,6 +22,7 @@ import uvloop
 
 from bench import apiserver
 from bench.provisioning import _client
+from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
 from karpool.gpu.scale_up.input import ScaleUpSettings
 from karpool.gpu.seeing import SCHEDULER_NAME
@@ -29,7 +30,6 @@ from karpool.kube.api.client import Client
 from karpool.manager.manager import Manager
 from karpool.model.catalogue.files import load_shipped, shipped_zones
 from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS, PODS, ListOptions
-from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.smart_pod import SELECTOR
 from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 

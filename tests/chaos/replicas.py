@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.gpu.controller.controller import GpuScaler
 from karpool.kube.errors import AlreadyExists
@@ -17,7 +18,6 @@ from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.transport.transport import HttpRequest
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES
-from karpool.provisioning.market import Market
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
 from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler

@@ -1,7 +1,7 @@
 """Commands cannot tell a live cluster from a snapshot of it, and live with fewer rights."""
 
 from karpool.cli.cluster_source import read_cluster
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.kube.api.client import Client
 from karpool.kube.snapshots.reader import read_objects
 from karpool.kube.snapshots.writer import take_snapshot
@@ -31,7 +31,7 @@ def cluster_with_volumes() -> TinyServer:
 
 
 def test_volumes_bind_pods_in_both(tmp_path):
-    async def scenario() -> Cluster:
+    async def scenario() -> ClusterRoom:
         server = cluster_with_volumes()
         version = Fault(response=answer(200, {"gitVersion": "v1.34.0"}))
         server.fault = lambda request: version if request.path == "/version" else None
@@ -40,7 +40,7 @@ def test_volumes_bind_pods_in_both(tmp_path):
         return await read_cluster(client)
 
     live = virtually(scenario()).snapshot()
-    state = Cluster()
+    state = ClusterRoom()
     state.load(read_objects(tmp_path / "saved.gz"))
     file = state.snapshot()
 

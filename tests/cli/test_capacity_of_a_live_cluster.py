@@ -5,12 +5,12 @@ from pathlib import Path
 from karpool.cli.cluster_source import LoadedCluster, load_cluster, read_cluster, tell_of_cluster
 from karpool.cli.inspect.capacity import question_of
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cluster.market.market import Market
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityVerdict
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS
 from karpool.model.kubernetes.workload import pod_template
-from karpool.provisioning.market import Market
 from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import deployment, play, pool, ready, until
 

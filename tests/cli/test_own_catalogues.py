@@ -12,7 +12,7 @@ from karpool.dashboard.pages.collector import DashboardOptions, FleetCollector
 from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.provisioning.market import market_of
+from karpool.provisioning.market_file import market_of
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.clusters.fleet_file import ClusterSpec

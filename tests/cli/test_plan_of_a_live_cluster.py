@@ -5,13 +5,13 @@ from pathlib import Path
 
 from karpool.cli.cluster_source import load_cluster, read_cluster, tell_of_cluster
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan_file import SavedPlan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, PDBS, PODS
-from karpool.provisioning.market import Market
 from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import budget, deployment, nodes, play, pods, pool, ready, until
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from karpool.cluster import unreadable
-from karpool.cluster.cluster import Cluster
+from karpool.cluster import problems
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
@@ -52,7 +52,7 @@ def mounting(claim_name):
 
 
 def loaded(*objects, **settings):
-    state = Cluster(**settings)
+    state = ClusterRoom(**settings)
     state.load(objects)
     return state
 
@@ -176,7 +176,7 @@ def test_a_cordoned_node_is_a_tainted_one():
     ],
 )
 def test_a_bad_object_is_reported_and_the_others_are_used(bad, words):
-    state = Cluster()
+    state = ClusterRoom()
 
     (problem,) = state.load([node("n"), bad, pod("p", on="n")])
 
@@ -205,9 +205,9 @@ def test_what_was_known_stays_when_an_update_is_bad():
 
 
 def test_problems_are_bounded():
-    state = loaded(*(node(f"n{number}", cpu="x") for number in range(unreadable.LIMIT + 5)))
+    state = loaded(*(node(f"n{number}", cpu="x") for number in range(problems.LIMIT + 5)))
 
-    assert len(state.problems) == unreadable.LIMIT
+    assert len(state.problems) == problems.LIMIT
     assert state.problems.dropped == 5
 
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.nodes import node_store
 from karpool.cluster.pods import pod_store
 from karpool.model.kubernetes.node import zone_key
@@ -49,7 +49,7 @@ class Events(RuleBasedStateMachine):
         # Small limits, so that dropping what is unused happens here, too.
         self.slack = node_store._SLACK, pod_store._SLACK
         node_store._SLACK = pod_store._SLACK = 0
-        self.state = Cluster()
+        self.state = ClusterRoom()
         self.tree = ZoneTree()
         self.nodes = {}
         self.pods = {}
@@ -102,7 +102,7 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def equals_a_rebuilt_state(self):
-        fresh = Cluster()
+        fresh = ClusterRoom()
         for node in self.nodes.values():
             fresh.put_node(node)
         for key, (shape, node) in self.pods.items():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.feasibility import feasible
@@ -45,7 +45,7 @@ class Both:
     """Each step is taken twice: on the overlay, and on a state of its own."""
 
     def __init__(self, rows, pods):
-        self.state = Cluster()
+        self.state = ClusterRoom()
         for row in rows:
             self.state.put_node(row)
         for number, (node, shape) in enumerate(pods):

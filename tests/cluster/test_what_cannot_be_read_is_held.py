@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
@@ -35,7 +35,7 @@ def broken(name, on="", **spec):
 
 
 def loaded(*objects):
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.load(objects)
     return cluster
 
@@ -118,7 +118,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_any_order_of_events_equals_the_end(steps):
-    cluster, nodes, pods = Cluster(), {}, {}
+    cluster, nodes, pods = ClusterRoom(), {}, {}
     for action, number, place in steps:
         name, on = f"p{number}", f"n{place}"
         if action == "node":

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed, Settings
 from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
@@ -23,7 +24,6 @@ from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.offerings import StockOut
-from karpool.provisioning.market import Market
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
@@ -68,7 +68,7 @@ class BuiltCluster:
     def __init__(self, types: Catalogue | None = None, now: float = NOW) -> None:
         self.types = types or usual_types()
         self.now = now
-        self.state = Cluster()
+        self.state = ClusterRoom()
         self.observed = Observed(Market(self.types))
 
     def pool(self, name: str = "default", **changes: Any) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
 from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.execution.record import ConfigMap, MovePhase, MoveRecord, from_object, selection
@@ -13,7 +14,6 @@ from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS
 from karpool.model.kubernetes.node import INSTANCE_TYPE
-from karpool.provisioning.market import Market
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.clusters.clock import run_manual
 from karpool_fleet.clusters.runtime import Context

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.settings import PlanSettings
@@ -105,7 +105,7 @@ def placed(given, index):
 
 
 def view_of(given):
-    observed, state = Observed(), Cluster()
+    observed, state = Observed(), ClusterRoom()
     if given["node"].get("has_node", True):
         made = decode(node(given["node"]), Node)
         observed.put_node(ObjectKey("", "n"), made)

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.process import summary
 from karpool.model.kubernetes.api_resources import NODES
-from karpool.provisioning.market import Market
 from tests.consolidation.executing import FREELY, QUICK, Play, play
 from tests.fleet.karpenter.acting import catalogue
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
@@ -15,7 +16,6 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.provisioning.market import Market
 from tests.consolidation.cluster_objects import SIZES, node, pod, pool
 
 NOW = 1_780_000_000.0
@@ -32,7 +32,7 @@ class BuiltCluster:
         self.born = 0
 
     def view(self):
-        observed, state = Observed(Market(CATALOGUE)), Cluster()
+        observed, state = Observed(Market(CATALOGUE)), ClusterRoom()
         for name in ("p0", "p1"):
             observed.put_pool(ObjectKey("", name), decode(pool(name), NodePool))
         for name, (type_, owner) in self.nodes.items():

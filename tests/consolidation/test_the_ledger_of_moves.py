@@ -8,13 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from karpool.cli.inspect.get_moves import render
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import disturbances, redisturbed, resting, to_forget
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.process import apply
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
-from karpool.provisioning.market import Market
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.test_steps_of_a_move import record_of
 from tests.fleet.karpenter.acting import catalogue

@@ -10,7 +10,8 @@ from msgspec.structs import replace as replaced
 
 from karpool.cli.cluster_source import tell_of_objects
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan import RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
@@ -37,7 +38,6 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import ObjectMeta
 from karpool.provisioning.candidates.attempts import Setback
-from karpool.provisioning.market import Market
 from karpool.scheduler.controller.binding_store import read
 from karpool.scheduler.promises.ledger import PromiseLedger
 from tests.consolidation import cluster_objects
@@ -53,7 +53,7 @@ def catalogue() -> Catalogue:
 
 
 def seen(objects) -> ClusterView:
-    state, observed = Cluster(), Observed(Market(catalogue()))
+    state, observed = ClusterRoom(), Observed(Market(catalogue()))
     listed = list(objects)
     state.load(listed)
     assert tell_of_objects(observed.watches, listed) == []

@@ -216,8 +216,8 @@ def test_the_consolidator_does_its_work_under_its_roles(plans_only: bool) -> Non
 
 
 async def _plan(p: Play) -> None:
+    from karpool.cluster.market.market import Market
     from karpool.consolidation.execution.controller import Consolidator
-    from karpool.provisioning.market import Market
     from tests.fleet.karpenter.acting import catalogue
 
     shown: list[Any] = []

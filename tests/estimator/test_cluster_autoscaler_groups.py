@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.market.market import Market
 from karpool.estimator.providers import node_group_status
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
 from karpool.estimator.providers.node_group_status import NodeGroupStatus
@@ -15,7 +16,6 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
-from karpool.provisioning.market import Market
 from karpool_fleet.clusters.fleet_file import NodeGroupSpec
 from karpool_fleet.clusters.live import catalogue_of
 from tests.estimator.watching import asking

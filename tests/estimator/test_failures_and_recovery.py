@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.market.failures import Cause, LaunchFailures, OfferingKey
 from karpool.packing.new_nodes.offerings import StockOut
-from karpool.provisioning.failures import Cause, LaunchFailures, OfferingKey
 
 SPOT_A = OfferingKey("m5.large", "a", "spot")
 SPOT_B = OfferingKey("m5.large", "b", "spot")

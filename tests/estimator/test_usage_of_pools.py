@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.plugins.interface import EXISTING_NODES
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
@@ -21,8 +23,6 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.taints import Toleration
 from karpool.packing.tables.room import snapshot_of
-from karpool.provisioning.failures import LaunchFailures
-from karpool.provisioning.market import Market
 from karpool.wire.requests import ReplicasRequest
 from tests.packing.pool_cases import catalogue, instance_type
 
@@ -184,7 +184,7 @@ STARTING = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running):
     """Who tolerates its taint is counted on the node itself, who does not on what it will be."""
     provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = Cluster(volumes=False)
+    state = ClusterRoom(volumes=False)
     started = node("a", taints=[STARTING])
     state.upsert_node(started)
     for number in range(running):
@@ -206,7 +206,7 @@ def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running)
 def test_pods_that_wait_come_first():
     """Three wait for one claim that holds four: one place is left, and limits allow no other node."""
     provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = Cluster(volumes=False)
+    state = ClusterRoom(volumes=False)
     pool = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
     provider.objects.put_pool(ObjectKey("", "pool"), pool)
     apply(provider.objects.machines, ("claim", "a", {}))

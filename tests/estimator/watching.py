@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import MergedEstimate
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
@@ -12,7 +13,6 @@ from karpool.estimator.plugins.registry import PluginSet
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.model.karmada.replica_requirements import Component, requirements
-from karpool.provisioning.market import Market
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
 from karpool_fleet.clusters.live import LiveCluster, catalogue_of
 from tests.fleet.living import until

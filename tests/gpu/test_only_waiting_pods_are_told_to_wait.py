@@ -2,6 +2,7 @@
 
 import pytest
 
+from karpool.cluster.market.market import Market
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
@@ -11,7 +12,6 @@ from karpool.kube.clock import RealClock
 from karpool.kube.event_recorder import EventRecorder
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
-from karpool.provisioning.market import Market
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 

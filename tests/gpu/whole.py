@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.records.scale_up_object import SCALEUPS
@@ -10,7 +11,6 @@ from karpool.gpu.seeing import SCHEDULER_NAME
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
-from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.smart_pod import SELECTOR
 from karpool_fleet.clusters.live import LiveCluster
 from karpool_fleet.clusters.runtime import Context

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config.kubeconfig import ClusterConfig, KubeUser
@@ -200,7 +200,7 @@ async def test_a_version_from_another_life_is_gone():
 
 
 async def test_an_informer_feeds_the_cluster_state(client):
-    state = Cluster()
+    state = ClusterRoom()
     informers = [
         Informer(client, NODES, into=Node, keep=False),
         Informer(client, PODS, into=Pod, keep=False),

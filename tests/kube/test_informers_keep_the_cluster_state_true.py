@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from karpool.cluster.cluster import Cluster, Namespace
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.kinds import Namespace
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.errors import StatusError
@@ -179,7 +180,7 @@ def last_seen(informer):
 
 
 async def freshly_listed(client):
-    state = Cluster()
+    state = ClusterRoom()
     for resource, into in KINDS.items():
         state.replace(resource.kind, (await client.list(resource, into=into)).items)
     return state.snapshot()
@@ -188,7 +189,7 @@ async def freshly_listed(client):
 @pytest.mark.parametrize("seed", range(3))
 async def test_after_any_writes_informers_and_a_fresh_list_agree(client, seed):
     writer = Writer(client, seed)
-    state = Cluster()
+    state = ClusterRoom()
     await writer.write(40)
     informers = informers_into(state, client)
     async with running(*(informer.run() for informer in informers)):

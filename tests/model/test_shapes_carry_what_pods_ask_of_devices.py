@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.devices.amounts import DeviceShare
 from karpool.model.devices.request import DeviceDemand
 from karpool.model.kubernetes.meta import decode
@@ -26,7 +26,7 @@ def share(tflops: str, vram: str = "4Gi") -> dict[str, str]:
 
 def test_pods_of_one_spec_with_different_shares_have_different_shapes() -> None:
     """The table compiles a spec once; shares are in annotations, and must not be those of the first pod."""
-    cluster = Cluster()
+    cluster = ClusterRoom()
     for name, annotations in {"a": share("10"), "b": share("20"), "c": None, "d": share("10")}.items():
         cluster.upsert_pod(pod(name, annotations))
     shapes = {name: _shape(cluster, name) for name in "abcd"}
@@ -37,14 +37,14 @@ def test_pods_of_one_spec_with_different_shares_have_different_shapes() -> None:
 
 
 def test_other_annotations_make_no_other_shape() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.upsert_pod(pod("a", {**share("10"), "tensor-fusion.ai/gpu-ids": "gpu-1", "checksum": "1"}))
     cluster.upsert_pod(pod("b", {**share("10"), "tensor-fusion.ai/gpu-ids": "gpu-2", "checksum": "2"}))
     assert _shape(cluster, "a") is _shape(cluster, "b")
     assert len(cluster.snapshot().shapes) == 1
 
 
-def _shape(cluster: Cluster, name: str) -> PodShape:
+def _shape(cluster: ClusterRoom, name: str) -> PodShape:
     found = cluster.shape_of("team", name)
     assert found is not None
     return found

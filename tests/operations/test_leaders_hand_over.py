@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
 from karpool.kube.api.client import Client
 from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.model.kubernetes.api_resources import LEASES, NAMESPACES
-from karpool.provisioning.market import Market
 from karpool.scheduler.controller.running import Scheduler
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.clusters.runtime import Context

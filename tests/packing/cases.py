@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.node import REGION, ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
@@ -115,7 +115,7 @@ class BuiltCluster:
 
 
 def built(rows: list[NodeRow], pods: list[tuple[str, PodShape]] = ()) -> BuiltCluster:
-    state = Cluster()
+    state = ClusterRoom()
     for row in rows:
         state.put_node(row)
     for number, (node, shape) in enumerate(pods):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.request import UNREADABLE_DEMAND, DeviceDemand
 from karpool.model.kubernetes.meta import decode
@@ -71,7 +71,7 @@ placings = st.lists(st.tuples(st.integers(0, 2), demands), max_size=6)
 
 def filled(gpus: list[int], placed: list[tuple[int, DeviceDemand]]) -> tuple[Room, list[list[NaiveDevice]]]:
     """The same pods on the same devices, in a room and in plain loops."""
-    cluster = Cluster()
+    cluster = ClusterRoom()
     naive = [
         [NaiveDevice(f"n{node}-gpu-{index}", "A10G", A10G) for index in range(number)]
         for node, number in enumerate(gpus)
@@ -140,7 +140,7 @@ def test_nodes_that_go_and_come_take_their_devices_along(gpus, placed, demand) -
 
 
 def test_a_shape_without_devices_never_looks_at_them() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 2))
     room = cluster.snapshot()
     room.devices = None
@@ -149,7 +149,7 @@ def test_a_shape_without_devices_never_looks_at_them() -> None:
 
 
 def test_nobody_has_devices() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(plain_node("n"))
     assert cluster.snapshot().devices is None
     assert fits(cluster.snapshot(), wants(share(1, 1))).tolist() == [0]
@@ -159,7 +159,7 @@ def test_nobody_has_devices() -> None:
 
 
 def test_what_a_pod_holds_is_taken_from_its_device_and_from_the_plugin() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.upsert_pod(holder("a", "n", "n-gpu-0", tflops=100, vram="20Gi"))
     cluster.put_node(gpu_node("n", 2, slots=20))
     room = cluster.snapshot()
@@ -173,7 +173,7 @@ def test_what_a_pod_holds_is_taken_from_its_device_and_from_the_plugin() -> None
 
 
 def test_what_the_plugin_gave_away_is_not_shared() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 2))
     cluster.put_pod("team/whole", WHOLE, "n")
     assert fits(cluster.snapshot(), wants(share(50, 12))).tolist() == [2]
@@ -184,7 +184,7 @@ def test_what_the_plugin_gave_away_is_not_shared() -> None:
 
 @pytest.mark.parametrize("devices", ["", "GPU-of-another-node"])
 def test_a_device_whose_holder_cannot_be_told_is_not_free(devices: str) -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 3))
     cluster.upsert_pod(holder("a", "n", devices))
     assert fits(cluster.snapshot(), wants(share(1, 1))).tolist() == [0]
@@ -192,7 +192,7 @@ def test_a_device_whose_holder_cannot_be_told_is_not_free(devices: str) -> None:
 
 
 def test_a_pod_that_asks_in_a_way_nobody_understands_may_hold_everything() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 3))
     cluster.upsert_pod(holder("a", "n", "n-gpu-0", gpu_count="many"))
     room = cluster.snapshot()
@@ -203,7 +203,7 @@ def test_a_pod_that_asks_in_a_way_nobody_understands_may_hold_everything() -> No
 
 
 def test_devices_that_objects_describe_are_the_truth() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 1))
     status = {
         "phase": "Running",
@@ -226,7 +226,7 @@ def test_devices_that_objects_describe_are_the_truth() -> None:
 
 
 def test_rows_that_move_keep_their_devices() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     for name, gpus in (("a", 1), ("b", 0), ("c", 2)):
         cluster.put_node(gpu_node(name, gpus) if gpus else plain_node(name))
     cluster.upsert_pod(holder("p", "c", "c-gpu-1", tflops=125))
@@ -238,7 +238,7 @@ def test_rows_that_move_keep_their_devices() -> None:
 
 
 def test_a_share_and_a_whole_device_do_not_meet() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     cluster.put_node(gpu_node("n", 1))
     room = cluster.snapshot()
     both = [PodGroup(wants(share(1, 1)), 1), PodGroup(WHOLE, 1)]
@@ -250,7 +250,7 @@ def test_a_share_and_a_whole_device_do_not_meet() -> None:
 
 
 def test_why_not() -> None:
-    cluster = Cluster()
+    cluster = ClusterRoom()
     for node in (plain_node("plain"), gpu_node("full", 1), gpu_node("free", 1)):
         cluster.put_node(node)
     cluster.upsert_pod(holder("a", "full", "full-gpu-0", tflops=125))

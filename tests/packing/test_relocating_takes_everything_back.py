@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.node import HOSTNAME, ZONE
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
 from karpool.model.labels import LabelMatcher, LabelRequirement
@@ -63,7 +63,7 @@ def clusters(draw):
     pods = draw(
         st.lists(st.tuples(st.integers(0, len(rows) - 1), st.integers(0, len(kinds) - 1)), max_size=14)
     )
-    state = Cluster()
+    state = ClusterRoom()
     for row in rows:
         state.put_node(row)
     placed, room = [], [dict(row.allocatable) for row in rows]
@@ -79,7 +79,7 @@ def clusters(draw):
     return state, rows, placed, order, targets
 
 
-def relocation_of(state: Cluster, order, targets) -> Relocation:
+def relocation_of(state: ClusterRoom, order, targets) -> Relocation:
     snapshot = state.snapshot()
     return Relocation(
         snapshot,
@@ -182,7 +182,7 @@ def test_failed_trials_do_not_change_what_is_found_later(cluster, data):
 
 
 def test_a_host_that_is_gone_is_no_longer_a_domain_to_keep_level_with():
-    state = Cluster()
+    state = ClusterRoom()
     for name in ("a", "b", "c"):
         state.put_node(NodeRow(name, {HOSTNAME: name}, (), {"cpu": 9, "pods": 9}))
     shape = PodShape(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.node import HOSTNAME, ZONE
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
 from karpool.model.labels import EVERYTHING, LabelMatcher, LabelRequirement
@@ -105,7 +105,7 @@ def clusters(draw):
 
 
 def snapshot_of(nodes, pods=(), namespaces=NAMESPACES):
-    state = Cluster()
+    state = ClusterRoom()
     for name, found in namespaces.items():
         state.upsert_namespace(name, found)
     for row in nodes:

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.market.failures import Cause, LaunchFailures, OfferingKey
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT, CompiledPool
 from karpool.model.kubernetes.node import ZONE
@@ -25,7 +26,6 @@ from karpool.provisioning.candidates.attempts import (
     setback_of,
 )
 from karpool.provisioning.claims.claim_progress import Ending
-from karpool.provisioning.failures import Cause, LaunchFailures, OfferingKey
 from karpool.provisioning.node_request import NodeCandidate
 from tests.fleet.karpenter.acting import machine
 from tests.provisioning.naive_ladder import only

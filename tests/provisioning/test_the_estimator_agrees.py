@@ -5,6 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
+from karpool.cluster.market.market import Market
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim
@@ -14,8 +16,6 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.failures import LaunchFailure, LaunchFailures
-from karpool.provisioning.market import Market
 from tests.provisioning.test_claims_are_judged import START, Now
 
 POOLS = ("one", "two")

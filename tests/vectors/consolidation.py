@@ -22,13 +22,13 @@ from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.prices import cheapest, estimated_savings, worst_launch_price
 from karpool.consolidation.policy.ranking import interleaved, ratios
 from karpool.consolidation.policy.scoring import MoveScore, ScoredNode, can_pass, score_move, score_sources
-from karpool.consolidation.policy.totals import PoolTotals, is_empty, node_cost, pod_cost
+from karpool.consolidation.policy.totals import PoolTotals, is_empty, node_cost
 from karpool.consolidation.verification import properties
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable
+from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable, pod_cost
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.new_nodes.pack import in_order, placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.execution.validation import command_timeout, same_outcome
 from karpool.consolidation.policy.budgets import remaining, use_of
 from karpool.consolidation.policy.eligibility import (
@@ -17,7 +18,6 @@ from karpool.consolidation.policy.eligibility import (
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.totals import is_empty, node_cost
-from karpool.consolidation.view import StateNode
 from karpool.model import durations
 from karpool.model.karpenter.budgets import allowed_disruptions
 from karpool.model.karpenter.objects import NodeClaim

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.estimator import gates
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
@@ -284,7 +284,7 @@ def quota_plugin(given: Given) -> ResourceQuotaEstimator:
 
 
 def cluster(given: Given) -> Room:
-    state = Cluster(volumes=False)
+    state = ClusterRoom(volumes=False)
     for node in given.get("nodes") or ():
         state.put_node(node_row(node))
     for pod in given.get("pods") or ():

@@ -13,7 +13,8 @@ from typing import Any
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cli.output.text import note
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster, Namespace
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.kinds import Namespace
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Report, SkippedObject, identity_of, log_bad_objects
 from karpool.kube.config import kubeconfig
@@ -48,7 +49,7 @@ _VOLUMES: _Listed = ((PVCS, PersistentVolumeClaim), (PVS, PersistentVolume), (ST
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    state: Cluster
+    state: ClusterRoom
     undecodable: Sequence[SkippedObject] = ()
     as_of: float | None = None  # when a file was taken; None: now, or not known
 
@@ -86,7 +87,7 @@ async def load_cluster(options: ClusterOptions, watches: Sequence[WatchedKind[An
     if options.snapshot is not None:
         file = ObjectFile(options.snapshot, report=bad.extend)
         objects = list(file.objects())
-        state = Cluster()
+        state = ClusterRoom()
         state.load(objects)
         bad += tell_of_objects(watches, objects)
         return LoadedCluster(state, bad, parse_rfc3339(file.header.taken_at) if file.header else None)
@@ -161,7 +162,7 @@ def _key(raw: dict[str, Any]) -> ObjectKey:
     return ObjectKey(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
 
-async def read_cluster(client: Client, pages: Pages | None = None) -> Cluster:
+async def read_cluster(client: Client, pages: Pages | None = None) -> ClusterRoom:
     """Everything that a cluster state reads. Who may not list volumes gets pods that go where they like.
 
     What was listed is left in `pages`.
@@ -174,7 +175,7 @@ async def read_cluster(client: Client, pages: Pages | None = None) -> Cluster:
         volumes = []
     if pages is not None:
         pages |= {kind: page.items for kind, (_, page) in zip(_ALWAYS, listed, strict=True)}
-    state = Cluster(volumes=bool(volumes))
+    state = ClusterRoom(volumes=bool(volumes))
     for kind, page in (*listed, *volumes):
         state.replace(kind, page.items)
     return state

@@ -1,439 +1,398 @@
-"""A cluster in columns, kept current by events, and its snapshots.
+"""What is known of one cluster, kept current by changes of its objects.
 
-Feed it from informers (`sink`), from a snapshot file (`load`), or object by
-object. Objects may come in any order: a pod whose node is not known is
-remembered and counted when the node comes. Pods that have ended free their room;
-terminating ones hold it until they are gone. An object that cannot be understood
-is listed in `problems`; if it was known before, what was known stays. A pod that cannot
-be understood holds its node: nothing is free there (`blocked`); one whose node cannot be
-told either makes the picture incomplete.
-
-Not for concurrent use: it belongs to one event loop. Snapshots may be read anywhere.
+It belongs to one event loop, and knows no clock and no client: whoever delivers says what time it is.
+Objects may come in any order. An object that cannot be understood is listed in `problems`; what it means
+stands in `kinds`. Snapshots may be read anywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from karpool.cluster import kinds
+from karpool.cluster.aspects import Aspect, NotWatched
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
-from karpool.cluster.devices.device_store import DeviceStore
-from karpool.cluster.nodes.node_store import NodeStore
-from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
-from karpool.cluster.pods.pod_store import PodStore
-from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
-from karpool.cluster.pods.volume_store import VolumeStore
-from karpool.cluster.unreadable import UnreadableObject, UnreadableObjects
-from karpool.model import labels
-from karpool.model.devices import tensor_fusion
-from karpool.model.devices.device import GpuObject, from_object
-from karpool.model.devices.node_devices import plugin_of
+from karpool.cluster.cluster_room import ClusterRoom, flattened, identity
+from karpool.cluster.kinds import ClusterKind, kinds_of
+from karpool.cluster.market import claim_news
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
+from karpool.cluster.market.stock_outs import StockOutEvents
+from karpool.cluster.nodes.expected import DaemonOverhead
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.nodes.state_node_store import StateNodeStore
+from karpool.cluster.pods.disruption_store import PodDisruptionStore
+from karpool.cluster.pools.pool_store import PoolStore
+from karpool.cluster.problems import UnreadableObject, UnreadableObjects
+from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import Labels, WireObject, decode
+from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.kubernetes.volumes import (
-    Alternatives,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
-from karpool.packing.tables.node_table import NodeRow, node_row
-from karpool.packing.tables.room import Room, StoredRoom
+from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.times import moment
+from karpool.model.kubernetes.workload import pod_template
+from karpool.model.labels import EVERYTHING
+from karpool.packing.tables.room import Room
 
-# An entry that no node satisfies: what a pod has whose volumes cannot be understood.
-_NOWHERE: tuple[Alternatives, ...] = ((),)
-
-
-class Namespace(WireObject, frozen=True):
-    pass
+LeftOut = Callable[[ObjectKey, Pod], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    struct: type[Any]
-    upsert: Callable[[Any], None]
-    remove: Callable[[str, str], None]  # namespace, name
-    known: Callable[[], Iterable[str]]
-    unreadable: Callable[[ObjectKey, bytes, Invalid], None]
+class _Reader:
+    """What to do with the objects of one kind."""
 
-
-class KindSink:
-    """Takes an informer's changes of one kind."""
-
-    takes_unreadable = True
-
-    def __init__(self, kind: _Kind) -> None:
-        self._kind = kind
-
-    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        for change in changes:
-            if change.type == DELETED:
-                self._kind.remove(change.key.namespace, change.key.name)
-            elif change.type == UNREADABLE:
-                self._kind.unreadable(change.key, change.raw, Invalid("", "", change.reason))
-            elif change.object is not None:
-                self._kind.upsert(change.object)
+    put: Callable[[ObjectKey, Any, float], None]
+    drop: Callable[[ObjectKey, float], None]
+    unreadable: Callable[[ObjectKey, bytes, Invalid, float], None]
 
 
 class Cluster:
-    """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
-    where they like, instead of waiting for claims that never come. `devices=False` is for those who
-    imitate a component that knows of no shares of devices."""
+    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise."""
 
-    def __init__(self, *, volumes: bool = True, devices: bool = True) -> None:
-        self.problems = UnreadableObjects()
-        self.version = 0
-        self._nodes = NodeStore()
-        self._room = RoomStore()
-        self._devices = DeviceStore()
-        self._knows_shares = devices
-        self._pods = PodStore(self._charge)
-        self._unreadable = UnreadablePods()
-        self._volumes = VolumeStore() if volumes else None
-        self._namespaces: dict[str, Labels] = {}
-        self._namespaces_shared = False
-        self._latest: Room | None = None
-        self._kinds = {
-            "Node": _Kind(
-                Node,
-                self.upsert_node,
-                lambda _, name: self.remove_node(name),
-                self._node_names,
-                self._left_as_it_was("Node"),
-            ),
-            "Pod": _Kind(Pod, self.upsert_pod, self.remove_pod, self._pods.keys, self._hold_pod),
-            "Namespace": _Kind(
-                Namespace,
-                lambda namespace: self.upsert_namespace(namespace.name, namespace.labels),
-                lambda _, name: self.remove_namespace(name),
-                lambda: list(self._namespaces),
-                self._left_as_it_was("Namespace"),
-            ),
-        }
-        self._kinds["GPU"] = _Kind(
-            GpuObject,
-            self.upsert_gpu,
-            lambda _, name: self.remove_gpu(name),
-            self._devices.described,
-            self._close_gpu,
-        )
-        if self._volumes is not None:
-            self._kinds |= self._volume_kinds(self._volumes)
+    def __init__(
+        self,
+        aspects: Aspect,
+        *,
+        market: Market | None = None,
+        failures: LaunchFailures | None = None,
+        left_out: LeftOut | None = None,
+    ) -> None:
+        self.aspects = aspects | Aspect.ROOM
+        self.kinds: Sequence[ClusterKind] = kinds_of(self.aspects)
+        self.market = market if market is not None else Market()
+        self.failures = failures if failures is not None else LaunchFailures()
+        self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects)
+        self.problems: UnreadableObjects = self.room.problems
+        self.changes = 0  # of objects, whether or not they were news
+        self._left_out = left_out
+        self._nodes = StateNodeStore(self.market, self.problems)
+        self._pools = PoolStore(self.market, self.failures)
+        self._pods = PodDisruptionStore()
+        self._daemons = DaemonOverhead()
+        self._daemon_shapes: Mapping[ObjectKey, Any] = MappingProxyType({})
+        self._budgets: dict[ObjectKey, CompiledPdb] = {}
+        self._stock = StockOutEvents(self.failures)
+        self._created: dict[str, float] = {}  # claims, since when
+        self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
+        self._readers = {kind: self._reader(kind) for kind in self.kinds}
+        self._latest: Snapshot | None = None
+        self._other_changes = 0  # of what neither room nor nodes nor pools count themselves
 
-    def snapshot(self) -> Room:
-        """The present, for keeps; the same object until something changes. O(columns)."""
-        self._reshape_affected_pods()
-        if self._latest is None:
-            rows, shape_ids, by_row, pending = self._pods.views()
-            devices = self._devices.table(self._nodes.find, self._room)  # before room: shares take of it
-            free, allocatable, slots = self._room.views()
-            self._namespaces_shared = True
-            self._latest = StoredRoom(
-                self.version,
-                self._nodes.table(),
-                self._pods.shapes,
-                self._namespaces,
-                free=free,
-                allocatable=allocatable,
-                slots=slots,
-                pod_nodes=rows,
-                pod_shapes=shape_ids,
-                pods_by_row=by_row,
-                pending=pending,
-                devices=devices,
-            )
+    # Reading
+
+    @property
+    def version(self) -> int:
+        """Rises with every change that a snapshot shows."""
+        return self.room.version + self._nodes.version + self._pools.version + self._other_changes
+
+    def snapshot(self, now: float | None = None) -> Snapshot:
+        """The present, for keeps; the same object until something changes. With `now`, events that waited
+        for their claim are understood first."""
+        if now is not None and Aspect.STOCK in self.aspects:
+            self._stock.understand(now, self._pools.compiled())
+        room = self.room.snapshot()
+        joined, claims = self._nodes.view()
+        version = self.version
+        if self._latest is None or self._latest.room is not room or self._latest.version != version:
+            self._latest = Snapshot(version, room, self._facts(room, joined, claims))
         return self._latest
 
-    @property
-    def blocked(self) -> Mapping[str, int]:
-        """Nodes with pods that cannot be read, and how many: nothing is free there."""
-        return self._unreadable.per_node
+    def claim(self, name: str) -> NodeClaim | None:
+        return self._nodes.claims.get(name)
 
-    @property
-    def complete(self) -> bool:
-        """Whether it is known of every pod on which node it is."""
-        return not self._unreadable.somewhere
+    def node(self, name: str) -> Node | None:
+        return self._nodes.node(name)
 
     # Feeding
 
-    def sink(self, kind: str) -> KindSink:
-        """What an informer of `kind` (Node, Pod, Namespace, ...) delivers to."""
-        return KindSink(self._kinds[kind])
+    def apply(self, kind: ClusterKind, changes: Sequence[ObjectChange[Any]], now: float) -> None:
+        reader = self._readers.get(kind)
+        if reader is None:
+            raise NotWatched(kind.aspects)
+        problems = len(self.problems)
+        for change in changes:
+            if change.type == DELETED:
+                reader.drop(change.key, now)
+            elif change.type == UNREADABLE:
+                reader.unreadable(change.key, change.raw, Invalid("", "", change.reason), now)
+            elif change.object is not None:
+                reader.put(change.key, change.object, now)
+        self.changes += len(changes)
+        if len(self.problems) != problems or not kind.aspects & Aspect.ROOM or self._shows_each_pod(kind):
+            self._other_changes += 1
+        for node in self.room.take_blocked_changes():
+            self._other_changes += 1
+            self._nodes.block(node, self.room.blocked.get(node, 0))
 
-    def load(self, objects: Iterable[Mapping[str, Any]]) -> list[UnreadableObject]:
-        """Raw objects of any kind, lists included; kinds that say nothing about room are passed over."""
+    def _shows_each_pod(self, kind: ClusterKind) -> bool:
+        return kind == kinds.PODS and Aspect.DISRUPTION in self.aspects
+
+    def load(self, objects: Iterable[Any], now: float) -> list[UnreadableObject]:
+        """Raw objects of any kind, lists included; kinds that nobody asked for are passed over. Returns
+        what could not be understood."""
         before = {id(problem) for problem in self.problems}
-        for position, raw in enumerate(_flattened(objects)):
-            self._load_one(raw, position)
+        by_name: dict[tuple[str, str], list[ClusterKind]] = {}
+        for kind in self.kinds:
+            by_name.setdefault((kind.resource.kind, kind.resource.group), []).append(kind)
+        for position, raw in enumerate(flattened(objects)):
+            name, key = identity(raw)
+            if not name:
+                who = str(key) or f"number {position + 1}"
+                self.problems.add("object", who, Invalid("kind", raw, "is missing"))
+                continue
+            version = str(raw.get("apiVersion", ""))
+            group = version.rpartition("/")[0]
+            for kind in by_name.get((name, group), ()) or (
+                by_name.get((name, ""), ()) if not version else ()
+            ):
+                if _is_selected(raw, key, kind):
+                    self.apply(kind, (_change(raw, key, kind),), now)
         return [problem for problem in self.problems if id(problem) not in before]
 
-    def replace(self, kind: str, objects: Iterable[Any]) -> None:
-        """These are all the objects of a kind; others are gone."""
-        handling = self._kinds[kind]
-        seen: set[str] = set()
-        for each in objects:
-            seen.add(each.metadata.key)
-            handling.upsert(each)
-        for key in handling.known():
-            if key not in seen:
-                namespace, _, name = key.rpartition("/")
-                handling.remove(namespace, name)
+    # Readers
 
-    def upsert_node(self, node: Node) -> None:
-        try:
-            row = _checked(node_row(node))
-        except Invalid as error:
-            self.problems.add("Node", node.name, error)
-            return
-        self.problems.clear("Node", node.name)
-        self.put_node(row)
+    def _reader(self, kind: ClusterKind) -> _Reader:
+        noted = self._noted(kind)
+        match kind:
+            case kinds.NODES:
+                return _Reader(self._put_node, self._drop_node, noted)
+            case kinds.PODS:
+                return _Reader(self._put_pod, self._drop_pod, self._hold_pod)
+            case kinds.NODECLAIMS:
+                return _Reader(self._put_claim, self._drop_claim, noted)
+            case kinds.NODEPOOLS:
+                return _Reader(
+                    lambda key, pool, now: self._pools.put_pool(pool, now),
+                    lambda key, now: self._pools.drop_pool(key.name),
+                    lambda key, raw, error, now: self._pools.unreadable(key.name, error.reason),
+                )
+            case kinds.NODECLASSES:
+                return _Reader(
+                    lambda key, node_class, now: self._pools.put_class(node_class),
+                    lambda key, now: self._pools.drop_class(key.name),
+                    noted,
+                )
+            case kinds.DAEMONSETS:
+                return _Reader(self._put_daemon_set, self._drop_daemon_set, noted)
+            case kinds.BUDGETS:
+                return _Reader(self._put_budget, self._drop_budget, self._close_namespace)
+            case kinds.STOCK_EVENTS:
+                return _Reader(
+                    lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
+                )
+            case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES:
+                return self._of_room(kind)
+            case kinds.GPUS:
+                return _both(self._of_room(kind), self._holder(kind))
+        return self._holder(kind)
 
-    def put_node(self, node: NodeRow) -> None:
-        """Like `upsert_node`, for a node that is understood already."""
-        version, known = self._nodes.version, len(self._nodes)
-        row = self._nodes.put(node)
-        news, ignored = self._room.offer(row, node.allocatable)
-        self._devices.put_node(node)
-        if row == known:
-            self._pods.add_row(node.name)
-            news |= self._room.block(row, node.name in self._unreadable.per_node)
-        if news or self._nodes.version != version:
-            self._changed()
-        if ignored:
-            reason = f"is not followed: nodes already offer {RESOURCE_LIMIT} different resources"
-            self.problems.add("Node", node.name, Invalid("status.allocatable", ignored[0], reason))
-
-    def remove_node(self, name: str) -> None:
-        self.problems.clear("Node", name)
-        moved = self._nodes.remove(name)
-        if moved is not None:
-            self._pods.remove_row(name, *moved)
-            self._room.remove(*moved)
-            row, last = moved
-            self._devices.remove_node(name, self._nodes.rows[row].name if row != last else "")
-            self._changed()
-
-    def upsert_pod(self, pod: Pod) -> None:
-        if pod.is_terminal:
-            self.remove_pod(pod.metadata.namespace, pod.name)
-            return
-        key = pod.metadata.key
-        try:
-            if not pod.name:
-                raise Invalid("metadata.name", "", "is required")
-            shape_id = self._pods.shapes.intern_pod(pod, _check_labels_of)
-        except Invalid as error:
-            self.problems.add("Pod", key, error)
-            self._block(self._unreadable.put(key, pod.spec.node_name))
-            return
-        self.problems.clear("Pod", key)
-        self._block(self._unreadable.drop(key))
-        shape = self._pods.shapes[shape_id]
-        if shape.devices is not None and not self._knows_shares:
-            shape = replace(shape, devices=None)
-            shape_id = self._pods.shapes.intern(shape)
-        if self._volumes is not None and self._volumes.put_pod(key, pod):
-            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
-            shape_id = self._pods.shapes.intern(shape)
-        self._put_pod(key, shape_id, pod.spec.node_name, tensor_fusion.assigned(pod.annotations))
-
-    def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
-        """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
-        self._put_pod(key, self._pods.shapes.intern(shape), node)
-
-    def _put_pod(self, key: str, shape_id: int, node: str, devices: tuple[str, ...] = ()) -> None:
-        demand = self._pods.shapes[shape_id].devices
-        news = (
-            self._devices.remove_pod(key)
-            if demand is None
-            else self._devices.put_pod(key, node, demand, devices)
+    def _of_room(self, kind: ClusterKind) -> _Reader:
+        sink = self.room.reader(kind.resource.kind)
+        return _Reader(
+            lambda key, obj, now: sink.upsert(obj),
+            lambda key, now: sink.remove(key.namespace, key.name),
+            lambda key, raw, error, now: sink.unreadable(key, raw, error),
         )
-        if news:
-            self._changed()
-        if self._pods.put(key, shape_id, node, self._nodes.find(node) if node else None):
-            self._changed()
 
-    def remove_pod(self, namespace: str, name: str) -> None:
-        key = f"{namespace}/{name}" if namespace else name
-        self.problems.clear("Pod", key)
-        self._block(self._unreadable.drop(key))
-        if self._volumes is not None:
-            self._volumes.remove_pod(key)
-        self._devices.remove_pod(key)
-        if self._pods.remove(key):
-            self._changed()
+    def _holder(self, kind: ClusterKind) -> _Reader:
+        """Held as it is, for those who can read it."""
+        self._held[kind] = MappingProxyType({})
 
-    def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
-        """A pod that cannot be decoded; what was known of it stays charged."""
-        place = place_of(raw)
-        if place.is_terminal:
-            self.remove_pod(key.namespace, key.name)
-            return
-        self.problems.add("Pod", str(key), error)
-        self._block(self._unreadable.put(str(key), place.node))
+        def put(key: ObjectKey, obj: Any, now: float) -> None:
+            self._held[kind] = MappingProxyType({**self._held[kind], key: obj})
+            self.problems.clear(kind.resource.kind, str(key))
 
-    def _block(self, nodes: Iterable[str]) -> None:
-        for name in nodes:
-            row = self._nodes.find(name)
-            if row is not None and self._room.block(row, name in self._unreadable.per_node):
-                self._changed()
+        def drop(key: ObjectKey, now: float) -> None:
+            self._held[kind] = MappingProxyType(
+                {other: obj for other, obj in self._held[kind].items() if other != key}
+            )
+            self.problems.clear(kind.resource.kind, str(key))
 
-    def _left_as_it_was(self, kind: str) -> Callable[[ObjectKey, bytes, Invalid], None]:
-        def note(key: ObjectKey, raw: bytes, error: Invalid) -> None:
-            self.problems.add(kind, str(key), error)
+        return _Reader(put, drop, self._noted(kind))
+
+    def _noted(self, kind: ClusterKind) -> Callable[[ObjectKey, bytes, Invalid, float], None]:
+        """What was known of it stays, and the problem is said."""
+
+        def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
+            self.problems.add(kind.resource.kind, str(key), error)
 
         return note
 
-    def shape_of(self, namespace: str, name: str) -> PodShape | None:
-        """What a pod asks for, its volumes included; None when it is not known, or not understood."""
-        self._reshape_affected_pods()
-        key = f"{namespace}/{name}" if namespace else name
-        return self._pods.shape_of(key) if key in self._pods else None
+    # Nodes and claims
 
-    def upsert_gpu(self, gpu: GpuObject) -> None:
-        try:
-            device = from_object(gpu)
-        except Invalid as error:
-            self._close_gpu(ObjectKey("", gpu.name), b"", error)
+    def _put_node(self, key: ObjectKey, node: Node, now: float) -> None:
+        self.room.upsert_node(node)
+        if Aspect.NODECLAIMS in self.aspects:
+            self.market.learn(node)
+            self._nodes.put_node(node)
+
+    def _drop_node(self, key: ObjectKey, now: float) -> None:
+        self.room.remove_node(key.name)
+        self._nodes.drop_node(key.name)
+
+    def _put_claim(self, key: ObjectKey, claim: NodeClaim, now: float) -> None:
+        self.problems.clear("NodeClaim", str(key))
+        before = self._nodes.claims.get(claim.name)
+        if claim.provider_id:
+            self.market.learn(claim)
+        self._nodes.put_claim(claim)
+        if Aspect.STOCK not in self.aspects:
             return
-        self.problems.clear("GPU", gpu.name)
-        if self._devices.put_device(device):
-            self._changed()
+        if not claim.is_registered:
+            self._stock.remember(claim, now)
+        created = moment(claim.metadata.creation_timestamp)
+        since = self._created.setdefault(claim.name, now) if created is None else created
+        self._created[claim.name] = since
+        claim_news.observe(claim, self.failures, since, now)
+        if claim.is_deleting and before is not None and not before.is_deleting:
+            self._given_up(before, claim, now)
 
-    def remove_gpu(self, name: str) -> None:
-        self.problems.clear("GPU", name)
-        if self._devices.remove_device(name):
-            self._changed()
+    def _drop_claim(self, key: ObjectKey, now: float) -> None:
+        self.problems.clear("NodeClaim", str(key))
+        claim = self._nodes.claims.get(key.name)
+        self._nodes.drop_claim(key.name)
+        if claim is not None and Aspect.STOCK in self.aspects:
+            self._given_up(claim, claim, now)
+        self._created.pop(key.name, None)
 
-    def _close_gpu(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
-        """A device that cannot be read is there, and is not free."""
-        self.problems.add("GPU", key.name, error)
-        if self._devices.close_device(key.name):
-            self._changed()
+    def _given_up(self, before: NodeClaim, claim: NodeClaim, now: float) -> None:
+        if not before.is_deleting and not before.is_registered:
+            claim_news.given_up(
+                claim.name,
+                before.pool_name,
+                created=self._created.get(claim.name, now),
+                launched=claim.is_launched,
+                failures=self.failures,
+                now=now,
+            )
 
-    def upsert_namespace(self, name: str, given: Labels) -> None:
-        if self._namespaces.get(name) != given:
-            self._own_namespaces()[name] = dict(given)
-            self._changed()
+    # Pods
 
-    def remove_namespace(self, name: str) -> None:
-        if name in self._namespaces:
-            del self._own_namespaces()[name]
-            self._changed()
-
-    # Inside
-
-    def _changed(self) -> None:
-        self.version += 1
-        self._latest = None
-
-    def _volume_kinds(self, store: VolumeStore) -> dict[str, _Kind]:
-        return {
-            "PersistentVolumeClaim": _Kind(
-                PersistentVolumeClaim,
-                store.put_claim,
-                store.remove_claim,
-                lambda: list(store.claims),
-                self._left_as_it_was("PersistentVolumeClaim"),
-            ),
-            "PersistentVolume": _Kind(
-                PersistentVolume,
-                store.put_volume,
-                lambda _, name: store.remove_volume(name),
-                lambda: list(store.volumes),
-                self._left_as_it_was("PersistentVolume"),
-            ),
-            "StorageClass": _Kind(
-                StorageClass,
-                store.put_class,
-                lambda _, name: store.remove_class(name),
-                lambda: list(store.classes),
-                self._left_as_it_was("StorageClass"),
-            ),
-        }
-
-    def _reshape_affected_pods(self) -> None:
-        """Give pods whose claims, volumes or classes changed the shape that follows from them."""
-        if self._volumes is None or not self._volumes.affected:
+    def _put_pod(self, key: ObjectKey, pod: Pod, now: float) -> None:
+        if self._left_out is not None and self._left_out(key, pod):
+            self._drop_pod(key, now)
             return
-        affected, self._volumes.affected = self._volumes.affected, set()
-        for key in affected:
-            if key in self._pods:
-                shape = self._pods.shape_of(key).with_volumes(self._volume_terms(self._volumes, key))
-                if self._pods.reshape(key, shape):
-                    self._changed()
+        self.room.upsert_pod(pod)
+        if Aspect.DISRUPTION in self.aspects:
+            self._pods.put(key, pod)
 
-    def _volume_terms(self, store: VolumeStore, key: str) -> tuple[Alternatives, ...]:
+    def _drop_pod(self, key: ObjectKey, now: float) -> None:
+        self.room.remove_pod(key.namespace, key.name)
+        self._pods.drop(key)
+
+    def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
+        self.room.hold_pod(key, raw, error)
+
+    # Daemons and budgets
+
+    def _put_daemon_set(self, key: ObjectKey, raw: dict[str, Any], now: float) -> None:
         try:
-            return store.terms(key)
+            shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
         except Invalid as error:
-            self.problems.add("Pod", key, error)
-            return _NOWHERE
+            self.problems.add("DaemonSet", str(key), error)
+            return
+        self.problems.clear("DaemonSet", str(key))
+        if self._daemons.put(key, shape):
+            self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
 
-    def _charge(self, row: int, shape: PodShape, pods: int) -> None:
-        self._room.take(row, shape.requests, pods)
-        if self._devices and row < len(self._nodes) and plugin_of(dict(shape.requests)):
-            self._devices.touch(self._nodes.rows[row].name)
+    def _drop_daemon_set(self, key: ObjectKey, now: float) -> None:
+        self.problems.clear("DaemonSet", str(key))
+        if self._daemons.remove(key):
+            self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
 
-    def _node_names(self) -> list[str]:
-        return [row.name for row in self._nodes.rows]
+    def _put_budget(self, key: ObjectKey, pdb: PodDisruptionBudget, now: float) -> None:
+        try:
+            self._budgets[key] = budget_of(pdb)
+            self.problems.clear("PodDisruptionBudget", str(key))
+        except Invalid as error:
+            self._close_namespace(key, b"", error, now)
 
-    def _own_namespaces(self) -> dict[str, Labels]:
-        if self._namespaces_shared:
-            self._namespaces = dict(self._namespaces)
-            self._namespaces_shared = False
-        return self._namespaces
+    def _close_namespace(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
+        """What it protects cannot be told; as it selects pods that nobody may touch, nothing of the
+        namespace moves until it can be read."""
+        self._budgets[key] = CompiledPdb(
+            key.namespace, key.name, EVERYTHING, 0, is_fully_blocking=True, frees_unready_pods=False
+        )
+        self.problems.add("PodDisruptionBudget", str(key), error)
 
-    def _load_one(self, raw: Any, position: int) -> None:
-        kind, name = _identity(raw)
-        if not kind:
-            self.problems.add("object", name or f"number {position + 1}", Invalid("kind", raw, "is missing"))
-        elif kind in self._kinds:
-            try:
-                self._kinds[kind].upsert(decode(raw, self._kinds[kind].struct))
-            except Invalid as error:
-                namespace, _, own_name = name.rpartition("/")
-                self._kinds[kind].unreadable(ObjectKey(namespace, own_name), msgspec.json.encode(raw), error)
+    def _drop_budget(self, key: ObjectKey, now: float) -> None:
+        self._budgets.pop(key, None)
+        self.problems.clear("PodDisruptionBudget", str(key))
 
+    # Facts
 
-def _flattened(objects: Iterable[Any]) -> Iterable[Any]:
-    for raw in objects:
-        if isinstance(raw, Mapping) and str(raw.get("kind", "")).endswith("List") and "items" in raw:
-            kind = str(raw["kind"]).removesuffix("List")
-            for item in raw["items"] or ():
-                # Items of a typed list do not repeat their kind.
-                yield {"kind": kind, **item} if kind and isinstance(item, Mapping) else item
-        else:
-            yield raw
-
-
-def _identity(raw: Any) -> tuple[str, str]:
-    """Kind and key of an object that may be anything."""
-    if not isinstance(raw, Mapping):
-        return "", ""
-    metadata = raw.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    name, namespace = str(metadata.get("name", ""))[:253], str(metadata.get("namespace", ""))[:253]
-    return str(raw.get("kind", ""))[:253], f"{namespace}/{name}" if namespace else name
-
-
-def _checked(row: NodeRow) -> NodeRow:
-    if not row.name:
-        raise Invalid("metadata.name", "", "is required")
-    _check_labels(row.labels)
-    return row
-
-
-def _check_labels_of(pod: Pod) -> None:
-    _check_labels(pod.labels)
+    def _facts(
+        self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
+    ) -> ClusterFacts:
+        budgets = [self._budgets[key] for key in sorted(self._budgets)]
+        disruption = Aspect.DISRUPTION in self.aspects
+        pools = self._pools.compiled()
+        return ClusterFacts(
+            aspects=self.aspects,
+            joined=joined,
+            claims=claims,
+            market=self.market,
+            failures=self.failures,
+            pools=pools,
+            pool_objects=self._pools.objects,
+            broken_pools=self._pools.broken,
+            usage=self._nodes.usage(),
+            daemons=self._daemon_shapes,
+            budgets=budgets,
+            pods=self._pods.table(room, budgets) if disruption else None,
+            pending=self._pods.pending(room) if disruption else (),
+            nominated=self._pods.nominated() if disruption else frozenset(),
+            held=MappingProxyType(dict(self._held)),
+            problems=(
+                *self.problems,
+                *(f"NodePool {name}: {why}" for name, why in self._pools.broken.items()),
+                *self._pods.problems(),
+            ),
+            blocked=MappingProxyType(dict(self.room.blocked)),
+            complete=self.room.complete,
+        )
 
 
-def _check_labels(given: Labels) -> None:
+def _both(first: _Reader, second: _Reader) -> _Reader:
+    def put(key: ObjectKey, obj: Any, now: float) -> None:
+        second.put(key, obj, now)
+        first.put(key, obj, now)
+
+    def drop(key: ObjectKey, now: float) -> None:
+        first.drop(key, now)
+        second.drop(key, now)
+
+    return _Reader(put, drop, first.unreadable)
+
+
+def _change(raw: Any, key: ObjectKey, kind: ClusterKind) -> ObjectChange[Any]:
+    if kind.struct is dict:
+        return ObjectChange("ADDED", key, raw)
     try:
-        labels.check_labels(given)
+        return ObjectChange("ADDED", key, decode(raw, kind.struct))
     except Invalid as error:
-        raise error.at("metadata.labels") from None
+        shown = f"{error.path}: {error.value!r:.120}: {error.reason}" if error.path else error.reason
+        return ObjectChange(UNREADABLE, key, None, raw=msgspec.json.encode(raw), reason=shown)
+
+
+def _is_selected(raw: Mapping[str, Any], key: ObjectKey, kind: ClusterKind) -> bool:
+    """The selections that kinds have: a namespace, a name, the reason of an event, the phase of a pod."""
+    selection = kind.selection
+    if selection.namespace is not None and key.namespace != selection.namespace:
+        return False
+    status = raw.get("status")
+    phase = status.get("phase") if isinstance(status, Mapping) else None
+    fields = {"metadata.name": key.name, "reason": raw.get("reason"), "status.phase": phase}
+    for part in filter(None, selection.field_selector.split(",")):
+        name, _, value = part.partition("=")
+        negated = name.endswith("!")
+        if (fields.get(name.rstrip("!")) == value) == negated:
+            return False
+    return True

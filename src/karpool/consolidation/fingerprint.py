@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from karpool.consolidation.pod_facts import NONE
-from karpool.consolidation.view import EVICTABLE, RESCHEDULABLE, ClusterView
+from karpool.cluster.pods.disruption_store import EVICTABLE, NONE, RESCHEDULABLE
+from karpool.consolidation.view import ClusterView
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 

@@ -11,14 +11,18 @@ from functools import cached_property
 from typing import Any
 
 from karpool.cluster.changes import PutDropSink
-from karpool.cluster.unreadable import UnreadableObjects
-from karpool.consolidation.pod_facts import PodDisruptionStore
-from karpool.consolidation.policy.prices import node_price
+from karpool.cluster.market.market import Market
+from karpool.cluster.market.prices import node_price
+from karpool.cluster.nodes.expected import DaemonOverhead, counted_capacity
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.pods.disruption_store import PodDisruptionStore
+from karpool.cluster.problems import UnreadableObjects
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
+from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
+from karpool.model.karpenter.node_class import NodeClass
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
@@ -32,7 +36,7 @@ from karpool.model.kubernetes.api_resources import (
     ListOptions,
     ObjectKey,
 )
-from karpool.model.kubernetes.meta import ObjectMeta, Wire, WireObject
+from karpool.model.kubernetes.meta import ObjectMeta, WireObject
 from karpool.model.kubernetes.node import ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
@@ -44,8 +48,6 @@ from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.tables.room import Room
-from karpool.provisioning.expected import DaemonOverhead, counted_capacity
-from karpool.provisioning.market import Market
 
 STOP_NAMESPACE = "karpool-system"
 STOP_NAME = "karpool-consolidation"
@@ -57,18 +59,6 @@ class Settings(WireObject, frozen=True):
     """A ConfigMap."""
 
     data: dict[str, str] | None = None
-
-
-class Subnet(Wire, frozen=True):
-    zone: str = ""
-
-
-class NodeClassStatus(Wire, frozen=True):
-    subnets: list[Subnet] | None = None
-
-
-class NodeClass(WireObject, frozen=True):
-    status: NodeClassStatus | None = None
 
 
 class Observed:
@@ -144,8 +134,7 @@ class Observed:
             known.pop(key.name, None)
 
     def put_class(self, key: ObjectKey, found: NodeClass) -> None:
-        subnets = (found.status.subnets if found.status else None) or ()
-        self._zones[key.name] = frozenset(subnet.zone for subnet in subnets if subnet.zone)
+        self._zones[key.name] = found.zones
         self.market.see_zones(sorted(self._zones[key.name]))
 
     def _drop_class(self, key: ObjectKey) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator
 from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorOptions
@@ -28,7 +29,7 @@ from karpool.kube.transport.http import HttpTransport
 from karpool.manager.metrics import describe_process, follow_leadership
 from karpool.manager.probes import HealthChecks, ProbeServer
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.market import Market, market_of
+from karpool.provisioning.market_file import market_of
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 from karpool.wire.addresses import ListenAddress

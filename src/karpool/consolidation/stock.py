@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents, offer_of
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
@@ -18,14 +20,13 @@ from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, ListOptio
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.times import moment
-from karpool.provisioning.failures import LaunchFailures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents, offer_of
 
 
 class Stock:
     def __init__(self, clock: Clock, failures: LaunchFailures | None = None) -> None:
         self.failures = failures or LaunchFailures()
-        self._events = StockOutEvents(self.failures, clock)
+        self._clock = clock
+        self._events = StockOutEvents(self.failures)
 
     @cached_property
     def watches(self) -> Sequence[WatchedKind[Any]]:
@@ -36,7 +37,7 @@ class Stock:
         )
 
     def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
-        self._events.remember(claim)
+        self._events.remember(claim, self._clock.now())
         registered = condition(claim.status.conditions, "Registered")
         if registered is not None and registered.status == "True":
             at = moment(registered.last_transition_time)

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
-from karpool.cluster.cluster import Cluster, Namespace
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.kinds import Namespace
+from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
@@ -50,7 +52,6 @@ from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.placeholder import REQUEST
 from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -76,7 +77,7 @@ class DashboardCluster:
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.state = Cluster()
+        self.state = ClusterRoom()
         self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
         self.events = EventBuffer()
         self.records: dict[ObjectKey, ScaleUpRecord] = {}

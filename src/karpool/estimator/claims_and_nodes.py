@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from karpool.cluster.market import claim_news
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
+from karpool.cluster.market.stock_outs import StockOutEvents, listed_values
+from karpool.cluster.nodes.expected import counted_capacity
 from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
@@ -17,11 +22,6 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
 from karpool.model.kubernetes.times import moment
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
-from karpool.provisioning import claim_news
-from karpool.provisioning.expected import counted_capacity
-from karpool.provisioning.failures import LaunchFailures
-from karpool.provisioning.market import Market
-from karpool.provisioning.stock_outs import StockOutEvents, listed_values
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +132,7 @@ class NodeClaimStore:
         self.claims[name] = fact
         _mark(self._unsettled, name, fact.claim is not None)
         if not claim.is_registered:
-            self._events.remember(claim)
+            self._events.remember(claim, self._clock.now())
         self._observe(claim, fact, before)
         self._count_claim(name)
         for claim_entry in (before, fact):

@@ -14,11 +14,15 @@ from typing import Any, TypeVar
 import structlog
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.market.failures import Cause, LaunchFailures
+from karpool.cluster.market.market import Market
+from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents
 from karpool.estimator.claims_and_nodes import NodeClaimStore
 from karpool.estimator.waiting import LIVE_PODS, PendingPodStore
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
+from karpool.model.karpenter.node_class import NodeClass
 from karpool.model.karpenter.objects import CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import (
     DAEMONSETS,
@@ -32,31 +36,16 @@ from karpool.model.kubernetes.api_resources import (
     ObjectKey,
 )
 from karpool.model.kubernetes.event import KubeEvent
-from karpool.model.kubernetes.meta import Wire, WireObject, condition
+from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import moment
 from karpool.model.requirements import ValueSet, combined
-from karpool.provisioning.failures import Cause, LaunchFailures
-from karpool.provisioning.market import Market
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 STOCK_EVENTS = ListOptions(field_selector=f"reason={OUT_OF_STOCK}")
-
-
-class Subnet(Wire, frozen=True):
-    zone: str = ""
-
-
-class NodeClassStatus(Wire, frozen=True):
-    subnets: list[Subnet] | None = None
-
-
-class NodeClass(WireObject, frozen=True):
-    status: NodeClassStatus | None = None
 
 
 class KarpenterObjects:
@@ -65,7 +54,7 @@ class KarpenterObjects:
         self.failures = failures
         self.pods = PendingPodStore(clock)
         self.problems: dict[str, str] = {}  # of pools that cannot be understood
-        self.events = StockOutEvents(failures, clock)
+        self.events = StockOutEvents(failures)
         self.machines = NodeClaimStore(market, failures, self.events, clock)
         self._clock = clock
         self._changes = 0
@@ -151,8 +140,7 @@ class KarpenterObjects:
         self.failures.pool_gone(key.name)
 
     def put_class(self, key: ObjectKey, found: NodeClass) -> None:
-        subnets = (found.status.subnets if found.status else None) or ()
-        zones = frozenset(subnet.zone for subnet in subnets if subnet.zone)
+        zones = found.zones
         self.market.see_zones(sorted(zones))
         if self._zones.get(key.name) != zones:
             self._zones[key.name] = zones

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.estimator.pods import waiting_since
 from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
@@ -16,7 +17,6 @@ from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import pod_template
 from karpool.model.resources import CPU, MEMORY
 from karpool.packing.tables.room import Room
-from karpool.provisioning.expected import DaemonOverhead
 
 log = structlog.get_logger(__name__)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
 from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
 from karpool.kube.api.client import Client
@@ -13,7 +14,7 @@ from karpool.manager.manager import run_process
 from karpool.manager.metrics import QueueMetrics
 from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.market import Market, market_of
+from karpool.provisioning.market_file import market_of
 from karpool.provisioning.placeholders.choosing import backend
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.wire.addresses import ListenAddress

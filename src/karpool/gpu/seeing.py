@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
+from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
 from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
@@ -37,7 +38,6 @@ from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
-from karpool.provisioning.expected import is_ephemeral, same_taint
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders.placeholder import Placeholder
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import (
     DAEMONSETS,
@@ -39,7 +39,7 @@ _NONE: Mapping[str, Pod] = {}
 class AutoscalerState:
     def __init__(self, context: Context) -> None:
         self._informers = context.informers
-        self._state = Cluster(devices=False)
+        self._state = ClusterRoom(devices=False)
         self._nodes = context.informers.of(NODES, Node)
         self._pods = context.informers.of(PODS, Pod)
         self._others: dict[ApiResource, Feed[dict[str, Any]]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride, parse_policy, parse_threshold
@@ -25,7 +26,6 @@ from karpool.kube.flags import Flag
 from karpool.manager.manager import Manager
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.provisioning.market import Market
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler

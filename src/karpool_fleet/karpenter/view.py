@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.nodes.expected import DaemonOverhead, counted_capacity, expected_row, row_name
 from karpool.kube.expiring import ExpiringSet
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, NodeClaim, NodePool
@@ -40,7 +41,6 @@ from karpool.model.kubernetes.workload import pod_template
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 from karpool.packing.tables.room import Room
-from karpool.provisioning.expected import DaemonOverhead, counted_capacity, expected_row, row_name
 from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.karpenter.newest import Newest
 
@@ -59,7 +59,7 @@ class KarpenterState:
         self.daemons = DaemonOverhead()
         self.on_pod: list[PodListener] = []
         self.on_usage: list[Callable[[str], None]] = []  # told the pool's name
-        self._state = Cluster(devices=False)
+        self._state = ClusterRoom(devices=False)
         self._pods_on: dict[str, dict[ObjectKey, Pod]] = {}
         self._budgets: dict[str, dict[str, CompiledPdb]] = {}
         self._claim_names: dict[str, str] = {}  # by provider id

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
@@ -41,7 +41,7 @@ class Happened:
 
 class SchedulerCache:
     def __init__(self) -> None:
-        self.state = Cluster(devices=False)
+        self.state = ClusterRoom(devices=False)
         self._assumed: dict[ObjectKey, Assumed] = {}
         self._board: PlacementBoard | None = None
         self._happened = Happened({})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.kube.api.decoding import Object
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
@@ -34,7 +34,7 @@ NO_NODES = EligibleDaemonNodes()
 class DaemonNodes:
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
-        self._state = Cluster(volumes=False)
+        self._state = ClusterRoom(volumes=False)
         self._version = 0
         self._known: frozenset[str] | None = None
         self._cache: dict[ObjectKey, tuple[int, str, int, EligibleDaemonNodes]] = {}

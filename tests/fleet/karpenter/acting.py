@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
@@ -66,7 +66,7 @@ class Scheduler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._state = Cluster(volumes=False)
+        self._state = ClusterRoom(volumes=False)
         self._wake = asyncio.Event()
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)

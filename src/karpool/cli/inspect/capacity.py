@@ -20,7 +20,8 @@ from karpool.cli.options.cluster import (
     output_option,
 )
 from karpool.cli.output.text import columns, machine, note
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.market import Market
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import UNLIMITED
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
@@ -34,7 +35,7 @@ from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import PodTemplate, pod_template
-from karpool.provisioning.market import Market, market_of
+from karpool.provisioning.market_file import market_of
 from karpool.wire.requests import ReplicasRequest
 
 NONE = "-"
@@ -131,7 +132,7 @@ def question_of(pod: Pod, loaded: LoadedCluster) -> EstimateQuestion:
     return EstimateQuestion(ReplicasRequest("", wanted), loaded.state.snapshot(), topology=True)
 
 
-def _shape(pod: Pod, state: Cluster) -> PodShape:
+def _shape(pod: Pod, state: ClusterRoom) -> PodShape:
     """As the cluster would see it: claims and storage classes decide where its volumes can be."""
     shape = shape_of(pod)  # raises Invalid with the field
     if not pod.spec.volumes:

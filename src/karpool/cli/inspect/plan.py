@@ -22,7 +22,7 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
 from karpool.kube.clock import RealClock
-from karpool.provisioning.market import market_of
+from karpool.provisioning.market_file import market_of
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
 from karpool.cli.output.text import columns, machine, note, pluralize
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.market.market import Market
 from karpool.kube.watched import WatchedKind
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue
@@ -21,7 +22,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodePool
 from karpool.model.kubernetes.api_resources import NODEPOOLS
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE
 from karpool.packing.tables.room import Room
-from karpool.provisioning.market import Market, market_of
+from karpool.provisioning.market_file import market_of
 
 UNKNOWN = "?"
 NONE = "-"

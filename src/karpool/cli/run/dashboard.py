@@ -28,7 +28,7 @@ from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.shutdown import run_until_signalled
-from karpool.provisioning.market import market_of
+from karpool.provisioning.market_file import market_of
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool.scheduler.process import estimator_clients, scheduler_options
 from karpool.wire.server_tls import stamp

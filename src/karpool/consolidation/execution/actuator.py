@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from karpool.cluster.pods.disruption_store import protected_until
 from karpool.consolidation.execution.move_history import owner_of
 from karpool.consolidation.execution.node_marks import LEAVING, mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
@@ -43,9 +44,7 @@ from karpool.consolidation.execution.step import (
     next_step,
 )
 from karpool.consolidation.planning.plan import Move
-from karpool.consolidation.pod_facts import protected_until
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.totals import pod_cost
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import SkippedObject
 from karpool.kube.decision_id import decision_scope
@@ -65,6 +64,7 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import pod_cost
 from karpool.model.requirements import ValueSet
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose, unit
 from karpool.provisioning.placeholders.placeholder import REQUEST, Placeholder

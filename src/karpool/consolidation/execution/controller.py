@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
@@ -44,7 +45,6 @@ from karpool.kube.event_recorder import EventRecorder
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
-from karpool.provisioning.market import Market
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 import msgspec
 
 from karpool.cluster.changes import ChangeSink, ObjectChange
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.pods.disruption_store import EVICTABLE
 from karpool.consolidation.execution.node_marks import PROTECTED
 from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlaceholderRequest
 from karpool.consolidation.execution.validation import promised_by, validate_all
@@ -22,7 +24,7 @@ from karpool.consolidation.policy.budgets import permission
 from karpool.consolidation.policy.candidates import read_pools
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.view import EVICTABLE, ClusterView, StateNode
+from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
-from karpool.cluster.cluster import Cluster, Namespace
+from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.kinds import Namespace
+from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.in_flight_view import PlaceholderFilter
 from karpool.consolidation.execution.move_history import PodOwners, disturbances
 from karpool.consolidation.execution.node_marks import marked_by
@@ -34,7 +36,6 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.market import Market
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
@@ -56,7 +57,7 @@ class Watching:
         self._monitor = ClaimMonitor(client.clock)
         self.smart_pods = SmartPodBackend(client, smart_pods, self._monitor, RequestPurpose.REPLACEMENT)
         self._stock = Stock(client.clock, self._monitor.failures)
-        self._state = Cluster()
+        self._state = ClusterRoom()
         self._following = InformerSet(client, self._watches(smart_pods.namespace))
         self.run = self._following.run
         self.not_ready = self._following.not_ready

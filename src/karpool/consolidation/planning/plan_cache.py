@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import Planner, permission_now
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.view import ClusterView, PodDisruptionTable, StateNode
+from karpool.consolidation.view import ClusterView
 
 
 @dataclass(frozen=True, slots=True)

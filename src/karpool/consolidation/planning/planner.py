@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
+from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.fingerprint import fingerprint
 from karpool.consolidation.methods import replacement
 from karpool.consolidation.planning.plan import (
@@ -31,7 +32,7 @@ from karpool.consolidation.policy.candidates import CandidateNodes, find_candida
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
-from karpool.consolidation.policy.totals import PoolMember, PoolTotals, pool_totals, usable_price
+from karpool.consolidation.policy.totals import PoolMember, PoolTotals, pool_totals
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE

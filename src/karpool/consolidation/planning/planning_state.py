@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from karpool.cluster.pods.disruption_store import RESCHEDULABLE
 from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.policy.budgets import DisruptionAllowance
@@ -23,7 +24,7 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import MoveVerdict, ScoredNode, score_sources
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.policy.totals import Floats, PoolTotals
-from karpool.consolidation.view import RESCHEDULABLE, ClusterView
+from karpool.consolidation.view import ClusterView
 from karpool.model import resources
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE

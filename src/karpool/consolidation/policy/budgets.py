@@ -7,10 +7,11 @@ upstream. A budget or annotation that cannot be read closes its own pool and no 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DisruptionRate, PlanSettings, PoolSettings, any_open
-from karpool.consolidation.view import ClusterView, NodeRemoval, StateNode
+from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of

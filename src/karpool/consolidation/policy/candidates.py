@@ -11,8 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from karpool.cluster.nodes.state_node import NodeTraits, StateNode
+from karpool.cluster.pods.disruption_store import (
+    ACTIVE,
+    EVICTABLE,
+    NONE,
+    RESCHEDULABLE,
+    SEVERAL,
+    STARTING,
+    UNREADY,
+)
 from karpool.consolidation.planning.plan import KeptNode
-from karpool.consolidation.pod_facts import NONE, SEVERAL
 from karpool.consolidation.policy.eligibility import (
     DisruptionMethod,
     EligibilityFacts,
@@ -24,16 +33,7 @@ from karpool.consolidation.policy.policy import ConsolidationPolicy, policy_of
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings, PoolSettings, pool_settings
 from karpool.consolidation.policy.totals import is_empty
-from karpool.consolidation.view import (
-    ACTIVE,
-    EVICTABLE,
-    RESCHEDULABLE,
-    STARTING,
-    UNREADY,
-    ClusterView,
-    NodeTraits,
-    StateNode,
-)
+from karpool.consolidation.view import ClusterView
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible

@@ -6,22 +6,13 @@ it counts as nothing saved and nothing spent, and whoever asks is told.
 
 from collections.abc import Callable, Iterable
 
-from karpool.consolidation.policy.totals import usable_price
-from karpool.model.catalogue.catalogue import Catalogue, Offering
-from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
-from karpool.model.kubernetes.meta import Labels
-from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.cluster.market.prices import usable_price
+from karpool.model.catalogue.catalogue import Offering
+from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 
 # The order in which Karpenter launches: the first that can be had decides.
 LAUNCH_ORDER = (RESERVED, SPOT, ON_DEMAND)
 HOURS_PER_MONTH = 730.0
-
-
-def node_price(catalogue: Catalogue, labels: Labels) -> float | None:
-    """Of the offering whose zone and capacity type the node has, in stock or not."""
-    return usable_price(
-        catalogue.price(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
-    )
 
 
 def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:

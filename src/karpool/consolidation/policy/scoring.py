@@ -15,8 +15,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.policy.policy import ConsolidationPolicy
-from karpool.consolidation.policy.totals import PoolTotals, usable_price
+from karpool.consolidation.policy.totals import PoolTotals
 
 TOLERANCE = 1e-9
 

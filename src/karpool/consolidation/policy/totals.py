@@ -14,19 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from karpool.cluster.market.prices import usable_price
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable
+from karpool.model.kubernetes.pod_disruption import is_reschedulable, pod_cost
 
 # Cordon, drain, API calls, and the wait for another node.
 NODE_COST = 1.0
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-
-def pod_cost(pod: Pod) -> float:
-    """What moving it costs; never negative."""
-    return max(0.0, eviction_cost(pod))
 
 
 def node_cost(pods: Iterable[Pod]) -> float:
@@ -75,8 +71,3 @@ def _totals_of(nodes: list[PoolMember]) -> PoolTotals:
         nodes=len(nodes),
         unpriced=len(nodes) - len(known),
     )
-
-
-def usable_price(price: float | None) -> float | None:
-    """None for what cannot be added up: NaN, infinite or negative."""
-    return price if price is not None and math.isfinite(price) and price >= 0 else None

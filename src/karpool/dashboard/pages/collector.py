@@ -26,7 +26,7 @@ from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.provisioning.market import market_of
+from karpool.provisioning.market_file import market_of
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi

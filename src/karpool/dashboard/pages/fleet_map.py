@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.policy.policy import policy_of
-from karpool.consolidation.view import ClusterView, StateNode
+from karpool.consolidation.view import ClusterView
 from karpool.dashboard.api.views import (
     Amounts,
     ClusterRow,

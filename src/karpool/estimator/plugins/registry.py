@@ -21,7 +21,7 @@ from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.feature_gates import Gates
 from karpool.model.errors import Invalid
-from karpool.provisioning.market import market_of
+from karpool.provisioning.market_file import market_of
 
 ENTRY_POINTS = "karpool.estimator.plugins"
 LIMITS = "limits"

@@ -15,6 +15,14 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.market.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    LaunchFailure,
+    LaunchFailures,
+    OnFailures,
+)
+from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.providers import node_group_status
 from karpool.estimator.providers.node_group_status import NodeGroupStatus
@@ -42,14 +50,6 @@ from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.fit_reasons import explain_nodes
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import Room, snapshot_of
-from karpool.provisioning.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    LaunchFailure,
-    LaunchFailures,
-    OnFailures,
-)
-from karpool.provisioning.market import Market
 from karpool.wire.requests import ComponentSetsRequest
 
 log = structlog.get_logger(__name__)

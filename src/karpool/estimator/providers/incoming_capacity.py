@@ -9,6 +9,9 @@ already shows is named as a `twin`, so that its room is never counted twice.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
+from karpool.cluster.market.stock_outs import listed_values
+from karpool.cluster.nodes.expected import DaemonOverhead, expected_row, row_name
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.waiting import PendingDemand, is_tied
 from karpool.model.catalogue.catalogue import Catalogue
@@ -24,9 +27,6 @@ from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity, PoolCapacity, Usage
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import Room, snapshot_of
-from karpool.provisioning.expected import DaemonOverhead, expected_row, row_name
-from karpool.provisioning.failures import LaunchFailure, LaunchFailures
-from karpool.provisioning.stock_outs import listed_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from karpool.cluster.market.failures import (
+    RECOVERY_SECONDS,
+    THRESHOLD_SECONDS,
+    LaunchFailure,
+    LaunchFailures,
+    OnFailures,
+)
+from karpool.cluster.market.market import Market
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.providers.incoming_capacity import (
@@ -48,14 +56,6 @@ from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity, PoolCapacity, Usage
 from karpool.packing.tables.columns import Int64s
 from karpool.packing.tables.room import Room
-from karpool.provisioning.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    LaunchFailure,
-    LaunchFailures,
-    OnFailures,
-)
-from karpool.provisioning.market import Market
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "karpenter"

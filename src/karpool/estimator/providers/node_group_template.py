@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from karpool.cluster.nodes.expected import is_ephemeral
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
@@ -21,7 +22,6 @@ from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.resources import Resources
 from karpool.model.taints import Taint
 from karpool.packing.tables.node_table import NodeRow
-from karpool.provisioning.expected import is_ephemeral
 
 ANNOTATION = "karpool.dev/template."
 # How clouds write a node's group on it. The autoscaler's own name for it may be longer.

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from karpool.cluster.market.failures import LaunchFailure
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.providers import karpenter, node_group_status
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
 from karpool.model.kubernetes.api_resources import NODEPOOLS
-from karpool.provisioning.failures import LaunchFailure
 
 FAILED = "CapacityNotCounted"
 RECOVERED = "CapacityCountedAgain"

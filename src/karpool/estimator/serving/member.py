@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.estimator import gates
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
 from karpool.estimator.plugins.framework import Framework
@@ -52,7 +52,7 @@ class MemberEstimator:
     ) -> None:
         self.name = name
         self.framework = framework
-        self.state = Cluster(volumes=False)
+        self.state = ClusterRoom(volumes=False)
         self.waiting = UnschedulablePods()
         self._client = client
         self._settings = settings or MemberSettings()

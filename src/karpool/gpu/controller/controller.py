@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import ObjectChange
+from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
@@ -40,7 +41,6 @@ from karpool.model.kubernetes.api_resources import CRDS
 from karpool.provisioning.candidates.attempts import resting_until
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.claims.claim_progress import ClaimProgress
-from karpool.provisioning.market import Market
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.backend import ProvisioningBackend
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites

@@ -8,6 +8,7 @@ are kept until pools or the catalogue change.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from karpool.cluster.market.market import Market
 from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker, key_of
 from karpool.gpu.scale_up.feasibility import feasible
 from karpool.model.catalogue.catalogue import InstanceType
@@ -18,7 +19,6 @@ from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import CPU, GPU, MEMORY, show_amount
 from karpool.model.taints import untolerated
 from karpool.provisioning.candidates.ladder import CandidateLadder, CandidateQuery, Skipped, ladder
-from karpool.provisioning.market import Market
 from karpool.provisioning.node_request import NodeCandidate
 
 

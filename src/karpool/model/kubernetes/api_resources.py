@@ -122,3 +122,11 @@ CLUSTERPROPAGATIONPOLICIES = ApiResource(
     "ClusterPropagationPolicy",
     namespaced=False,
 )
+
+NODEOVERLAYS = ApiResource("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
+CAPACITYBUFFERS = ApiResource("autoscaling.x-k8s.io", "v1alpha1", "capacitybuffers", "CapacityBuffer")
+RESOURCESLICES = ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+RESOURCECLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+DEVICECLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+GPUS = ApiResource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
+SCALEUPS = ApiResource("gpu.karpool.dev", "v1alpha1", "scaleups", "ScaleUp")

@@ -243,6 +243,11 @@ def eviction_cost(pod: Pod) -> float:
     return max(-10.0, min(10.0, cost))
 
 
+def pod_cost(pod: Pod) -> float:
+    """What moving it costs; never negative."""
+    return max(0.0, eviction_cost(pod))
+
+
 def _number(text: str | None) -> float | None:
     if text is None or not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", text[:400]):
         return None

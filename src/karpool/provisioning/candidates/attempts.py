@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
 from karpool.packing.new_nodes.offerings import PoolOfferings, StockOut
 from karpool.provisioning.candidates.ladder import sold_by
 from karpool.provisioning.claims.claim_progress import Ending
-from karpool.provisioning.failures import LaunchFailure, LaunchFailures
 from karpool.provisioning.node_request import NodeCandidate
 
 STOCK_REST_SECONDS = 180.0

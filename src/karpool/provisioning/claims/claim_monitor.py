@@ -14,6 +14,9 @@ from functools import cached_property
 from typing import Any
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.market import claim_news
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents
 from karpool.kube.clock import Clock
 from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
 from karpool.kube.watched import WatchedKind
@@ -21,7 +24,6 @@ from karpool.model.karpenter.objects import NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODES, ListOptions, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.node import Node
-from karpool.provisioning import claim_news
 from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS
 from karpool.provisioning.claims.claim_progress import (
     ClaimProgress,
@@ -30,8 +32,6 @@ from karpool.provisioning.claims.claim_progress import (
     ending_of,
     progress_of,
 )
-from karpool.provisioning.failures import LaunchFailures
-from karpool.provisioning.stock_outs import OUT_OF_STOCK, StockOutEvents
 
 PATIENCE_SECONDS = 10.0
 _ENDED_MAX = 2000
@@ -54,7 +54,7 @@ class ClaimMonitor:
         self.failures = LaunchFailures(recovery_seconds=STOCK_REST_SECONDS) if failures is None else failures
         self.on_stage: list[OnStage] = []
         self._clock = clock
-        self._stock = StockOutEvents(self.failures, clock)
+        self._stock = StockOutEvents(self.failures)
         self._live: dict[str, ClaimProgress] = {}
         self._ended = ExpiringMap[str, ClaimProgress](clock, EVENT_SECONDS, _ENDED_MAX)
         self._refusals = ExpiringMap[str, _Refusal](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
@@ -128,7 +128,7 @@ class ClaimMonitor:
         if claim.pool_name:
             self._pools.add(claim.pool_name)
         if not claim.is_registered:
-            self._stock.remember(claim)
+            self._stock.remember(claim, now)
         claim_news.observe(claim, self.failures, found.created, now)
         if found.ended is not None and (before is None or before.ended is None):
             self._given_up(found)

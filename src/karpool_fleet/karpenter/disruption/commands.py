@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import structlog
 
+from karpool.cluster.nodes.expected import same_taint
 from karpool.kube.errors import Conflict, KubeError
 from karpool.model.karpenter.objects import DISRUPTED, NodeClaim
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES
 from karpool.model.kubernetes.node import Node
-from karpool.provisioning.expected import same_taint
 from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
 from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand
 from karpool_fleet.karpenter.lifecycle.conditions import DISRUPTION_REASON, TRUE

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import (
     INITIALIZED,
@@ -14,7 +15,6 @@ from karpool.model.karpenter.objects import (
 from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.resources import show_amount
 from karpool.model.taints import Taint
-from karpool.provisioning.expected import is_ephemeral, same_taint
 from karpool_fleet.karpenter.provisioning.claims import wire_taint
 
 DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"

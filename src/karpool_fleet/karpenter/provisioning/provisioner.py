@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import structlog
 
+from karpool.cluster.nodes.expected import row_name
 from karpool.kube.clock import Clock
 from karpool.kube.errors import KubeError
 from karpool.kube.transport.rate_limit import TokenBucket
@@ -35,7 +36,6 @@ from karpool.packing.new_nodes.offerings import remaining
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PlannedNode
 from karpool.packing.tables.room import Room
-from karpool.provisioning.expected import row_name
 from karpool_fleet.karpenter.lifecycle.conditions import READY
 from karpool_fleet.karpenter.provisioning.batching import BatchWindow
 from karpool_fleet.karpenter.provisioning.claims import Object, node_claim, wire_requirements

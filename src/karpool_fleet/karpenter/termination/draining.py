@@ -5,6 +5,7 @@ says, and let go when its machine is gone. Deleting the node or its claim comes 
 the same. Events of its pods bring it back here; nothing is polled but deadlines.
 """
 
+from karpool.cluster.nodes.expected import same_taint
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.karpenter.objects import DISRUPTED, TERMINATION_FINALIZER, TERMINATION_TIMESTAMP, NodeClaim
@@ -13,7 +14,6 @@ from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import parse_rfc3339
-from karpool.provisioning.expected import same_taint
 from karpool_fleet.karpenter.lifecycle.conditions import (
     DISRUPTION_REASON,
     DRAINED,

@@ -9,29 +9,28 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
-from karpool.kube.clock import Clock
-from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
+from karpool.cluster.market.failures import RECOVERY_SECONDS, Cause, LaunchFailures, OfferingKey
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
-from karpool.provisioning.failures import RECOVERY_SECONDS, Cause, LaunchFailures, OfferingKey
 
 OUT_OF_STOCK = "InsufficientCapacityError"
 _CLAIMS_REMEMBERED = 1000
+# An API server keeps events for an hour; who remembers claims for as long knows whom they are about.
+_REMEMBERED_SECONDS = 3600.0
 _EVENTS_MAX = 5000
 # Events and claims come over different watches; a claim may be a moment behind its event.
 _PATIENCE_SECONDS = 10.0
 
 
 class StockOutEvents:
-    def __init__(self, failures: LaunchFailures, clock: Clock) -> None:
+    def __init__(self, failures: LaunchFailures) -> None:
         self._failures = failures
         self._waiting: OrderedDict[str, KubeEvent] = OrderedDict()  # by claim, the latest of each
-        self._claims = ExpiringMap[str, tuple[str, tuple[OfferingKey, ...]]](
-            clock, EVENT_SECONDS, _CLAIMS_REMEMBERED
-        )
+        # Oldest first: since when, its pool, and what it asked for.
+        self._claims: OrderedDict[str, tuple[float, str, tuple[OfferingKey, ...]]] = OrderedDict()
 
     def put(self, key: ObjectKey, event: KubeEvent) -> None:
         if event.reason == OUT_OF_STOCK and event.involved_object.kind == "NodeClaim":
@@ -39,15 +38,26 @@ class StockOutEvents:
             while len(self._waiting) > _EVENTS_MAX:
                 self._waiting.popitem(last=False)
 
-    def remember(self, claim: NodeClaim) -> None:
+    def remember(self, claim: NodeClaim, now: float) -> None:
+        self._forget_claims(now)
         if claim.pool_name and claim.name not in self._claims:
-            self._claims.put(claim.name, (claim.pool_name, tuple(offers_of(claim))))
+            self._claims[claim.name] = now, claim.pool_name, tuple(offers_of(claim))
+
+    def _forget_claims(self, now: float) -> None:
+        while self._claims:
+            since, _, _ = next(iter(self._claims.values()))
+            if len(self._claims) < _CLAIMS_REMEMBERED and now - since < _REMEMBERED_SECONDS:
+                return
+            self._claims.popitem(last=False)
 
     def understand(self, now: float, pools: Collection[str]) -> None:
         """Turn events into failures, as soon as their claim is known or will not be any more."""
+        if not self._waiting:
+            return
+        self._forget_claims(now)
         for name, event in list(self._waiting.items()):
             at = now if event.at is None else event.at
-            pool, offers = self._claims.get(name) or ("", ())
+            _, pool, offers = self._claims.get(name) or (now, "", ())
             if not pool and now - at < _PATIENCE_SECONDS:
                 continue
             pool = pool or _pool_named(name, pools)

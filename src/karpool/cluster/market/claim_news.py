@@ -1,10 +1,10 @@
 """What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
 
+from karpool.cluster.market.failures import Cause, LaunchFailures
+from karpool.cluster.market.stock_outs import offer_of
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import Condition, condition
 from karpool.model.kubernetes.times import moment
-from karpool.provisioning.failures import Cause, LaunchFailures
-from karpool.provisioning.stock_outs import offer_of
 
 # Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
 GIVEN_UP_SECONDS = 240.0

@@ -8,12 +8,11 @@ Until a region is known, only learnt types count.
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 
 import structlog
 
 from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
-from karpool.model.catalogue.files import load_shipped, read_catalogue, shipped_regions
+from karpool.model.catalogue.files import load_shipped, shipped_regions
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.meta import Labels
@@ -113,21 +112,6 @@ class Market:
                 continue  # was said before
         self.offerings = Offerings(self.catalogue)
         self._changes += 1
-
-
-def market_of(catalogue: Path | None, region: str = "") -> Market:
-    """What a catalogue file sells; without one, what is shipped. Raises Invalid, naming the file."""
-    if catalogue is None:
-        return Market(region=region)
-    try:
-        found = read_catalogue(catalogue.read_bytes(), region)
-    except OSError as error:
-        raise Invalid("--catalogue", str(catalogue), f"cannot be read: {error.strerror or error}") from None
-    except Invalid as error:
-        raise Invalid("--catalogue", str(catalogue), str(error)) from None
-    if region and found.region != region:
-        raise Invalid("--region", region, f"{catalogue} is of {found.region}")
-    return Market(found)
 
 
 def region_of(labels: Labels | Mapping[str, str]) -> str:

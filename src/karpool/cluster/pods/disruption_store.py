@@ -1,4 +1,4 @@
-"""What consolidation needs to know of pods, worked out once per version of a pod.
+"""What taking a pod off its node costs, and what speaks against it, worked out once per version of a pod.
 
 `table` joins it to a snapshot: the snapshot says where a pod is and what it asks for,
 this says what moving it costs and what speaks against it.
@@ -6,28 +6,61 @@ this says what moving it costs and what speaks against it.
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from karpool.consolidation.policy.totals import pod_cost
-from karpool.consolidation.view import ACTIVE, EVICTABLE, RESCHEDULABLE, STARTING, UNREADY, PodDisruptionTable
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes import pod_disruption
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.model.kubernetes.pod_disruption import CompiledPdb, pod_cost
 from karpool.model.kubernetes.times import moment
-from karpool.packing.tables.columns import Int32s, read_only
+from karpool.packing.tables.columns import Bools, Int32s, Int64s, read_only
 from karpool.packing.tables.room import Room
+
+Float64s = npt.NDArray[np.float64]
+Uint8s = npt.NDArray[np.uint8]
 
 NONE = -1
 SEVERAL = -2
+# Flags of pods
+RESCHEDULABLE = 1  # needs a new place when its node goes
+ACTIVE = 2
+EVICTABLE = 4  # its own do-not-disrupt wish aside
+UNREADY = 8  # says that it is not ready
+STARTING = 16  # has a node and has not run yet: it may be pulling its image
 # Groups that no pod is in any more are dropped when they outnumber the pods by this much.
 _SLACK = 128
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
+
+
+@dataclass(frozen=True, slots=True)
+class PodDisruptionTable:
+    """Pods on nodes, by row. `budget` indexes the budgets; -1: none, -2: several."""
+
+    keys: Sequence[str]
+    rows: Int32s
+    shapes: Int32s
+    costs: Float64s
+    flags: Uint8s
+    protected_until: Float64s  # seconds since the epoch; inf for good
+    budget: Int32s
+    since: Float64s  # when it was bound, started or began to end, the latest; 0 when not known
+    starts: Int64s  # pods of row r: starts[r] to starts[r + 1]
+    several: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # pod to names of its budgets
+
+    def on(self, row: int) -> range:
+        return range(int(self.starts[row]), int(self.starts[row + 1]))
+
+    @property
+    def moves(self) -> Bools:
+        found: Bools = (self.flags & RESCHEDULABLE) != 0
+        return found
 
 
 def protected_until(pod: Pod) -> float:

@@ -1,0 +1,447 @@
+"""A cluster in columns, kept current by events, and its snapshots.
+
+Feed it from informers (`sink`), from a snapshot file (`load`), or object by
+object. Objects may come in any order: a pod whose node is not known is
+remembered and counted when the node comes. Pods that have ended free their room;
+terminating ones hold it until they are gone. An object that cannot be understood
+is listed in `problems`; if it was known before, what was known stays. A pod that cannot
+be understood holds its node: nothing is free there (`blocked`); one whose node cannot be
+told either makes the picture incomplete.
+
+Not for concurrent use: it belongs to one event loop. Snapshots may be read anywhere.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
+from karpool.cluster.devices.device_store import DeviceStore
+from karpool.cluster.kinds import Namespace
+from karpool.cluster.nodes.node_store import NodeStore
+from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
+from karpool.cluster.pods.pod_store import PodStore
+from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
+from karpool.cluster.pods.volume_store import VolumeStore
+from karpool.cluster.problems import UnreadableObject, UnreadableObjects
+from karpool.model import labels
+from karpool.model.devices import tensor_fusion
+from karpool.model.devices.device import GpuObject, from_object
+from karpool.model.devices.node_devices import plugin_of
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import Labels, decode
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.volumes import (
+    Alternatives,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from karpool.packing.tables.node_table import NodeRow, node_row
+from karpool.packing.tables.room import Room, StoredRoom
+
+# An entry that no node satisfies: what a pod has whose volumes cannot be understood.
+_NOWHERE: tuple[Alternatives, ...] = ((),)
+
+
+@dataclass(frozen=True, slots=True)
+class KindReader:
+    struct: type[Any]
+    upsert: Callable[[Any], None]
+    remove: Callable[[str, str], None]  # namespace, name
+    known: Callable[[], Iterable[str]]
+    unreadable: Callable[[ObjectKey, bytes, Invalid], None]
+
+
+class KindSink:
+    """Takes an informer's changes of one kind."""
+
+    takes_unreadable = True
+
+    def __init__(self, kind: KindReader) -> None:
+        self._kind = kind
+
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
+        for change in changes:
+            if change.type == DELETED:
+                self._kind.remove(change.key.namespace, change.key.name)
+            elif change.type == UNREADABLE:
+                self._kind.unreadable(change.key, change.raw, Invalid("", "", change.reason))
+            elif change.object is not None:
+                self._kind.upsert(change.object)
+
+
+class ClusterRoom:
+    """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
+    where they like, instead of waiting for claims that never come. `devices=False` is for those who
+    imitate a component that knows of no shares of devices."""
+
+    def __init__(self, *, volumes: bool = True, devices: bool = True) -> None:
+        self.problems = UnreadableObjects()
+        self.version = 0
+        self._nodes = NodeStore()
+        self._room = RoomStore()
+        self._devices = DeviceStore()
+        self._knows_shares = devices
+        self._pods = PodStore(self._charge)
+        self._unreadable = UnreadablePods()
+        self._blocked_changes: set[str] = set()
+        self._volumes = VolumeStore() if volumes else None
+        self._namespaces: dict[str, Labels] = {}
+        self._namespaces_shared = False
+        self._latest: Room | None = None
+        self._kinds = {
+            "Node": KindReader(
+                Node,
+                self.upsert_node,
+                lambda _, name: self.remove_node(name),
+                self._node_names,
+                self._left_as_it_was("Node"),
+            ),
+            "Pod": KindReader(Pod, self.upsert_pod, self.remove_pod, self._pods.keys, self.hold_pod),
+            "Namespace": KindReader(
+                Namespace,
+                lambda namespace: self.upsert_namespace(namespace.name, namespace.labels),
+                lambda _, name: self.remove_namespace(name),
+                lambda: list(self._namespaces),
+                self._left_as_it_was("Namespace"),
+            ),
+        }
+        self._kinds["GPU"] = KindReader(
+            GpuObject,
+            self.upsert_gpu,
+            lambda _, name: self.remove_gpu(name),
+            self._devices.described,
+            self._close_gpu,
+        )
+        if self._volumes is not None:
+            self._kinds |= self._volume_kinds(self._volumes)
+
+    def snapshot(self) -> Room:
+        """The present, for keeps; the same object until something changes. O(columns)."""
+        self._reshape_affected_pods()
+        if self._latest is None:
+            rows, shape_ids, by_row, pending = self._pods.views()
+            devices = self._devices.table(self._nodes.find, self._room)  # before room: shares take of it
+            free, allocatable, slots = self._room.views()
+            self._namespaces_shared = True
+            self._latest = StoredRoom(
+                self.version,
+                self._nodes.table(),
+                self._pods.shapes,
+                self._namespaces,
+                free=free,
+                allocatable=allocatable,
+                slots=slots,
+                pod_nodes=rows,
+                pod_shapes=shape_ids,
+                pods_by_row=by_row,
+                pending=pending,
+                devices=devices,
+            )
+        return self._latest
+
+    @property
+    def blocked(self) -> Mapping[str, int]:
+        """Nodes with pods that cannot be read, and how many: nothing is free there."""
+        return self._unreadable.per_node
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known of every pod on which node it is."""
+        return not self._unreadable.somewhere
+
+    # Feeding
+
+    def reader(self, kind: str) -> KindReader:
+        return self._kinds[kind]
+
+    def take_blocked_changes(self) -> set[str]:
+        """Nodes that were blocked, or no longer are, since this was last asked."""
+        taken, self._blocked_changes = self._blocked_changes, set()
+        return taken
+
+    def sink(self, kind: str) -> KindSink:
+        """What an informer of `kind` (Node, Pod, Namespace, ...) delivers to."""
+        return KindSink(self._kinds[kind])
+
+    def load(self, objects: Iterable[Mapping[str, Any]]) -> list[UnreadableObject]:
+        """Raw objects of any kind, lists included; kinds that say nothing about room are passed over."""
+        before = {id(problem) for problem in self.problems}
+        for position, raw in enumerate(flattened(objects)):
+            self._load_one(raw, position)
+        return [problem for problem in self.problems if id(problem) not in before]
+
+    def replace(self, kind: str, objects: Iterable[Any]) -> None:
+        """These are all the objects of a kind; others are gone."""
+        handling = self._kinds[kind]
+        seen: set[str] = set()
+        for each in objects:
+            seen.add(each.metadata.key)
+            handling.upsert(each)
+        for key in handling.known():
+            if key not in seen:
+                namespace, _, name = key.rpartition("/")
+                handling.remove(namespace, name)
+
+    def upsert_node(self, node: Node) -> None:
+        try:
+            row = _checked(node_row(node))
+        except Invalid as error:
+            self.problems.add("Node", node.name, error)
+            return
+        self.problems.clear("Node", node.name)
+        self.put_node(row)
+
+    def put_node(self, node: NodeRow) -> None:
+        """Like `upsert_node`, for a node that is understood already."""
+        version, known = self._nodes.version, len(self._nodes)
+        row = self._nodes.put(node)
+        news, ignored = self._room.offer(row, node.allocatable)
+        self._devices.put_node(node)
+        if row == known:
+            self._pods.add_row(node.name)
+            news |= self._room.block(row, node.name in self._unreadable.per_node)
+        if news or self._nodes.version != version:
+            self._changed()
+        if ignored:
+            reason = f"is not followed: nodes already offer {RESOURCE_LIMIT} different resources"
+            self.problems.add("Node", node.name, Invalid("status.allocatable", ignored[0], reason))
+
+    def remove_node(self, name: str) -> None:
+        self.problems.clear("Node", name)
+        moved = self._nodes.remove(name)
+        if moved is not None:
+            self._pods.remove_row(name, *moved)
+            self._room.remove(*moved)
+            row, last = moved
+            self._devices.remove_node(name, self._nodes.rows[row].name if row != last else "")
+            self._changed()
+
+    def upsert_pod(self, pod: Pod) -> None:
+        if pod.is_terminal:
+            self.remove_pod(pod.metadata.namespace, pod.name)
+            return
+        key = pod.metadata.key
+        try:
+            if not pod.name:
+                raise Invalid("metadata.name", "", "is required")
+            shape_id = self._pods.shapes.intern_pod(pod, _check_labels_of)
+        except Invalid as error:
+            self.problems.add("Pod", key, error)
+            self._block(self._unreadable.put(key, pod.spec.node_name))
+            return
+        self.problems.clear("Pod", key)
+        self._block(self._unreadable.drop(key))
+        shape = self._pods.shapes[shape_id]
+        if shape.devices is not None and not self._knows_shares:
+            shape = replace(shape, devices=None)
+            shape_id = self._pods.shapes.intern(shape)
+        if self._volumes is not None and self._volumes.put_pod(key, pod):
+            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
+            shape_id = self._pods.shapes.intern(shape)
+        self._put_pod(key, shape_id, pod.spec.node_name, tensor_fusion.assigned(pod.annotations))
+
+    def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
+        """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
+        self._put_pod(key, self._pods.shapes.intern(shape), node)
+
+    def _put_pod(self, key: str, shape_id: int, node: str, devices: tuple[str, ...] = ()) -> None:
+        demand = self._pods.shapes[shape_id].devices
+        news = (
+            self._devices.remove_pod(key)
+            if demand is None
+            else self._devices.put_pod(key, node, demand, devices)
+        )
+        if news:
+            self._changed()
+        if self._pods.put(key, shape_id, node, self._nodes.find(node) if node else None):
+            self._changed()
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        key = f"{namespace}/{name}" if namespace else name
+        self.problems.clear("Pod", key)
+        self._block(self._unreadable.drop(key))
+        if self._volumes is not None:
+            self._volumes.remove_pod(key)
+        self._devices.remove_pod(key)
+        if self._pods.remove(key):
+            self._changed()
+
+    def hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+        """A pod that cannot be decoded; what was known of it stays charged."""
+        place = place_of(raw)
+        if place.is_terminal:
+            self.remove_pod(key.namespace, key.name)
+            return
+        self.problems.add("Pod", str(key), error)
+        self._block(self._unreadable.put(str(key), place.node))
+
+    def _block(self, nodes: Iterable[str]) -> None:
+        for name in nodes:
+            self._blocked_changes.add(name)
+            row = self._nodes.find(name)
+            if row is not None and self._room.block(row, name in self._unreadable.per_node):
+                self._changed()
+
+    def _left_as_it_was(self, kind: str) -> Callable[[ObjectKey, bytes, Invalid], None]:
+        def note(key: ObjectKey, raw: bytes, error: Invalid) -> None:
+            self.problems.add(kind, str(key), error)
+
+        return note
+
+    def shape_of(self, namespace: str, name: str) -> PodShape | None:
+        """What a pod asks for, its volumes included; None when it is not known, or not understood."""
+        self._reshape_affected_pods()
+        key = f"{namespace}/{name}" if namespace else name
+        return self._pods.shape_of(key) if key in self._pods else None
+
+    def upsert_gpu(self, gpu: GpuObject) -> None:
+        try:
+            device = from_object(gpu)
+        except Invalid as error:
+            self._close_gpu(ObjectKey("", gpu.name), b"", error)
+            return
+        self.problems.clear("GPU", gpu.name)
+        if self._devices.put_device(device):
+            self._changed()
+
+    def remove_gpu(self, name: str) -> None:
+        self.problems.clear("GPU", name)
+        if self._devices.remove_device(name):
+            self._changed()
+
+    def _close_gpu(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+        """A device that cannot be read is there, and is not free."""
+        self.problems.add("GPU", key.name, error)
+        if self._devices.close_device(key.name):
+            self._changed()
+
+    def upsert_namespace(self, name: str, given: Labels) -> None:
+        if self._namespaces.get(name) != given:
+            self._own_namespaces()[name] = dict(given)
+            self._changed()
+
+    def remove_namespace(self, name: str) -> None:
+        if name in self._namespaces:
+            del self._own_namespaces()[name]
+            self._changed()
+
+    # Inside
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._latest = None
+
+    def _volume_kinds(self, store: VolumeStore) -> dict[str, KindReader]:
+        return {
+            "PersistentVolumeClaim": KindReader(
+                PersistentVolumeClaim,
+                store.put_claim,
+                store.remove_claim,
+                lambda: list(store.claims),
+                self._left_as_it_was("PersistentVolumeClaim"),
+            ),
+            "PersistentVolume": KindReader(
+                PersistentVolume,
+                store.put_volume,
+                lambda _, name: store.remove_volume(name),
+                lambda: list(store.volumes),
+                self._left_as_it_was("PersistentVolume"),
+            ),
+            "StorageClass": KindReader(
+                StorageClass,
+                store.put_class,
+                lambda _, name: store.remove_class(name),
+                lambda: list(store.classes),
+                self._left_as_it_was("StorageClass"),
+            ),
+        }
+
+    def _reshape_affected_pods(self) -> None:
+        """Give pods whose claims, volumes or classes changed the shape that follows from them."""
+        if self._volumes is None or not self._volumes.affected:
+            return
+        affected, self._volumes.affected = self._volumes.affected, set()
+        for key in affected:
+            if key in self._pods:
+                shape = self._pods.shape_of(key).with_volumes(self._volume_terms(self._volumes, key))
+                if self._pods.reshape(key, shape):
+                    self._changed()
+
+    def _volume_terms(self, store: VolumeStore, key: str) -> tuple[Alternatives, ...]:
+        try:
+            return store.terms(key)
+        except Invalid as error:
+            self.problems.add("Pod", key, error)
+            return _NOWHERE
+
+    def _charge(self, row: int, shape: PodShape, pods: int) -> None:
+        self._room.take(row, shape.requests, pods)
+        if self._devices and row < len(self._nodes) and plugin_of(dict(shape.requests)):
+            self._devices.touch(self._nodes.rows[row].name)
+
+    def _node_names(self) -> list[str]:
+        return [row.name for row in self._nodes.rows]
+
+    def _own_namespaces(self) -> dict[str, Labels]:
+        if self._namespaces_shared:
+            self._namespaces = dict(self._namespaces)
+            self._namespaces_shared = False
+        return self._namespaces
+
+    def _load_one(self, raw: Any, position: int) -> None:
+        kind, key = identity(raw)
+        if not kind:
+            self.problems.add(
+                "object", str(key) or f"number {position + 1}", Invalid("kind", raw, "is missing")
+            )
+        elif kind in self._kinds:
+            try:
+                self._kinds[kind].upsert(decode(raw, self._kinds[kind].struct))
+            except Invalid as error:
+                self._kinds[kind].unreadable(key, msgspec.json.encode(raw), error)
+
+
+def flattened(objects: Iterable[Any]) -> Iterable[Any]:
+    for raw in objects:
+        if isinstance(raw, Mapping) and str(raw.get("kind", "")).endswith("List") and "items" in raw:
+            kind = str(raw["kind"]).removesuffix("List")
+            for item in raw["items"] or ():
+                # Items of a typed list do not repeat their kind.
+                yield {"kind": kind, **item} if kind and isinstance(item, Mapping) else item
+        else:
+            yield raw
+
+
+def identity(raw: Any) -> tuple[str, ObjectKey]:
+    """Kind and key of an object that may be anything."""
+    if not isinstance(raw, Mapping):
+        return "", ObjectKey("", "")
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name, namespace = str(metadata.get("name", ""))[:253], str(metadata.get("namespace", ""))[:253]
+    return str(raw.get("kind", ""))[:253], ObjectKey(namespace, name)
+
+
+def _checked(row: NodeRow) -> NodeRow:
+    if not row.name:
+        raise Invalid("metadata.name", "", "is required")
+    _check_labels(row.labels)
+    return row
+
+
+def _check_labels_of(pod: Pod) -> None:
+    _check_labels(pod.labels)
+
+
+def _check_labels(given: Labels) -> None:
+    try:
+        labels.check_labels(given)
+    except Invalid as error:
+        raise error.at("metadata.labels") from None

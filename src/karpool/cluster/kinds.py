@@ -1,0 +1,121 @@
+"""Every kind that a `Cluster` is fed with: the one place where kinds are named.
+
+A row per kind and selection. `struct` is what an object is decoded into. A kind that `may_be_absent`
+has no objects where the server does not serve it; one that is served and cannot be read is never "none".
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.market.stock_outs import OUT_OF_STOCK
+from karpool.model.devices.device import GpuObject
+from karpool.model.devices.gpu_quota import QUOTAS as GPU_QUOTAS
+from karpool.model.devices.gpu_quota import GpuResourceQuota
+from karpool.model.karpenter.node_class import NodeClass
+from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.kubernetes import api_resources as api
+from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
+from karpool.model.kubernetes.event import KubeEvent
+from karpool.model.kubernetes.meta import WireObject
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
+from karpool.model.kubernetes.priority import PriorityClass
+from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+
+class Namespace(WireObject, frozen=True):
+    pass
+
+
+class Unreadable(Enum):
+    """What an object of the kind that cannot be read means."""
+
+    HOLDS_NODE = "nothing is free on its node, and the node may not go"
+    NOT_LISTED = "it is left out: no room is offered on it"
+    CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
+    CLOSES_POOL = "its pool launches nothing, and its nodes stay"
+    KEEPS_LAST = "what was known of it stays"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKind:
+    resource: ApiResource
+    struct: type[Any]
+    aspects: Aspect
+    selection: ListOptions = ALL
+    may_be_absent: bool = False
+    unreadable: Unreadable = Unreadable.KEEPS_LAST
+
+    def __str__(self) -> str:
+        return str(self.resource)
+
+
+# Pods that have ended hold nothing; the server need not send them.
+LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+
+NAMESPACES = ClusterKind(api.NAMESPACES, Namespace, Aspect.NAMESPACES)
+NODES = ClusterKind(api.NODES, Node, Aspect.ROOM, unreadable=Unreadable.NOT_LISTED)
+PODS = ClusterKind(api.PODS, Pod, Aspect.ROOM, LIVE_PODS, unreadable=Unreadable.HOLDS_NODE)
+CLAIMS = ClusterKind(api.PVCS, PersistentVolumeClaim, Aspect.VOLUMES, may_be_absent=True)
+VOLUMES = ClusterKind(api.PVS, PersistentVolume, Aspect.VOLUMES, may_be_absent=True)
+STORAGE_CLASSES = ClusterKind(api.STORAGECLASSES, StorageClass, Aspect.VOLUMES, may_be_absent=True)
+NODEPOOLS = ClusterKind(
+    api.NODEPOOLS, NodePool, Aspect.POOLS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
+)
+NODECLAIMS = ClusterKind(api.NODECLAIMS, NodeClaim, Aspect.NODECLAIMS | Aspect.STOCK, may_be_absent=True)
+NODECLASSES = ClusterKind(api.EC2NODECLASSES, NodeClass, Aspect.POOLS, may_be_absent=True)
+DAEMONSETS = ClusterKind(api.DAEMONSETS, dict, Aspect.DAEMONS, may_be_absent=True)
+BUDGETS = ClusterKind(
+    api.PDBS, PodDisruptionBudget, Aspect.DISRUPTION, unreadable=Unreadable.CLOSES_NAMESPACE
+)
+STOCK_EVENTS = ClusterKind(
+    api.EVENTS,
+    KubeEvent,
+    Aspect.STOCK,
+    ListOptions(field_selector=f"reason={OUT_OF_STOCK}"),
+    may_be_absent=True,
+)
+# Held and not interpreted here: whoever reads them finds them in `Snapshot.objects`.
+PRIORITIES = ClusterKind(api.PRIORITYCLASSES, PriorityClass, Aspect.PRIORITIES, may_be_absent=True)
+RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, dict, Aspect.QUOTAS)
+GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
+GPU_RESOURCE_QUOTAS = ClusterKind(GPU_QUOTAS, GpuResourceQuota, Aspect.DEVICES, may_be_absent=True)
+SCALE_UPS = ClusterKind(api.SCALEUPS, dict, Aspect.RECORDS, may_be_absent=True)
+CAPACITY_BUFFERS = ClusterKind(api.CAPACITYBUFFERS, dict, Aspect.BUFFERS, may_be_absent=True)
+NODE_OVERLAYS = ClusterKind(api.NODEOVERLAYS, dict, Aspect.OVERLAYS, may_be_absent=True)
+RESOURCE_SLICES = ClusterKind(api.RESOURCESLICES, dict, Aspect.DRA, may_be_absent=True)
+RESOURCE_CLAIMS = ClusterKind(api.RESOURCECLAIMS, dict, Aspect.DRA, may_be_absent=True)
+DEVICE_CLASSES = ClusterKind(api.DEVICECLASSES, dict, Aspect.DRA, may_be_absent=True)
+
+ALL_KINDS: tuple[ClusterKind, ...] = (
+    NAMESPACES,
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    NODES,
+    PODS,
+    NODEPOOLS,
+    NODECLASSES,
+    NODECLAIMS,
+    DAEMONSETS,
+    BUDGETS,
+    STOCK_EVENTS,
+    PRIORITIES,
+    RESOURCE_QUOTAS,
+    GPUS,
+    GPU_RESOURCE_QUOTAS,
+    SCALE_UPS,
+    CAPACITY_BUFFERS,
+    NODE_OVERLAYS,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
+    DEVICE_CLASSES,
+)
+
+
+def kinds_of(aspects: Aspect) -> tuple[ClusterKind, ...]:
+    """The rows that these aspects need."""
+    return tuple(kind for kind in ALL_KINDS if kind.aspects & (aspects | Aspect.ROOM))

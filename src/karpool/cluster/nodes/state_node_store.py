@@ -1,0 +1,345 @@
+"""Nodes joined with their claims, one change at a time, and what each pool uses of its limits.
+
+A node finds its claim by provider id, else by `status.nodeName` of the claim, else by its owner
+reference. A claim belongs to one node: the one it names, or the first by name; others stand alone, and
+are said to. Whatever the order in which objects arrive, the join is the same.
+
+Nodes count against limits with what they show once they are initialised; before that their claim does,
+and a claim without a machine with the largest type it may become. Those that leave do not count.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from karpool.cluster.market.market import Market
+from karpool.cluster.market.prices import node_price
+from karpool.cluster.market.stock_outs import listed_values
+from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.problems import UnreadableObjects
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import NodeClaim, requested
+from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
+from karpool.model.resources import NODES as NODE_COUNT
+from karpool.model.resources import Resources, add
+
+_SAME_MAX = 10_000
+_NO_CLAIM = ""
+
+
+class StateNodeStore:
+    """`version` rises with every change of a joined node."""
+
+    def __init__(self, market: Market, problems: UnreadableObjects) -> None:
+        self.version = 0
+        self.market = market
+        self.claims: dict[str, NodeClaim] = {}
+        self._problems = problems
+        self._nodes: dict[str, Node] = {}
+        self._joined: dict[str, StateNode] = {}  # by node
+        self._waiting: dict[str, StateNode] = {}  # claims without a node, by claim
+        self._claim_of: dict[str, str] = {}  # node to the claim that it takes itself to be of
+        self._nodes_of: dict[str, set[str]] = {}  # the other way round
+        self._claims_with: dict[str, set[str]] = {}  # provider id, or `node/NAME`, to claims
+        self._nodes_with: dict[str, set[str]] = {}  # provider id, or `claim/NAME`, to nodes
+        self._blocked: dict[str, int] = {}
+        self._reserved: dict[str, str] = {}
+        self._priced = market.version
+        self._usage: dict[str, Resources] = {}
+        self._counted: dict[str, tuple[str, Resources]] = {}
+        self._same: dict[frozenset[tuple[str, int]], Resources] = {}
+        self._shared = False
+
+    # Reading
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
+        """Nodes by name, and claims without a node by name; neither changes any more."""
+        if self._priced != self.market.version:
+            self._priced = self.market.version
+            self._refresh(self._nodes)
+            self._refresh_claims(self.claims)
+        self._shared = True
+        return MappingProxyType(self._joined), MappingProxyType(self._waiting)
+
+    def usage(self) -> Mapping[str, Resources]:
+        """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
+        return self._usage
+
+    # Hearing
+
+    def put_node(self, node: Node) -> None:
+        name = node.name
+        before = self._nodes.get(name)
+        self._nodes[name] = node
+        if before is None or _links_of_node(before) != _links_of_node(node):
+            self._unindex(self._nodes_with, _links_of_node(before), name)
+            for link in _links_of_node(node):
+                self._nodes_with.setdefault(link, set()).add(name)
+            self._rejoin((name,))
+        else:
+            self._refresh((name,))
+
+    def drop_node(self, name: str) -> None:
+        node = self._nodes.pop(name, None)
+        if node is None:
+            return
+        self._unindex(self._nodes_with, _links_of_node(node), name)
+        self._rejoin((name,))
+
+    def put_claim(self, claim: NodeClaim) -> None:
+        name = claim.name
+        before = self.claims.get(name)
+        self.claims[name] = claim
+        old, new = _links_of_claim(before), _links_of_claim(claim)
+        affected = set(self._nodes_of.get(name, ()))
+        if old != new or before is None:
+            self._unindex(self._claims_with, old, name)
+            for link in new:
+                self._claims_with.setdefault(link, set()).add(name)
+            affected |= self._nodes_that_may_be_of(name, (*old, *new))
+            self._rejoin(affected)
+        self._refresh(affected)
+        self._refresh_claims((name,))
+
+    def drop_claim(self, name: str) -> None:
+        claim = self.claims.pop(name, None)
+        if claim is None:
+            return
+        links = _links_of_claim(claim)
+        self._unindex(self._claims_with, links, name)
+        self._rejoin({*self._nodes_of.get(name, ()), *self._nodes_that_may_be_of(name, links)})
+        self._refresh_claims((name,))
+
+    def block(self, name: str, pods: int) -> None:
+        """Say how many pods on a node cannot be read."""
+        if self._blocked.get(name, 0) != pods:
+            self._blocked[name] = pods
+            self._refresh((name,))
+
+    def reserve(self, reserved: Mapping[str, str]) -> None:
+        """Nodes that are held for something that is still to come, and by whom; all there are."""
+        changed = {
+            name
+            for name in {*self._reserved, *reserved}
+            if self._reserved.get(name, "") != reserved.get(name, "")
+        }
+        self._reserved = dict(reserved)
+        self._refresh(changed)
+
+    # Joining
+
+    def _nodes_that_may_be_of(self, claim: str, links: Iterable[str]) -> set[str]:
+        found = set(self._nodes_with.get(f"claim/{claim}", ()))
+        for link in links:
+            found |= self._nodes_with.get(link, set())
+            name = link.removeprefix("node/")
+            if name != link and name in self._nodes:
+                found.add(name)
+        return found
+
+    def _sought(self, name: str) -> str:
+        """The claim that a node takes itself to be of; empty for none."""
+        node = self._nodes.get(name)
+        if node is None:
+            return _NO_CLAIM
+        provider = node.spec.provider_id
+        for link in (*((provider,) if provider else ()), f"node/{name}"):
+            if claims := self._claims_with.get(link):
+                return min(claims)
+        owners = (link.removeprefix("claim/") for link in _links_of_node(node) if link.startswith("claim/"))
+        return next((owner for owner in owners if owner in self.claims), _NO_CLAIM)
+
+    def _rejoin(self, names: Iterable[str]) -> None:
+        touched: set[str] = set()  # claims
+        names = list(names)
+        for name in names:
+            before, now = self._claim_of.get(name, _NO_CLAIM), self._sought(name)
+            if before != now:
+                if before:
+                    self._unindex(self._nodes_of, (before,), name)
+                if now:
+                    self._nodes_of.setdefault(now, set()).add(name)
+                    self._claim_of[name] = now
+                else:
+                    self._claim_of.pop(name, None)
+            touched |= {before, now}
+        touched.discard(_NO_CLAIM)
+        affected = {*names, *(node for claim in touched for node in self._nodes_of.get(claim, ()))}
+        self._refresh(affected)
+        self._refresh_claims(touched)
+
+    def _holder(self, claim: str) -> str:
+        """The node that a claim belongs to; empty for none."""
+        nodes = self._nodes_of.get(claim)
+        if not nodes:
+            return ""
+        named = self.claims[claim].status.node_name if claim in self.claims else ""
+        return named if named in nodes else min(nodes)
+
+    def _refresh(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            node = self._nodes.get(name)
+            self._problems.clear("Node capacity", name)
+            if node is None:
+                if name in self._joined:
+                    self._own()
+                    del self._joined[name]
+                self._problems.clear("Node claim", name)
+                self._count(f"n/{name}", "", {})
+                continue
+            sought = self._claim_of.get(name, _NO_CLAIM)
+            mine = bool(sought) and self._holder(sought) == name
+            claim = self.claims.get(sought) if mine else None
+            if sought and not mine:
+                reason = f"is the claim of node {self._holder(sought)}; this one stands alone"
+                self._problems.add("Node claim", name, Invalid("", sought, reason))
+            else:
+                self._problems.clear("Node claim", name)
+            price = node_price(self.market.catalogue, node.labels)
+            joined = StateNode(node, claim, price, self._blocked.get(name, 0), self._reserved.get(name, ""))
+            known = self._joined.get(name)
+            if known is None or not _same_node(known, joined):
+                self._own()
+                self._joined[name] = joined
+            self._count_node(self._joined[name])
+
+    def _refresh_claims(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            claim = self.claims.get(name)
+            self._problems.clear("NodeClaim capacity", name)
+            if claim is None or self._holder(name):
+                if name in self._waiting:
+                    self._own()
+                    del self._waiting[name]
+                self._count(f"c/{name}", "", {})
+                continue
+            price = node_price(self.market.catalogue, claim.labels)
+            known = self._waiting.get(name)
+            joined = StateNode(None, claim, price)
+            if known is None or not _same_node(known, joined):
+                self._own()
+                self._waiting[name] = joined
+            leaving = joined.is_leaving
+            self._count(f"c/{name}", "" if leaving else joined.pool, self._claimed(claim))
+
+    def _own(self) -> None:
+        """Before something is written: snapshots keep what they have taken."""
+        self.version += 1
+        if self._shared:
+            self._joined, self._waiting = dict(self._joined), dict(self._waiting)
+            self._shared = False
+
+    @staticmethod
+    def _unindex(index: dict[str, set[str]], links: Iterable[str], name: str) -> None:
+        for link in links:
+            if link in index:
+                index[link].discard(name)
+                if not index[link]:
+                    del index[link]
+
+    # Usage
+
+    def _count_node(self, joined: StateNode) -> None:
+        node, claim = joined.node, joined.claim
+        assert node is not None
+        pool = joined.pool
+        if joined.is_leaving or not pool or (claim is None and not joined.is_initialized):
+            amounts: Resources = {}
+            pool = ""
+        elif joined.is_initialized or claim is None:
+            amounts = self._capacity(None, node)
+        else:
+            amounts = self._claimed(claim)
+        self._count(f"n/{node.name}", pool, amounts)
+
+    def _claimed(self, claim: NodeClaim) -> Resources:
+        return self._capacity(claim, None) if claim.provider_id else self._equal(self.unlaunched(claim)[1])
+
+    def unlaunched(self, claim: NodeClaim) -> tuple[Resources, Resources]:
+        """What a claim that has no machine yet will hold at least, and take from limits at most."""
+        names = listed_values(claim, INSTANCE_TYPE)
+        known = self.market.catalogue.types
+        types = [known[name] for name in names if name in known]
+        try:
+            least = most = requested(claim)
+        except Invalid:
+            least = most = {}
+        if types:
+            keys = {name for each in types for name in each.allocatable}
+            least = {name: min(each.allocatable.get(name, 0) for each in types) for name in keys}
+            keys = {name for each in types for name in each.capacity}
+            most = {name: max(each.capacity.get(name, 0) for each in types) for name in keys}
+        return least, most
+
+    def _capacity(self, claim: NodeClaim | None, node: Node | None) -> Resources:
+        try:
+            return self._equal(counted_capacity(claim, node))
+        except Invalid as error:
+            if node is not None:
+                self._problems.add("Node capacity", node.name, error)
+            elif claim is not None:
+                self._problems.add("NodeClaim capacity", claim.name, error)
+            return self._equal({})
+
+    def _equal(self, amounts: Resources) -> Resources:
+        """With the node itself; one object for all machines that are the same."""
+        whole = {**amounts, NODE_COUNT: 1}
+        if len(self._same) > _SAME_MAX:
+            self._same.clear()
+        return self._same.setdefault(frozenset(whole.items()), whole)
+
+    def _count(self, key: str, pool: str, amounts: Resources) -> None:
+        before = self._counted.get(key)
+        if before == (pool, amounts) or (before is None and not pool):
+            return
+        self._usage = dict(self._usage)
+        if before is not None:
+            used = self._usage[before[0]] = dict(self._usage[before[0]])
+            add(used, {name: -units for name, units in before[1].items()})
+            if not used.get(NODE_COUNT):
+                del self._usage[before[0]]
+            del self._counted[key]
+        if pool:
+            self._counted[key] = pool, amounts
+            used = self._usage[pool] = dict(self._usage.get(pool, {}))
+            add(used, amounts)
+
+
+def _links_of_node(node: Node | None) -> tuple[str, ...]:
+    """By what a claim may be found: provider id first, then owners."""
+    if node is None:
+        return ()
+    owners = node.metadata.owner_references or ()
+    named = (f"claim/{reference.name}" for reference in owners if reference.kind == "NodeClaim")
+    return ((node.spec.provider_id,) if node.spec.provider_id else ()) + tuple(named)
+
+
+def _links_of_claim(claim: NodeClaim | None) -> tuple[str, ...]:
+    if claim is None:
+        return ()
+    named = (f"node/{claim.status.node_name}",) if claim.status.node_name else ()
+    return ((claim.provider_id,) if claim.provider_id else ()) + named
+
+
+def _same_node(one: StateNode, other: StateNode) -> bool:
+    """Whether nothing changed that anybody asks for: heartbeats are no news."""
+    return (
+        (one.price_per_hour, one.blocked, one.reserved)
+        == (other.price_per_hour, other.blocked, other.reserved)
+        and (one.claim is other.claim or one.claim == other.claim)
+        and (one.node is other.node or _lasting(one.node) == _lasting(other.node))
+    )
+
+
+def _lasting(node: Node | None) -> tuple[object, ...]:
+    if node is None:
+        return ()
+    meta, status = node.metadata, node.status
+    return (
+        (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, meta.owner_references),
+        node.spec,
+        (status.allocatable, status.capacity, node.is_ready),
+    )

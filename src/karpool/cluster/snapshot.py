@@ -1,0 +1,188 @@
+"""One immutable moment of a cluster: what everybody's questions are asked of.
+
+`room` is what the packing kernel takes. `minus`, `plus` and `without` suppose something else and give
+another snapshot, in which nodes and pods follow the rows of its room. What was not watched raises
+`NotWatched`. Verdicts on pools and offerings are functions of time, so they take `now`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from karpool.cluster.aspects import Aspect, NotWatched
+from karpool.cluster.kinds import ClusterKind
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.pods.disruption_store import PodDisruptionTable
+from karpool.model.karpenter.objects import CompiledPool, NodePool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import ObjectMeta
+from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.pod_disruption import CompiledPdb
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import Resources
+from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import PodPlacement, Room
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What a snapshot says besides its room; shared by all that are supposed from it."""
+
+    aspects: Aspect
+    joined: Mapping[str, StateNode]  # by node
+    claims: Mapping[str, StateNode]  # without a node, by claim
+    market: Market
+    failures: LaunchFailures
+    pools: Mapping[str, CompiledPool] = field(default_factory=dict)
+    pool_objects: Mapping[str, NodePool] = field(default_factory=dict)
+    broken_pools: Mapping[str, str] = field(default_factory=dict)
+    usage: Mapping[str, Resources] = field(default_factory=dict)
+    daemons: Mapping[ObjectKey, PodShape] = field(default_factory=dict)
+    budgets: Sequence[CompiledPdb] = ()
+    pods: PodDisruptionTable | None = None
+    pending: Sequence[str] = ()
+    nominated: frozenset[str] = frozenset()
+    held: Mapping[ClusterKind, Mapping[ObjectKey, Any]] = field(default_factory=dict)
+    problems: tuple[object, ...] = ()
+    blocked: Mapping[str, int] = field(default_factory=dict)
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    version: int
+    room: Room
+    facts: ClusterFacts = field(repr=False)
+
+    # Nodes
+
+    @cached_property
+    def nodes(self) -> Sequence[StateNode]:
+        """By row of the room. Without NODECLAIMS there are no claims to be joined, nor prices."""
+        self._need(Aspect.NODECLAIMS)
+        find = self.facts.joined.get
+        return tuple(
+            find(name) or StateNode(Node(metadata=ObjectMeta(name=name)), None) for name in self.room.names
+        )
+
+    @property
+    def claims_without_node(self) -> Sequence[StateNode]:
+        """By name of the claim."""
+        self._need(Aspect.NODECLAIMS)
+        return [self.facts.claims[name] for name in sorted(self.facts.claims)]
+
+    @property
+    def blocked(self) -> Mapping[str, int]:
+        """Nodes with pods that cannot be read, and how many."""
+        return self.facts.blocked
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known of every pod on which node it is; otherwise nothing may be taken away."""
+        return self.facts.complete
+
+    # Pools and what can be bought
+
+    @property
+    def pools(self) -> Mapping[str, CompiledPool]:
+        self._need(Aspect.POOLS)
+        return self.facts.pools
+
+    @property
+    def pool_objects(self) -> Mapping[str, NodePool]:
+        self._need(Aspect.POOLS)
+        return self.facts.pool_objects
+
+    @property
+    def broken_pools(self) -> Mapping[str, str]:
+        """Pools that cannot be understood, and why."""
+        self._need(Aspect.POOLS)
+        return self.facts.broken_pools
+
+    @property
+    def usage(self) -> Mapping[str, Resources]:
+        """By pool: what counts against its limits."""
+        self._need(Aspect.NODECLAIMS)
+        return self.facts.usage
+
+    @property
+    def offerings(self) -> Offerings:
+        return self.facts.market.offerings
+
+    @property
+    def failures(self) -> LaunchFailures:
+        self._need(Aspect.STOCK)
+        return self.facts.failures
+
+    def stock_outs(self, now: float) -> tuple[StockOut, ...]:
+        """What cannot be had at present."""
+        return self.failures.stock_outs(now)
+
+    def deliverable_pools(self, now: float) -> Mapping[str, CompiledPool]:
+        """The pools, those that do not deliver at present marked as not ready."""
+        dry = [name for name in self.pools if self.failures.of_pool(name, now) is not None]
+        if not dry:
+            return self.pools
+        return {**self.pools, **{name: replace(self.pools[name], ready=False) for name in dry}}
+
+    @property
+    def daemons(self) -> Mapping[ObjectKey, PodShape]:
+        self._need(Aspect.DAEMONS)
+        return self.facts.daemons
+
+    # Pods
+
+    @property
+    def pods(self) -> PodDisruptionTable:
+        """Of the rows of the room that the cluster really has; see `without`."""
+        self._need(Aspect.DISRUPTION)
+        assert self.facts.pods is not None
+        return self.facts.pods
+
+    @property
+    def budgets(self) -> Sequence[CompiledPdb]:
+        self._need(Aspect.DISRUPTION)
+        return self.facts.budgets
+
+    @property
+    def pending(self) -> Sequence[str]:
+        """Keys of pods that an autoscaler would make room for."""
+        self._need(Aspect.DISRUPTION)
+        return self.facts.pending
+
+    @property
+    def nominated(self) -> frozenset[str]:
+        """Nodes that pending pods are meant for."""
+        self._need(Aspect.DISRUPTION)
+        return self.facts.nominated
+
+    # Everything else
+
+    def objects(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
+        """Of kinds that are held and not interpreted: buffers, overlays, DRA, quotas, records, devices."""
+        self._need(kind.aspects)
+        return self.facts.held[kind]
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Objects that cannot be understood, and why."""
+        return [str(problem) for problem in self.facts.problems]
+
+    # Supposing
+
+    def minus(self, placements: Iterable[PodPlacement]) -> "Snapshot":
+        return replace(self, room=self.room.minus(placements))
+
+    def plus(self, nodes: Iterable[NodeRow]) -> "Snapshot":
+        return replace(self, room=self.room.plus(nodes))
+
+    def without(self, names: Iterable[str]) -> "Snapshot":
+        return replace(self, room=self.room.without(names))
+
+    def _need(self, aspect: Aspect) -> None:
+        if not self.facts.aspects & aspect:
+            raise NotWatched(aspect)

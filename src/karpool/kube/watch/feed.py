@@ -1,0 +1,41 @@
+"""Informers for the kinds of a `Cluster`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
+from karpool.cluster.changes import ObjectChange
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import ClusterKind
+from karpool.kube.clock import Clock
+from karpool.kube.watched import WatchedKind
+
+
+class ClusterSink:
+    """Tells a cluster of the changes of one kind."""
+
+    takes_unreadable = True
+
+    def __init__(self, cluster: Cluster, kind: ClusterKind, clock: Clock) -> None:
+        self._cluster, self._kind, self._clock = cluster, kind, clock
+
+    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
+        self._cluster.apply(self._kind, changes, self._clock.now())
+
+
+def cluster_watches(
+    cluster: Cluster, clock: Clock, *, refining: Aspect = NO_ASPECTS
+) -> list[WatchedKind[Any]]:
+    """What an `InformerSet` has to watch for it. Kinds that only serve `refining` aspects may be closed
+    to us: answers are then given without them, and say so."""
+    return [
+        WatchedKind(
+            kind.resource,
+            kind.struct,
+            ClusterSink(cluster, kind, clock),
+            kind.selection,
+            optional=kind.may_be_absent,
+            refines=not kind.aspects & cluster.aspects & ~refining,
+        )
+        for kind in cluster.kinds
+    ]
