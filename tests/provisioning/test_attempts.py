@@ -36,38 +36,40 @@ LADDER = tuple(NodeCandidate(instance_types=(f"type-{number}",)) for number in r
 def test_an_out_of_stock_candidate_gives_way_to_the_next_until_the_round_is_over() -> None:
     memory: Memory = {}
     for number in range(3):
-        choice = next_candidate(LADDER, memory, round_=0, now=number)
+        choice = next_candidate(LADDER, memory, round_number=0, now=number)
         assert choice == TryCandidate(number, LADDER[number])
-        memory = remember(memory, LADDER[number].key, Setback.STOCK_OUT, round_=0, now=number)
-    over = next_candidate(LADDER, memory, round_=0, now=10)
+        memory = remember(memory, LADDER[number].key, Setback.STOCK_OUT, round_number=0, now=number)
+    over = next_candidate(LADDER, memory, round_number=0, now=10)
     assert isinstance(over, RoundExhausted) and over.until == 2 + ROUND_REST_SECONDS
     assert "type-0: InsufficientCapacity" in over.reason
-    assert next_candidate(LADDER, new_round(memory), round_=1, now=over.until) == TryCandidate(0, LADDER[0])
+    assert next_candidate(LADDER, new_round(memory), round_number=1, now=over.until) == TryCandidate(
+        0, LADDER[0]
+    )
 
 
 def test_a_claim_that_got_lost_is_forgiven_once() -> None:
-    memory = remember({}, LADDER[0].key, Setback.CLAIM_LOST, round_=0, now=0)
-    assert next_candidate(LADDER, memory, round_=0, now=1) == TryCandidate(0, LADDER[0])
-    memory = remember(memory, LADDER[0].key, Setback.CLAIM_LOST, round_=0, now=1)
-    assert next_candidate(LADDER, memory, round_=0, now=2) == TryCandidate(1, LADDER[1])
+    memory = remember({}, LADDER[0].key, Setback.CLAIM_LOST, round_number=0, now=0)
+    assert next_candidate(LADDER, memory, round_number=0, now=1) == TryCandidate(0, LADDER[0])
+    memory = remember(memory, LADDER[0].key, Setback.CLAIM_LOST, round_number=0, now=1)
+    assert next_candidate(LADDER, memory, round_number=0, now=2) == TryCandidate(1, LADDER[1])
 
 
 def test_a_candidate_that_brought_the_wrong_node_is_out_for_ever() -> None:
-    memory = remember({}, LADDER[0].key, Setback.MISMATCH, round_=0, now=0)
-    assert next_candidate(LADDER, new_round(memory), round_=9, now=10**6) == TryCandidate(1, LADDER[1])
+    memory = remember({}, LADDER[0].key, Setback.MISMATCH, round_number=0, now=0)
+    assert next_candidate(LADDER, new_round(memory), round_number=9, now=10**6) == TryCandidate(1, LADDER[1])
     for each in LADDER:
-        memory = remember(memory, each.key, Setback.INFEASIBLE, round_=0, now=0)
-    assert isinstance(next_candidate(LADDER, memory, round_=9, now=10**6), NoCandidateLeft)
-    assert isinstance(next_candidate((), {}, round_=0, now=0), NoCandidateLeft)
+        memory = remember(memory, each.key, Setback.INFEASIBLE, round_number=0, now=0)
+    assert isinstance(next_candidate(LADDER, memory, round_number=9, now=10**6), NoCandidateLeft)
+    assert isinstance(next_candidate((), {}, round_number=0, now=0), NoCandidateLeft)
 
 
 def test_what_others_found_out_of_stock_is_waited_for_and_not_spent() -> None:
     resting = {each.key: 100.0 + number for number, each in enumerate(LADDER)}
-    waiting = next_candidate(LADDER, {}, round_=0, now=0, resting=resting)
+    waiting = next_candidate(LADDER, {}, round_number=0, now=0, resting=resting)
     assert isinstance(waiting, CandidatesResting) and waiting.until == 100.0 and "type-0" in waiting.reason
-    assert next_candidate(LADDER, {}, round_=0, now=100, resting=resting) == TryCandidate(0, LADDER[0])
+    assert next_candidate(LADDER, {}, round_number=0, now=100, resting=resting) == TryCandidate(0, LADDER[0])
     del resting[LADDER[2].key]
-    assert next_candidate(LADDER, {}, round_=0, now=0, resting=resting) == TryCandidate(2, LADDER[2])
+    assert next_candidate(LADDER, {}, round_number=0, now=0, resting=resting) == TryCandidate(2, LADDER[2])
 
 
 SETBACKS = st.sampled_from(Setback)
@@ -84,7 +86,7 @@ def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
     failed_at: dict[str, tuple[float, int]] = {}
     tried: dict[int, set[str]] = {}
     for setback, pause in history:
-        choice = next_candidate(LADDER, memory, round_=round_, now=now)
+        choice = next_candidate(LADDER, memory, round_number=round_, now=now)
         while not isinstance(choice, TryCandidate):
             if isinstance(choice, NoCandidateLeft):
                 assert all(memory[each.key].excluded for each in LADDER)
@@ -95,14 +97,14 @@ def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
                 assert usable <= tried.get(round_, set()), "a round ends only when all had their turn"
                 memory, round_ = new_round(memory), round_ + 1
             now = max(now, choice.until)
-            choice = next_candidate(LADDER, memory, round_=round_, now=now)
+            choice = next_candidate(LADDER, memory, round_number=round_, now=now)
         key = choice.candidate.key
         if key in failed_at and failed_at[key][1] == round_:
             assert now - failed_at[key][0] >= STOCK_REST_SECONDS
         assert not (key in memory and memory[key].excluded)
         tried.setdefault(round_, set()).add(key)
         now += pause
-        memory = remember(memory, key, setback, round_=round_, now=now)
+        memory = remember(memory, key, setback, round_number=round_, now=now)
         if setback is Setback.STOCK_OUT:
             failed_at[key] = now, round_
 

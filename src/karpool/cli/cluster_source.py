@@ -127,7 +127,7 @@ async def tell_of_cluster(watches: Sequence[WatchedKind[Any]], client: Client, p
             found = await _listed(watched, client)
             if watched.selection == ALL:
                 pages[kind] = found
-        watched.sink.apply([ObjectChange("ADDED", identity_of(each)[0], each) for each in found])
+        watched.sink.apply([ObjectChange("ADDED", identity_of(obj)[0], obj) for obj in found])
 
 
 async def _listed(watched: WatchedKind[Any], client: Client) -> list[Any]:

@@ -25,6 +25,6 @@ def for_kubectl(group: click.Command, words: list[str]) -> str:
     """What may follow in the place of the last word: a candidate and its help a line, then a directive."""
     *before, incomplete = words or [""]
     found = ShellComplete(group, {}, "karpool", "").get_completions(before, incomplete)
-    plain = [each for each in found if each.type == "plain"]
-    lines = [f"{each.value}\t{each.help}" if each.help else str(each.value) for each in plain]
+    plain = [item for item in found if item.type == "plain"]
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in plain]
     return "\n".join([*lines, NO_FILES if len(plain) == len(found) else FILES_TOO])

@@ -73,7 +73,7 @@ class ExpiringSet(Generic[K]):
         self._ends[key] = self._clock.monotonic() + seconds
         if len(self._ends) >= self._look_at:
             now = self._clock.monotonic()
-            self._ends = {each: end for each, end in self._ends.items() if end > now}
+            self._ends = {member: end for member, end in self._ends.items() if end > now}
             self._look_at = 2 * len(self._ends) + _LOOK_AT
 
     def left(self, key: K) -> float:

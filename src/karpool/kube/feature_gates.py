@@ -17,7 +17,7 @@ def parse(text: str, *, alpha: Sequence[str], beta: Sequence[str]) -> Gates:
     """Every gate with its value; raises Invalid."""
     known = {*alpha, *beta, ALL_ALPHA, ALL_BETA}
     named: dict[str, bool] = {}
-    for entry in filter(None, (each.strip() for each in text.split(","))):
+    for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = entry.partition("=")
         if name not in known:
             raise Invalid("--feature-gates", name, f"is not a gate; known are {', '.join(sorted(known))}")

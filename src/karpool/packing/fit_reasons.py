@@ -79,7 +79,7 @@ def _taints(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
         if taint is not None:
             by_taint.setdefault(taint, []).append(code)
     # A cordoned node's own taint comes first, as that plugin does.
-    for taint in sorted(by_taint, key=lambda each: each != UNSCHEDULABLE):
+    for taint in sorted(by_taint, key=lambda taint: taint != UNSCHEDULABLE):
         nodes = np.isin(snapshot.taint_codes, by_taint[taint])
         if taint == UNSCHEDULABLE:
             yield _Cause("NodeUnschedulable", "cordoned", nodes)

@@ -34,7 +34,7 @@ def probe_addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Where a component answers probes and metrics; once, if both are to be in one place."""
     flags = ("metrics-bind-address", "health-probe-bind-address")
     found = [listener(f"--{flag}", chosen[flag]) for flag in flags]
-    return list(dict.fromkeys((each.host, each.port) for each in found if each is not None))
+    return list(dict.fromkeys((address.host, address.port) for address in found if address is not None))
 
 
 def service_name(cluster: str, prefix: str = SERVICE_PREFIX) -> str:

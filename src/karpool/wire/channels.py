@@ -147,7 +147,7 @@ def _name_in(certificate: x509.Certificate) -> str:
     except (x509.ExtensionNotFound, ValueError):
         names = x509.SubjectAlternativeName([])
     found = names.get_values_for_type(x509.DNSName)
-    found += [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     found += [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     ]

@@ -132,7 +132,7 @@ def _quantities(wanted: ReplicaRequirements) -> dict[str, pb.Quantity]:
 
 
 def _serialised(wanted: ReplicaRequirements) -> dict[str, bytes]:
-    return {name: each.SerializeToString() for name, each in _quantities(wanted).items()}
+    return {name: quantity.SerializeToString() for name, quantity in _quantities(wanted).items()}
 
 
 def _claim(claim: ReplicaNodeClaim | None) -> pb.NodeClaim | None:
@@ -145,7 +145,7 @@ def _claim(claim: ReplicaNodeClaim | None) -> pb.NodeClaim | None:
         node_selector=claim.node_selector,
         tolerations=tolerations,
         node_affinity_bytes=b"" if affinity is None else affinity.SerializeToString(),
-        tolerations_bytes=[each.SerializeToString() for each in tolerations],
+        tolerations_bytes=[toleration.SerializeToString() for toleration in tolerations],
     )
 
 

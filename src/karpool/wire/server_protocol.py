@@ -94,7 +94,10 @@ def write_unschedulable(amount: int) -> bytes:
 
 
 def _arrived(arrived: Iterable[ArrivedReplicas]) -> list[pb.Arrived]:
-    return [pb.Arrived(bound=map(saturated, each.bound), waiting=saturated(each.waiting)) for each in arrived]
+    return [
+        pb.Arrived(bound=map(saturated, replicas.bound), waiting=saturated(replicas.waiting))
+        for replicas in arrived
+    ]
 
 
 def saturated(amount: int) -> int:
@@ -119,10 +122,12 @@ class RequestReader:
         return self._requirements(message, "replicaRequirements", message.namespace)
 
     def components(self, messages: Iterable[pb.Component], path: str) -> tuple[Component, ...]:
-        return tuple(self._component(each, f"{path}[{index}]") for index, each in enumerate(messages))
+        return tuple(self._component(message, f"{path}[{index}]") for index, message in enumerate(messages))
 
     def assumed(self, messages: Iterable[pb.AssumedWorkload]) -> tuple[AssumedWorkload, ...]:
-        return tuple(self._assumed(each, f"assumedWorkloads[{index}]") for index, each in enumerate(messages))
+        return tuple(
+            self._assumed(message, f"assumedWorkloads[{index}]") for index, message in enumerate(messages)
+        )
 
     def _assumed(self, message: pb.AssumedWorkload, path: str) -> AssumedWorkload:
         self._spend(1)

@@ -84,7 +84,7 @@ Named = tuple[str, Path, bytes]  # the flag, the file it names, and what is in i
 def stamp(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
     """Changes whenever a file, or the link that a mounted secret is, does. Raises OSError."""
     found = [path.stat() for path in paths]
-    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in found)
 
 
 def content(path: Path) -> bytes:

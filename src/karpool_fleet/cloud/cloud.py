@@ -194,7 +194,7 @@ class Cloud:
     def fail_zone(self, zone: str) -> None:
         """Its machines die at once and nothing is sold there until `restore_zone`."""
         self._failed_zones.add(zone)
-        for instance in [each for each in self.instances.values() if each.offer.zone == zone]:
+        for instance in [instance for instance in self.instances.values() if instance.offer.zone == zone]:
             self._end(instance)
 
     def restore_zone(self, zone: str) -> None:

@@ -156,7 +156,7 @@ class ClusterAutoscaler:
             self._look(nodes, now)
             self._looked_at = (
                 self._watched.changes,
-                tuple(sorted((each for each in look[1] if each not in self._kept_until), key=self._turn)),
+                tuple(sorted((node for node in look[1] if node not in self._kept_until), key=self._turn)),
             )
 
     def _turn(self, name: str) -> tuple[bool, str]:

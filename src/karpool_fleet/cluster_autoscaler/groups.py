@@ -125,8 +125,10 @@ def instances_of(cloud: Cloud, cluster: str) -> dict[str, list[Instance]]:
 
 def offers(group: NodeGroup, zone: str) -> list[CloudOffer]:
     """The zone that the group wants, and the others for when that has no stock."""
-    others = [each for each in group.zones if each != zone]
-    return [CloudOffer(group.instance_type, each, group.capacity_type) for each in (zone, *others)]
+    others = [other for other in group.zones if other != zone]
+    return [
+        CloudOffer(group.instance_type, offered_zone, group.capacity_type) for offered_zone in (zone, *others)
+    ]
 
 
 def next_zones(group: NodeGroup, present: Sequence[str], count: int) -> list[str]:

@@ -226,9 +226,9 @@ class Growing:
         for view in views:
             zones = [instance.offer.zone for instance in view.starting] + list(view.launching)
             held += [
-                (len(rows) + number, each.id)
-                for number, each in enumerate(view.starting)
-                if snapshot.find(each.id) is not None
+                (len(rows) + number, machine.id)
+                for number, machine in enumerate(view.starting)
+                if snapshot.find(machine.id) is not None
             ]
             rows += self._rows(view.group, zones, scale_up.UPCOMING)
         rest = snapshot.without([name for _, name in held])

@@ -131,7 +131,7 @@ def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> C
 
 def total(counts: Iterable[Counts]) -> Counts:
     every = list(counts)
-    return Counts(**{name: sum(getattr(each, name) for each in every) for name in Counts.__annotations__})
+    return Counts(**{name: sum(getattr(status, name) for status in every) for name in Counts.__annotations__})
 
 
 def has_taint(node: Node, key: str) -> bool:

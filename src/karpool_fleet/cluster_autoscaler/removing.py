@@ -168,7 +168,7 @@ async def retaint(client: Client, name: str, key: str, taint: Taint | None) -> b
     for attempt in range(_TAINT_TRIES):
         try:
             node = await client.get(NODES, name)
-            kept = [each for each in node["spec"].get("taints") or () if each["key"] != key]
+            kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != key]
             if taint is not None:
                 kept.append({"key": taint.key, "value": taint.value, "effect": taint.effect})
             version = node["metadata"]["resourceVersion"]

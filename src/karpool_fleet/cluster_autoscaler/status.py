@@ -137,18 +137,18 @@ def text(document_: Document) -> str:
 
 
 def _lines(value: Mapping[str, Any], indent: str) -> Iterable[str]:
-    for key, each in value.items():
-        if isinstance(each, Mapping):
+    for key, field in value.items():
+        if isinstance(field, Mapping):
             yield f"{indent}{key}:\n"
-            yield from _lines(each, indent + "  ")
-        elif isinstance(each, list):
-            yield f"{indent}{key}:{'' if each else ' []'}\n"
-            for item in each:
+            yield from _lines(field, indent + "  ")
+        elif isinstance(field, list):
+            yield f"{indent}{key}:{'' if field else ' []'}\n"
+            for item in field:
                 first, *rest = _lines(item, indent + "  ")
                 yield f"{indent}- {first.lstrip(' ')}"
                 yield from rest
         else:
-            yield f"{indent}{key}: {_scalar(each)}\n"
+            yield f"{indent}{key}: {_scalar(field)}\n"
 
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9-]*")

@@ -100,11 +100,11 @@ class AutoscalerState:
         self._count()
         name = str(change.key)
         pod = None if change.type == "DELETED" else change.object
-        for each in (change.old, change.object):
-            if each is not None and each.spec.node_name:
-                held = self._pods_on.get(each.spec.node_name)
+        for version in (change.old, change.object):
+            if version is not None and version.spec.node_name:
+                held = self._pods_on.get(version.spec.node_name)
                 if held is not None and held.pop(name, None) is not None and not held:
-                    del self._pods_on[each.spec.node_name]
+                    del self._pods_on[version.spec.node_name]
         self.unschedulable.pop(name, None)
         if pod is None:
             return

@@ -263,9 +263,9 @@ def _check_fault(fault: FaultSpec, clusters: set[str]) -> None:
         crash.when not in ("before", "after") or crash.number < 1
     ):
         raise Invalid("crashAtWrite", crash.when, "needs a number from 1 and when: before or after")
-    for each in (fault.api_errors, fault.api_delay, fault.api_hang, fault.cut_watches):
-        if each is not None:
-            _check_pattern(each.path)
+    for api_fault in (fault.api_errors, fault.api_delay, fault.api_hang, fault.cut_watches):
+        if api_fault is not None:
+            _check_pattern(api_fault.path)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -92,7 +92,7 @@ class LiveCluster:
 
     async def load(self, folder: Path) -> int:
         """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
-        objects = [*self.nodes, *self._from_files(folder), *(dict(each) for each in self.spec.objects)]
+        objects = [*self.nodes, *self._from_files(folder), *(dict(obj) for obj in self.spec.objects)]
         try:
             return await load_objects(self.embedded.client("loader"), objects)
         except KubeError as error:

@@ -72,7 +72,7 @@ def located(data: bytes, where: str, path: str, message: str) -> FleetError:
 def _line_of(data: bytes, path: str) -> int:
     """The line that a field path points at, or that of the last part of it that is there."""
     nodes = yaml.compose_all(data, Loader=_LOADER)  # read and bounded once before; others are empty
-    node: Any = next((each for each in nodes if not isinstance(each, yaml.ScalarNode)), None)
+    node: Any = next((node for node in nodes if not isinstance(node, yaml.ScalarNode)), None)
     line = int(node.start_mark.line) if node is not None else 0
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
         if isinstance(node, yaml.SequenceNode) and step.startswith("["):

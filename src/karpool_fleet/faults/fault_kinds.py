@@ -40,7 +40,7 @@ def _in_cloud(fault: FaultSpec, cloud: Cloud) -> End:
         cloud.fail_zone(zone)
         return lambda: cloud.restore_zone(zone)
     if fault.interrupt_spot is not None:
-        spot = [each for each in cloud.instances.values() if each.offer.capacity_type == "spot"]
+        spot = [instance for instance in cloud.instances.values() if instance.offer.capacity_type == "spot"]
         for instance in spot[: fault.interrupt_spot]:
             cloud.interrupt(instance.id)
         return _nothing

@@ -178,7 +178,7 @@ class Faults:
         return _kept(self._stale, Fault(component, "GET", path, seconds=seconds))
 
     def _on_watch(self, how: str, fault: Fault) -> Fault:
-        self._watch_faults = [each for each in self._watch_faults if not each[1].ended.is_set()]
+        self._watch_faults = [fault for fault in self._watch_faults if not fault[1].ended.is_set()]
         self._watch_faults.append((how, fault))
         return fault
 
@@ -261,7 +261,7 @@ class Faults:
 
 def _kept(faults: list[Fault], fault: Fault) -> Fault:
     """Those that are over go, or a month of faults would slow down every request."""
-    faults[:] = [each for each in faults if not each.ended.is_set()]
+    faults[:] = [fault for fault in faults if not fault.ended.is_set()]
     faults.append(fault)
     return fault
 
@@ -313,7 +313,7 @@ class _Faulty:
         known = self._remembered.get(key)
         if known is None or now - known[0] > lag:
             # What nobody may be told any more goes, or a month of other names would pile up.
-            self._remembered = {each: old for each, old in self._remembered.items() if now - old[0] <= lag}
+            self._remembered = {key: old for key, old in self._remembered.items() if now - old[0] <= lag}
             known = self._remembered[key] = (now, await self._inner.request(request, timeout=timeout))
         return known[1]
 

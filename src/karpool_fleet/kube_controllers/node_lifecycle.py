@@ -61,7 +61,11 @@ def stay_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration], def
         if not matching:
             allowed = min(allowed, default_seconds if taint.key in (NOT_READY, UNREACHABLE) else 0.0)
             continue
-        limits = [each.toleration_seconds for each in matching if each.toleration_seconds is not None]
+        limits = [
+            toleration.toleration_seconds
+            for toleration in matching
+            if toleration.toleration_seconds is not None
+        ]
         allowed = min(allowed, *(max(float(limit), 0.0) for limit in limits)) if limits else allowed
     return allowed
 
@@ -185,7 +189,7 @@ class NodeLifecycle:
         return (ready.last_heartbeat_time or "") if ready is not None else ""
 
     async def _mark_unknown(self, node: Node) -> None:
-        known = [each.type for each in node.status.conditions or ()] or ["Ready"]
+        known = [condition.type for condition in node.status.conditions or ()] or ["Ready"]
         conditions = [
             condition_patch(
                 kind, "Unknown", "NodeStatusUnknown", self._now(), "Kubelet stopped posting node status."

@@ -183,17 +183,17 @@ def _check(quota: _Quota, resource: ResourceType, obj: Object, *, is_new: bool) 
         message = f"failed quota: {quota.name}: must specify {'; '.join(missing)}"
         raise forbidden(resource, name, message)
     before = quota.charged.get(obj["metadata"]["uid"], {})
-    wanted = {each: units - before.get(each, 0) for each, units in usage.items()}
+    wanted = {resource: units - before.get(resource, 0) for resource, units in usage.items()}
     over = {
-        each: units
-        for each, units in wanted.items()
-        if units > 0 and quota.used.get(each, 0) + units > quota.hard[each]
+        resource: units
+        for resource, units in wanted.items()
+        if units > 0 and quota.used.get(resource, 0) + units > quota.hard[resource]
     }
     if over:
         message = (
             f"exceeded quota: {quota.name}, requested: {_listed(over)}, "
-            f"used: {_listed({each: quota.used.get(each, 0) for each in over})}, "
-            f"limited: {_listed({each: quota.hard[each] for each in over})}"
+            f"used: {_listed({resource: quota.used.get(resource, 0) for resource in over})}, "
+            f"limited: {_listed({resource: quota.hard[resource] for resource in over})}"
         )
         raise forbidden(resource, name, message)
 

@@ -95,7 +95,7 @@ def _limits(pod: Pod) -> Resources:
     spec = msgspec.structs.replace(
         pod.spec,
         containers=[_limits_as_requests(container) for container in pod.spec.containers or ()],
-        init_containers=[_limits_as_requests(each) for each in pod.spec.init_containers or ()],
+        init_containers=[_limits_as_requests(container) for container in pod.spec.init_containers or ()],
         resources=_swapped(pod.spec.resources),
         overhead=None,
     )
@@ -196,11 +196,11 @@ def scopes_of(spec: Object) -> tuple[QuotaScope, ...]:
     selector: Any = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     selected = [
         QuotaScope(
-            str(each.get("scopeName")),
-            str(each.get("operator") or "Exists"),
-            frozenset(map(str, each.get("values") or ())),
+            str(expression.get("scopeName")),
+            str(expression.get("operator") or "Exists"),
+            frozenset(map(str, expression.get("values") or ())),
         )
-        for each in selector
+        for expression in selector
     ]
     return (*plain, *selected)
 
@@ -215,7 +215,7 @@ def _reaches_across(spec: Object) -> bool:
         rules = affinity.get(kind) or {}
         required = rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
         preferred = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms = [*required, *(each.get("podAffinityTerm") or {} for each in preferred)]
+        terms = [*required, *(term.get("podAffinityTerm") or {} for term in preferred)]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False

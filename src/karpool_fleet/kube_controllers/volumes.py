@@ -154,7 +154,7 @@ class VolumeController:
                 return await self._choose_again(claim, name)
         free = [volume for volume in self._suitable(claim, chosen) if node is None or _reaches(volume, node)]
         if free:
-            name = min(free, key=lambda each: (_size(each), each.name)).name
+            name = min(free, key=lambda volume: (_size(volume), volume.name)).name
             volume = self._volumes.get(ObjectKey("", name))
             if volume is not None:
                 await self._bind(claim, volume)

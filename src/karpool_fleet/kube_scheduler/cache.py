@@ -117,9 +117,9 @@ class SchedulerCache:
             self.state.upsert_pod(pod)
         if self.state.version != before:
             old = change.old if change.old is not None else change.object
-            for each in (known.node if known else "", old.spec.node_name if old else ""):
-                if each:
-                    self._touch(each)
+            for name in (known.node if known else "", old.spec.node_name if old else ""):
+                if name:
+                    self._touch(name)
             if pod is not None and pod.spec.node_name:
                 self._touch(pod.spec.node_name)
 

@@ -83,7 +83,7 @@ def preempt(
         found = _on_node(_Trial(snapshot, shape, row, runners, promised), runners, budgets)
         if found is not None:
             chosen.append((_cost(found), found))
-    return min(chosen, key=lambda each: each[0])[1] if chosen else None
+    return min(chosen, key=lambda choice: choice[0])[1] if chosen else None
 
 
 def _cost(found: Preemption) -> tuple[object, ...]:
@@ -119,23 +119,23 @@ def _fits_without(snapshot: Room, shape: PodShape, lower: Bools) -> Bools:
 
 def _on_node(trial: "_Trial", runners: Iterable[Runner], budgets: Sequence[CompiledPdb]) -> Preemption | None:
     lower = [runner for runner in runners if runner.priority < trial.shape.priority]
-    for each in lower:
-        trial.remove(each)
+    for victim in lower:
+        trial.remove(victim)
     if not lower or not trial.fits():
         return None
-    breaking, others = _split_by_budget(sorted(lower, key=lambda each: each.importance), budgets)
+    breaking, others = _split_by_budget(sorted(lower, key=lambda victim: victim.importance), budgets)
     victims: list[Runner] = []
     broken = 0
     for group, breaks in ((breaking, True), (others, False)):
-        for each in group:
-            trial.add(each)
+        for victim in group:
+            trial.add(victim)
             if not trial.fits():
-                trial.remove(each)
-                victims.append(each)
+                trial.remove(victim)
+                victims.append(victim)
                 broken += breaks
     if not victims:
         return None
-    victims.sort(key=lambda each: each.importance)
+    victims.sort(key=lambda victim: victim.importance)
     return Preemption(trial.node, tuple(victim.pod for victim in victims), broken)
 
 

@@ -166,7 +166,7 @@ class SchedulingQueue:
         for number, shelf in list(self._to_tell.items()):
             if shelf.told_at is not None and shelf.told_at <= now + _SLACK:
                 del self._to_tell[number]
-                for pod in sorted(shelf.pods(), key=lambda each: each.rank):
+                for pod in sorted(shelf.pods(), key=lambda pod: pod.rank):
                     if pod.message != shelf.message:
                         pod.message = shelf.message
                         told.append(pod)

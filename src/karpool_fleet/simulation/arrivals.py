@@ -37,7 +37,7 @@ def arrivals(scenario: Scenario) -> list[Arrival]:
     for workload in scenario.workloads:
         draw = Random(f"{scenario.seed}/workload/{workload.name}")  # noqa: S311 - repeatable on purpose
         found.extend(_of(workload, scenario, draw))
-    return sorted(found, key=lambda each: each.at)
+    return sorted(found, key=lambda arrival: arrival.at)
 
 
 def _of(workload: ScenarioWorkload, scenario: Scenario, draw: Random) -> Iterator[Arrival]:
@@ -102,7 +102,7 @@ def build(
     notes = dict(annotations)
     if run_seconds is not None and kind != "Deployment":
         notes[RUN_SECONDS] = str(max(1, round(run_seconds)))
-    whole = {each: amount for each, amount in requests.items() if "/" in each}
+    whole = {resource: amount for resource, amount in requests.items() if "/" in resource}
     container: Object = {"name": "main", "image": "example.invalid/app:1"}
     container["resources"] = {"requests": dict(requests), **({"limits": whole} if whole else {})}
     spec: Object = {"containers": [container], **pod}

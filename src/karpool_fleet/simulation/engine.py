@@ -57,7 +57,7 @@ def simulate(
     Raises FleetError for what a scenario asks for and cannot have.
     """
     traced = read_traces(named.scenario, folder, reading)
-    coming = sorted([*arrivals(named.scenario), *traced.arrivals], key=lambda each: each.at)
+    coming = sorted([*arrivals(named.scenario), *traced.arrivals], key=lambda arrival: arrival.at)
     # A fleet is a great many objects that live long; looking through all of them for garbage again
     # and again takes a quarter of the time.
     thresholds = gc.get_threshold()
@@ -158,12 +158,12 @@ class People:
         """Everything at its time, in the order of the file where times are the same."""
         start = self._fleet.clock.monotonic()
         queue: list[tuple[float, int, _Do]] = [
-            (each.at, number, partial(self._arrive, each)) for number, each in enumerate(coming)
+            (arrival.at, number, partial(self._arrive, arrival)) for number, arrival in enumerate(coming)
         ]
         first = len(queue)
         queue += [
-            (durations.seconds(each.at), first + number, partial(self._act, each, home))
-            for number, each in enumerate(actions)
+            (durations.seconds(action.at), first + number, partial(self._act, action, home))
+            for number, action in enumerate(actions)
         ]
         number = len(queue)
         heapify(queue)

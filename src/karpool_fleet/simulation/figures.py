@@ -102,8 +102,8 @@ def document(result: Result) -> dict[str, Any]:
         "clusters": {name: _rounded(found) for name, found in result.by_cluster.items()},
         "times": [round(time, 3) for time in result.times],
         "series": {
-            name: {"title": each.title, "unit": each.unit, "values": [_round(v) for v in each.values]}
-            for name, each in result.series.items()
+            name: {"title": series.title, "unit": series.unit, "values": [_round(v) for v in series.values]}
+            for name, series in result.series.items()
         },
         "decisionLogSha256": result.log_sha256,
     }

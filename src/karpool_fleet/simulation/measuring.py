@@ -120,17 +120,17 @@ class Measuring:
         values: dict[str, float | None] = {
             "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
             "nodes": sum(len(member.nodes) for member in members),
-            "pending": sum(len(each.waiting) for each in members),
+            "pending": sum(len(member.waiting) for member in members),
             "stuck": sum(
                 until - since > self._stuck_seconds
-                for each in members
-                for since, until in _still_waiting(each, self._now())
+                for member in members
+                for since, until in _still_waiting(member, self._now())
             ),
-            "pods": sum(len(each.pods) - len(each.waiting) for each in members),
-            "evictions": sum(each.totals.evictions for each in members),
+            "pods": sum(len(member.pods) - len(member.waiting) for member in members),
+            "evictions": sum(member.totals.evictions for member in members),
             "gpuUse": _percent(
-                sum(each.amount("gpu given") for each in members),
-                sum(each.amount("nvidia.com/gpu there") for each in members),
+                sum(member.amount("gpu given") for member in members),
+                sum(member.amount("nvidia.com/gpu there") for member in members),
             ),
             "cpuUse": _percent(
                 sum(cluster_recorder.amount("cpu used") for cluster_recorder in members),
@@ -175,12 +175,14 @@ class Measuring:
 
     def _figures(self, names: list[str], passed: float) -> dict[str, float | None]:
         watched = [self.watching[name] for name in names]
-        totals = [each.totals for each in watched]
+        totals = [recorder.totals for recorder in watched]
         bills = [self._bills[name] for name in names]
         clouds = [self._fleet.clusters[name].cloud for name in names]
         before = [self._before.get(name, (0, 0)) for name in names]
         now = self._now()
-        spans = [span for each in watched for span in (*each.totals.waits, *_still_waiting(each, now))]
+        spans = [
+            span for recorder in watched for span in (*recorder.totals.waits, *_still_waiting(recorder, now))
+        ]
         waits = sorted(until - since for since, until in spans)
         spent = sum(bill.spent for bill in bills)
         evictions, pod_seconds = _sum(totals, "evictions"), _sum(totals, "pod_seconds")
@@ -268,11 +270,11 @@ def _say(
 
 
 def _sum(totals: Iterable[WatchedTotals], name: str) -> float:
-    return float(sum(getattr(each, name) for each in totals))
+    return float(sum(getattr(total, name) for total in totals))
 
 
 def _integrals(totals: Iterable[WatchedTotals], used: str, there: str) -> tuple[float, float]:
-    pairs = [(each.seconds.get(used, 0.0), each.seconds.get(there, 0.0)) for each in totals]
+    pairs = [(total.seconds.get(used, 0.0), total.seconds.get(there, 0.0)) for total in totals]
     return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
 
 

@@ -244,15 +244,17 @@ def _check_names(scenario: Scenario) -> None:
         variants.add(variant.name)
         if "variants" in variant.set or "expect" in variant.set:
             raise Invalid(f"variants[{index}].set", "variants", "a variant cannot change variants or expect")
-    for index, each in enumerate(scenario.expect):
-        if each.figure not in FIGURES:
+    for index, expectation in enumerate(scenario.expect):
+        if expectation.figure not in FIGURES:
             raise Invalid(
-                f"expect[{index}].figure", each.figure, f"is not a figure; there are {', '.join(FIGURES)}"
+                f"expect[{index}].figure",
+                expectation.figure,
+                f"is not a figure; there are {', '.join(FIGURES)}",
             )
-        if each.variant and each.variant not in variants:
-            raise Invalid(f"expect[{index}].variant", each.variant, "is not one of the variants")
-        if each.least is None and each.most is None:
-            raise Invalid(f"expect[{index}]", each.figure, "needs least, most or both")
+        if expectation.variant and expectation.variant not in variants:
+            raise Invalid(f"expect[{index}].variant", expectation.variant, "is not one of the variants")
+        if expectation.least is None and expectation.most is None:
+            raise Invalid(f"expect[{index}]", expectation.figure, "needs least, most or both")
 
 
 def _check_workload(workload: ScenarioWorkload, clusters: set[str], names: set[str]) -> None:

@@ -45,7 +45,7 @@ class Table:
             raise FleetError(f"{path}: is empty; a trace begins with a line of column names")
         self.header: Sequence[str] = [name.strip() for name in names]
         if len(set(self.header)) < len(self.header):
-            twice = next(each for each in self.header if self.header.count(each) > 1)
+            twice = next(column for column in self.header if self.header.count(column) > 1)
             raise FleetError(f"{path}:1: has the column {shown([twice])!r} twice; leave one of them out")
 
     def rows(self, select: Mapping[str, str]) -> Rows:

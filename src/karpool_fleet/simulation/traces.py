@@ -75,7 +75,7 @@ def read_traces(scenario: Scenario, folder: Path, progress: Progress = lambda sh
             progress((done + share) / count)
 
         found.arrivals.extend(_of(scenario, index, folder, one, found.notes))
-    found.arrivals.sort(key=lambda each: each.at)
+    found.arrivals.sort(key=lambda arrival: arrival.at)
     progress(1.0)
     return found
 
@@ -329,17 +329,20 @@ _FORMATS: Sequence[_Format] = (
 def _format(path: Path, header: Sequence[str]) -> _Format:
     """Raises FleetError, with what the nearest format would need."""
     columns = set(header)
-    for each in _FORMATS:
-        if columns.issuperset(each.columns):
-            return each
-    nearest = max(_FORMATS, key=lambda each: len(columns.intersection(each.columns)) / len(each.columns))
+    for trace_format in _FORMATS:
+        if columns.issuperset(trace_format.columns):
+            return trace_format
+    nearest = max(
+        _FORMATS,
+        key=lambda trace_format: len(columns.intersection(trace_format.columns)) / len(trace_format.columns),
+    )
     if columns.intersection(nearest.columns):
         missing = [name for name in nearest.columns if name not in columns]
         raise FleetError(
             f"{path}:1: has no column {', '.join(missing)}, which goes with "
             f"{', '.join(name for name in nearest.columns if name in columns)}"
         )
-    known = "; ".join(", ".join(each.columns) for each in _FORMATS)
+    known = "; ".join(", ".join(trace_format.columns) for trace_format in _FORMATS)
     raise FleetError(f"{path}:1: columns {shown(header)} are not those of a known trace; one of: {known}")
 
 

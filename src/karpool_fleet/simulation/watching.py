@@ -353,7 +353,7 @@ class _Bound(msgspec.Struct):
 
 def _targets(record: StoredObject) -> dict[str, int]:
     found = msgspec.json.decode(record.data, type=_Bound).spec.clusters or []
-    return {target.name: target.replicas for target in sorted(found, key=lambda each: each.name)}
+    return {target.name: target.replicas for target in sorted(found, key=lambda target: target.name)}
 
 
 def _quantity(text: str | None) -> int:

@@ -72,8 +72,8 @@ async def play(stage: TourStage, notes: Notes) -> None:
     notes.figure(f"nodes of {POOL} in {WHERE}", nodes, now)
     notes.figure(f"price of {POOL} an hour", f"${price:.3f}", f"${cost:.3f}")
     done = [record for record in _records(stage) if record.phase is MovePhase.DONE]
-    said = sum(each.move.savings_per_hour for each in done)
-    came = sum(each.realised or 0.0 for each in done)
+    said = sum(record.move.savings_per_hour for record in done)
+    came = sum(record.realised or 0.0 for record in done)
     notes.figure("saving an hour, said and measured", f"${said:.3f}", f"${came:.3f}")
     notes.figure("pods that were moved", 0, sum(move_record.disturbed for move_record in done))
     notes.promise(

@@ -86,7 +86,7 @@ async def _run(stage: TourStage, names: list[str]) -> bool:
 
 async def _over_commitment(stage: TourStage) -> tuple[int, int]:
     """Pods without a node, and nodes whose pods ask for more CPU than they have."""
-    pods = [pod for each in ("burst", "shop") for pod in await stage.pods(WHERE, each)]
+    pods = [pod for namespace in ("burst", "shop") for pod in await stage.pods(WHERE, namespace)]
     nodes = {node.name: node for node in await stage.nodes(WHERE)}
     homeless = sum(not pod.spec.node_name for pod in pods)
     return homeless, sum(_is_overfull(node, pods) for node in nodes.values())

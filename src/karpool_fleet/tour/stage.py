@@ -73,8 +73,8 @@ class TourStage:
         """Ready replicas of every Deployment of a namespace."""
         found = (await self.members[cluster].list(DEPLOYMENTS, ListOptions(namespace=namespace))).items
         return {
-            str(each["metadata"]["name"]): int((each.get("status") or {}).get("readyReplicas") or 0)
-            for each in found
+            str(obj["metadata"]["name"]): int((obj.get("status") or {}).get("readyReplicas") or 0)
+            for obj in found
         }
 
     async def price_per_hour(self, cluster: str, pool: str = "") -> float:
@@ -102,7 +102,7 @@ class TourStage:
     async def bindings(self, namespace: str) -> dict[str, Object]:
         """What became of the Deployments of a namespace, by their names."""
         found = (await self.karmada.list(RESOURCEBINDINGS, ListOptions(namespace=namespace))).items
-        return {str(each["spec"]["resource"]["name"]): each for each in found}
+        return {str(binding["spec"]["resource"]["name"]): binding for binding in found}
 
 
 def placed_by(binding: Object) -> dict[str, int]:
@@ -112,9 +112,9 @@ def placed_by(binding: Object) -> dict[str, int]:
 
 def refusal_of(binding: Object) -> str:
     """Why the scheduler found no place; empty when it did, or has not looked yet."""
-    for each in (binding.get("status") or {}).get("conditions") or ():
-        if each["type"] == "Scheduled" and each["status"] == "False":
-            return str(each.get("message") or each.get("reason"))
+    for condition in (binding.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "Scheduled" and condition["status"] == "False":
+            return str(condition.get("message") or condition.get("reason"))
     return ""
 
 

@@ -85,8 +85,8 @@ async def claim(client: Client, owner: ApiResource, obj: Object, dependents: Dep
     if selector is None:
         return
     if "deletionTimestamp" not in meta:
-        for each in dependents.unchecked(meta["uid"]):
-            child = meta_of(each)
+        for dependent in dependents.unchecked(meta["uid"]):
+            child = meta_of(dependent)
             if not selector.matches(child.labels or {}):
                 await _set_owners(client, dependents, child, meta["uid"], None)
         dependents.checked(meta["uid"])

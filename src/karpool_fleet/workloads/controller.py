@@ -57,7 +57,7 @@ class Latest:
         seen = self._feed.get(key)
         if seen is not None and _version(seen) < _version(answer):
             self._written[key] = answer
-            alone = all(answer["metadata"].get(each) == before["metadata"].get(each) for each in _FOREIGN)
+            alone = all(answer["metadata"].get(field) == before["metadata"].get(field) for field in _FOREIGN)
             self._quiet[key] = alone
 
     async def catch_up(self, client: Client, resource: ApiResource) -> None:

@@ -90,7 +90,7 @@ def pod_spec(spec: Object, node: str) -> Object:
     return {
         **spec,
         "affinity": affinity,
-        "tolerations": [*own, *(each for each in added if each not in own)],
+        "tolerations": [*own, *(name for name in added if name not in own)],
     }
 
 
@@ -141,7 +141,7 @@ class DaemonSetController(WorkloadController):
         await forget_old(self, obj, self._revisions, history, partial(self._hashes, obj))
         waiting = [pod for node in ledger.waiting for pod in self._at(obj, node)]
         soon = available_in(waiting, obj["spec"].get("minReadySeconds") or 0, self.clock.now())
-        known = [each for each in (wait, soon) if each is not None]
+        known = [seconds for seconds in (wait, soon) if seconds is not None]
         return Requeue(min(known)) if known else None
 
     def _assess(self, key: ObjectKey, obj: Object, history: RevisionHistory, ledger: DaemonLedger) -> None:

@@ -79,11 +79,22 @@ def _number(text: object) -> int | None:
 def family_of(obj: Object, sets: Sequence[Object]) -> _Family:
     """Of several ReplicaSets with the present template, the oldest is the new one."""
     ordered = sorted(
-        sets, key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"])
+        sets,
+        key=lambda replica_set: (
+            replica_set["metadata"].get("creationTimestamp") or "",
+            replica_set["metadata"]["name"],
+        ),
     )
     template = obj["spec"]["template"]
-    new = next((each for each in ordered if same_template(each["spec"]["template"], template, HASH)), None)
-    return _Family(new, [each for each in ordered if each is not new])
+    new = next(
+        (
+            replica_set
+            for replica_set in ordered
+            if same_template(replica_set["spec"]["template"], template, HASH)
+        ),
+        None,
+    )
+    return _Family(new, [replica_set for replica_set in ordered if replica_set is not new])
 
 
 def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | None) -> Object:
@@ -94,7 +105,7 @@ def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | No
     if revision > before:
         wanted[REVISION] = str(revision)
         if before:
-            history = [each for each in str(held.get(HISTORY, "")).split(",") if each]
+            history = [revision for revision in str(held.get(HISTORY, "")).split(",") if revision]
             wanted[HISTORY] = ",".join([*history, str(before)])
     if bounds is not None:
         wanted |= {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
@@ -133,25 +144,25 @@ class DeploymentController(WorkloadController):
 
     def _is_scaling(self, bounds: Bounds, family: _Family) -> bool:
         """Whether the Deployment was scaled since its ReplicaSets were."""
-        parts = (part_of(each) for each in family.all)
+        parts = (part_of(replica_set) for replica_set in family.all)
         return any(part.size > 0 and part.desired not in (None, bounds.desired) for part in parts)
 
     async def _rescale(self, obj: Object, bounds: Bounds, family: _Family) -> None:
-        parts = [part_of(each) for each in family.all]
+        parts = [part_of(replica_set) for replica_set in family.all]
         new = part_of(family.new) if family.new is not None else None
         several = sum(part.size > 0 for part in parts) > 1
         if several and new is not None and _recreates(obj):
             sizes: Sizes = {part.name: 0 for part in parts if part.name != new.name}
         else:
             sizes = rescale(bounds, parts, new, (obj.get("status") or {}).get("replicas", 0))
-        for each in family.all:
-            name = each["metadata"]["name"]
-            size = sizes.get(name, each["spec"].get("replicas", 1))
+        for replica_set in family.all:
+            name = replica_set["metadata"]["name"]
+            size = sizes.get(name, replica_set["spec"].get("replicas", 1))
             if size > 0 or name in sizes:
-                await self._resize(obj, each, size, bounds)
+                await self._resize(obj, replica_set, size, bounds)
 
     async def _ensure_new(self, obj: Object, bounds: Bounds, family: _Family) -> tuple[_Family, str]:
-        revision = max((revision_of(each) for each in family.old), default=0) + 1
+        revision = max((revision_of(replica_set) for replica_set in family.old), default=0) + 1
         event = ""
         new = family.new
         if new is None:
@@ -179,7 +190,7 @@ class DeploymentController(WorkloadController):
         collisions = (obj.get("status") or {}).get("collisionCount") or 0
         suffix = template_hash(spec["template"], collisions)
         labels = {**(spec["template"].get("metadata", {}).get("labels") or {}), HASH: suffix}
-        old = [part_of(each) for each in family.old]
+        old = [part_of(replica_set) for replica_set in family.old]
         recreate = _recreates(obj)
         waits = recreate and (any(part.size for part in old) or self._old_pods(family))
         size = 0 if waits else bounds.desired if recreate else grow_new(bounds, RolloutPart(""), old)
@@ -224,8 +235,8 @@ class DeploymentController(WorkloadController):
 
     async def _roll(self, obj: Object, bounds: Bounds, family: _Family) -> None:
         assert family.new is not None
-        new, old = part_of(family.new), [part_of(each) for each in family.old]
-        by_name = {each["metadata"]["name"]: each for each in family.old}
+        new, old = part_of(family.new), [part_of(replica_set) for replica_set in family.old]
+        by_name = {replica_set["metadata"]["name"]: replica_set for replica_set in family.old}
         if _recreates(obj):
             for part in old:
                 if part.size > 0:
@@ -241,7 +252,7 @@ class DeploymentController(WorkloadController):
             await self._resize(obj, by_name[name], smaller, bounds)
 
     def _old_pods(self, family: _Family) -> bool:
-        return any(self._set_pods.has_any(each["metadata"]["uid"]) for each in family.old)
+        return any(self._set_pods.has_any(replica_set["metadata"]["uid"]) for replica_set in family.old)
 
     async def _resize(self, obj: Object, target: Object, size: int, bounds: Bounds) -> None:
         before = target["spec"].get("replicas", 1)
@@ -270,7 +281,9 @@ class DeploymentController(WorkloadController):
     def _family(self, obj: Object) -> _Family:
         """The ReplicaSets as they are now, our own writes included."""
         sets = self._sets.of(obj["metadata"]["uid"])
-        return family_of(obj, [each for each in sets if "deletionTimestamp" not in each["metadata"]])
+        return family_of(
+            obj, [replica_set for replica_set in sets if "deletionTimestamp" not in replica_set["metadata"]]
+        )
 
     async def _report(self, obj: Object, bounds: Bounds, family: _Family, event: str) -> Requeue | None:
         meta = obj["metadata"]
@@ -278,7 +291,7 @@ class DeploymentController(WorkloadController):
         latest = self.owners.get(ObjectKey(meta["namespace"], meta["name"])) or obj
         obj = {**obj, "status": latest.get("status") or {}}
         now = self.clock.now()
-        parts = [part_of(each) for each in family.all]
+        parts = [part_of(replica_set) for replica_set in family.all]
         new = part_of(family.new) if family.new is not None else None
         status = progress.status_of(
             obj,
@@ -298,8 +311,8 @@ class DeploymentController(WorkloadController):
 
     async def _clean_up(self, obj: Object, family: _Family) -> None:
         limit = obj["spec"].get("revisionHistoryLimit", 10)
-        history = [(part_of(each), revision_of(each)) for each in family.old]
-        by_name = {each["metadata"]["name"]: each for each in family.old}
+        history = [(part_of(replica_set), revision_of(replica_set)) for replica_set in family.old]
+        by_name = {replica_set["metadata"]["name"]: replica_set for replica_set in family.old}
         for name in obsolete(history, limit):
             await self.delete_dependent(self._sets, by_name[name])
 
@@ -321,8 +334,8 @@ def _selector_with(selector: Object, suffix: str) -> Object:
 
 def _failure_of(sets: Sequence[Object]) -> Object | None:
     """What keeps a ReplicaSet from its pods, as the Deployment reports it."""
-    for each in reversed(sets):
-        found = condition_of((each.get("status") or {}).get("conditions"), progress.FAILURE)
+    for replica_set in reversed(sets):
+        found = condition_of((replica_set.get("status") or {}).get("conditions"), progress.FAILURE)
         if found is not None:
             return {key: found[key] for key in ("type", "status", "reason", "message") if key in found}
     return None

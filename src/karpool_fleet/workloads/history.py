@@ -40,7 +40,7 @@ async def remember(
     """Make sure the present template has a revision; None after a collision of names, to look again."""
     held = sorted(revisions.of(obj["metadata"]["uid"]), key=_order)
     template = obj["spec"]["template"]
-    same = [each for each in held if same_template(template_of(each), template, REVISION_HASH)]
+    same = [revision for revision in held if same_template(template_of(revision), template, REVISION_HASH)]
     newest = held[-1].get("revision", 0) if held else 0
     if same and same[-1] is held[-1]:
         return RevisionHistory(held[-1], held)
@@ -83,9 +83,9 @@ async def forget_old(
     if len(history.all) - 1 <= limit:
         return
     kept = {*used(), history.update_hash}
-    spare = [each for each in history.all if hash_of(each) not in kept]
-    for each in spare[: max(0, len(spare) - limit)]:
-        await controller.delete_dependent(revisions, each)
+    spare = [revision for revision in history.all if hash_of(revision) not in kept]
+    for revision in spare[: max(0, len(spare) - limit)]:
+        await controller.delete_dependent(revisions, revision)
 
 
 def _order(revision: Object) -> tuple[int, str]:

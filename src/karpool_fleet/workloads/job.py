@@ -261,7 +261,9 @@ def _number(pod: Object, index: int, hostname: str) -> None:
     spec = dict(pod["spec"])
     for field in ("containers", "initContainers"):
         if spec.get(field):
-            spec[field] = [{**each, "env": [*(each.get("env") or ()), variable]} for each in spec[field]]
+            spec[field] = [
+                {**container, "env": [*(container.get("env") or ()), variable]} for container in spec[field]
+            ]
     spec["hostname"] = hostname
     pod["spec"] = spec
 

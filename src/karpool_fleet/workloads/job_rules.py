@@ -170,7 +170,7 @@ def free_indexes(spec: Object, count: JobTally, many: int) -> list[int]:
 def next_start(pods: Iterable[Pod]) -> float:
     """When the next pod may be made: each failure since the last success doubles the wait."""
     ended = sorted(
-        ((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_terminal), key=lambda each: each[0]
+        ((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_terminal), key=lambda end: end[0]
     )
     failures, last = 0, 0.0
     for at, phase in ended:

@@ -109,8 +109,8 @@ class DaemonLedger:
     def restart(self, basis: tuple[object, ...]) -> None:
         """Forget every assessment."""
         self.basis, self.eligible = basis, NO_NODES
-        for each in (self.places, self.counts, self.dirty, self.waiting, self.outdated, self.failed):
-            each.clear()
+        for table in (self.places, self.counts, self.dirty, self.waiting, self.outdated, self.failed):
+            table.clear()
 
     def put(self, node: str, place: DaemonPlace) -> None:
         before = self.places.pop(node, NOWHERE)

@@ -28,10 +28,8 @@ _PHASES = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
 
 
 def is_ready(pod: Pod) -> bool:
-    for each in pod.status.conditions or ():
-        if each.type == "Ready":
-            return each.status == "True"
-    return False
+    ready = condition(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "True"
 
 
 def ready_since(pod: Pod) -> float | None:

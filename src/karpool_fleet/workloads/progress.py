@@ -136,7 +136,7 @@ def _moved(before: Object, status: Object) -> bool:
     old_before = count(before, "replicas") - count(before, "updatedReplicas")
     old_now = count(status, "replicas") - count(status, "updatedReplicas")
     grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    return old_now < old_before or any(count(status, each) > count(before, each) for each in grown)
+    return old_now < old_before or any(count(status, field) > count(before, field) for field in grown)
 
 
 _WORDS = {

@@ -127,7 +127,7 @@ def status_of(obj: Object, pods: Mapping[int, Pod], history: RevisionHistory, no
     rules = rules_of(obj["spec"])
     min_ready = obj["spec"].get("minReadySeconds") or 0
     update = history.update["metadata"]["name"]
-    known = {each["metadata"]["name"]: hash_of(each) for each in history.all}
+    known = {revision["metadata"]["name"]: hash_of(revision) for revision in history.all}
     current = before.get("currentRevision")
     current = current if current in known else update
     alive = [pod for pod in pods.values() if not pod.is_terminating]
@@ -239,7 +239,7 @@ class StatefulSetController(WorkloadController):
 
     def _used(self, obj: Object, history: RevisionHistory, pods: Mapping[int, Pod]) -> list[str]:
         current = (obj.get("status") or {}).get("currentRevision")
-        named = [hash_of(each) for each in history.all if each["metadata"]["name"] == current]
+        named = [hash_of(revision) for revision in history.all if revision["metadata"]["name"] == current]
         return [*named, *(pod.labels.get(REVISION_HASH, "") for pod in pods.values())]
 
     async def _create(self, obj: Object, history: RevisionHistory, ordinal: int) -> None:
@@ -248,7 +248,7 @@ class StatefulSetController(WorkloadController):
         current = (obj.get("status") or {}).get("currentRevision")
         if rules.partition is not None and ordinal < rules.start + rules.partition:
             # Below the partition a pod comes back as it was.
-            kept = (each for each in history.all if each["metadata"]["name"] == current)
+            kept = (revision for revision in history.all if revision["metadata"]["name"] == current)
             revision = next(kept, revision)
         reference = owner_reference(self.resource, obj)
         pod = pod_body(obj, template_of(revision), hash_of(revision), ordinal, reference)

@@ -97,11 +97,11 @@ def simulate(
     if len(different) > 1 and output == "html":
         raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
     chosen = _chosen(read_scenario(scenario), variants)
-    found = [_changed(each, seed, duration, trace) for seed in different or [None] for each in chosen]
-    for each in found:
-        check_traces(each.scenario, scenario.parent)
+    found = [_changed(variant, seed, duration, trace) for seed in different or [None] for variant in chosen]
+    for variant in found:
+        check_traces(variant.scenario, scenario.parent)
     if check:
-        note(f"{scenario}: {', '.join(each.name for each in chosen)}: all right")
+        note(f"{scenario}: {', '.join(variant.name for variant in chosen)}: all right")
         return
     results = [_played(named, scenario.parent, catalogue, keep_log=decisions is not None) for named in found]
     if decisions is not None:
@@ -121,7 +121,7 @@ def _hush() -> None:
 
 
 def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
-    known = [each.name for each in found]
+    known = [variant.name for variant in found]
     for name in names:
         if name not in known:
             raise click.UsageError(
@@ -161,8 +161,8 @@ def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: boo
             catalogue=catalogue,
         )
     took = clock.monotonic() - start
-    for each in result.notes:
-        note(each)
+    for text in result.notes:
+        note(text)
     note(f"{named.name}: {named.scenario.duration} in {took:.1f} s, {result.seconds / took:,.0f} x real time")
     return result
 
@@ -243,7 +243,7 @@ def _write(path: Path, results: Sequence[Result]) -> None:
 def _rendered(
     title: str, description: str, results: Sequence[Result], broken: Sequence[str], output: str
 ) -> str:
-    several = len({each.seed for each in results if each.variant == results[0].variant}) > 1
+    several = len({result.seed for result in results if result.variant == results[0].variant}) > 1
     if output == "html":
         return simulate_html.report(title, description, results, broken)
     if output == "svg":

@@ -32,8 +32,8 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield _figures(results)
     if len(first.by_cluster) > 1:
         yield html_page.text("Clusters", "h2")
-        yield from (_clusters(each) for each in results)
-    digests = [[each.variant, each.log_sha256] for each in results]
+        yield from (_clusters(result) for result in results)
+    digests = [[result.variant, result.log_sha256] for result in results]
     yield html_page.text("Decision logs", "h2")
     yield html_page.table(["variant", "SHA-256"], digests)
 
@@ -57,7 +57,7 @@ def over_time(results: Sequence[Result], name: str) -> str:
         ]
         step = max(1, -(-len(points) // POINTS_MAX))
         drawn.append(charts.ChartSeries(result.variant, points[::step]))
-    known = next(each.series[name] for each in results if name in each.series)
+    known = next(result.series[name] for result in results if name in result.series)
     return charts.line_chart(drawn, title=known.title, x_label="hours", y_label=known.unit)
 
 
@@ -75,9 +75,9 @@ def cost_and_disruption(results: Sequence[Result]) -> str:
 def _figures(results: Sequence[Result]) -> str:
     header = ["", *(result.variant for result in results)]
     rows = [
-        [titled(name), *(shown(name, each.figures[name]) for each in results)]
+        [titled(name), *(shown(name, result.figures[name]) for result in results)]
         for name in FIGURES
-        if any(each.figures[name] is not None for each in results)  # what does not apply is not there
+        if any(result.figures[name] is not None for result in results)  # what does not apply is not there
     ]
     return html_page.table(header, rows, numbers=range(1, len(header)))
 

@@ -43,7 +43,7 @@ def spreads(results: Sequence[Result], figure: str) -> dict[str, FigureSpread | 
 def text(figure: str, found: FigureSpread | None) -> str:
     if found is None:
         return "-"
-    mean, least, most = (shown(figure, each) for each in (found.mean, found.least, found.most))
+    mean, least, most = (shown(figure, value) for value in (found.mean, found.least, found.most))
     return mean if least == most == mean else f"{mean} ({least} to {most})"
 
 
@@ -53,7 +53,7 @@ def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], l
     rows = []
     for name in names:
         found = spreads(results, name)
-        if any(each is not None and each.most for each in found.values()):
+        if any(spread is not None and spread.most for spread in found.values()):
             rows.append([titled(name), *(text(name, found[variant]) for variant in variants)])
     return ["FIGURE", *(variant.upper() for variant in variants)], rows
 
@@ -110,14 +110,15 @@ def _panel(name: str, found: Mapping[str, FigureSpread | None], top: int) -> Ite
     yield f'<text class="name" x="{_MARGIN}" y="{top + 22}">{escape(titled(name).capitalize())}</text>'
     bottom = top + 34 + _ROW * len(found)
     yield f'<line class="axis" x1="{_LEFT}" y1="{top + 32}" x2="{_LEFT}" y2="{bottom}"/>'
-    for number, (variant, each) in enumerate(found.items()):
+    for number, (variant, spread) in enumerate(found.items()):
         y = top + 36 + _ROW * number
         yield f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(variant)}</text>'
-        if each is None:
+        if spread is None:
             continue
-        width = wide * max(each.mean, 0.0) / most
+        width = wide * max(spread.mean, 0.0) / most
         yield f'<rect class="f{number % 6}" x="{_LEFT}" y="{y}" width="{width:.1f}" height="16" rx="2"/>'
-        yield f'<line class="range" x1="{at(each.least)}" y1="{y + 8}" x2="{at(each.most)}" y2="{y + 8}"/>'
-        for end in (each.least, each.most):
+        least, greatest = at(spread.least), at(spread.most)
+        yield f'<line class="range" x1="{least}" y1="{y + 8}" x2="{greatest}" y2="{y + 8}"/>'
+        for end in (spread.least, spread.most):
             yield f'<line class="range" x1="{at(end)}" y1="{y + 4}" x2="{at(end)}" y2="{y + 12}"/>'
-        yield f'<text class="name" x="{_WIDTH - _RIGHT - 6}" y="{y + 13}">{escape(text(name, each))}</text>'
+        yield f'<text class="name" x="{_WIDTH - _RIGHT - 6}" y="{y + 13}">{escape(text(name, spread))}</text>'

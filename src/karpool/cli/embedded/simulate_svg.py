@@ -25,7 +25,7 @@ polyline { fill: none; stroke-width: 2; }
 
 
 def picture(title: str, results: Sequence[Result]) -> str:
-    drawn = [name for name in PANELS if any(name in each.series for each in results)]
+    drawn = [name for name in PANELS if any(name in result.series for result in results)]
     top = _HEAD + _ROW * len(results) + 8
     height = top + _PANEL * len(drawn) + 8
     parts = [
@@ -52,13 +52,13 @@ def _nested(chart: str, y: int) -> str:
 
 
 def _legend(results: Sequence[Result]) -> Iterator[str]:
-    for number, each in enumerate(results):
+    for number, result in enumerate(results):
         y = _HEAD + _ROW * number
-        cost, evicted = (shown(name, each.figures[name]) for name in ("cost", "evictions"))
+        cost, evicted = (shown(name, result.figures[name]) for name in ("cost", "evictions"))
         yield f'<rect class="f{number % 6}" x="{_MARGIN}" y="{y}" width="12" height="12" rx="2"/>'
         yield (
             f'<text class="name" x="{_MARGIN + 20}" y="{y + 11}">'
-            f"{escape(each.variant)}: ${cost}, {evicted} pods evicted</text>"
+            f"{escape(result.variant)}: ${cost}, {evicted} pods evicted</text>"
         )
 
 

@@ -52,7 +52,7 @@ def summary(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
     """Numbers by chapter, in columns that are the same for all of them."""
     figures = [figure for outcome in outcomes for figure in outcome.figures]
     name, before = (
-        max((len(getattr(each, what)) for each in figures), default=0) for what in ("name", "before")
+        max((len(getattr(figure, what)) for figure in figures), default=0) for what in ("name", "before")
     )
     before = max(before, len("BEFORE"))
     lines = [f"  {'':{name}}  {'BEFORE':{before}}  AFTER"] if figures else []

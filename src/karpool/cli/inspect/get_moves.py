@@ -46,7 +46,7 @@ def to_json(record: MoveRecord) -> dict[str, Any]:
 def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     found = list(records)
     if output in ("json", "yaml"):
-        return machine("MoveList", {"items": [to_json(each) for each in found]}, output)
+        return machine("MoveList", {"items": [to_json(record) for record in found]}, output)
     if not found:
         return "no moves"
     titles = [
@@ -63,10 +63,10 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     ]
     wide = output == "wide"
     table = columns(
-        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(each, now, wide) for each in found)
+        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(record, now, wide) for record in found)
     )
-    done = [each for each in found if each.phase is MovePhase.DONE]
-    measured = [each for each in done if each.realised is not None]
+    done = [record for record in found if record.phase is MovePhase.DONE]
+    measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
     realised = sum(record.realised or 0.0 for record in measured)
     sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"

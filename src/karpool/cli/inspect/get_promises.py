@@ -92,7 +92,7 @@ def render(found: Iterable[PromiseLine], output: str) -> str:
             for line in shown
         ),
     )
-    replicas, clusters = sum(each.replicas for each in shown), len({each.cluster for each in shown})
+    replicas, clusters = sum(line.replicas for line in shown), len({line.cluster for line in shown})
     return f"{table}\n\n{pluralize(replicas, 'replica')} in {pluralize(clusters, 'cluster')}"
 
 

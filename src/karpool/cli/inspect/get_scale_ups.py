@@ -51,7 +51,7 @@ def see(options: ClusterOptions) -> ScaleUpListing:
 
 async def _live(options: ClusterOptions) -> ScaleUpListing:
     async with connect(options) as client:
-        objects = [{**each, "kind": SCALEUPS.kind} for each in await _listed(client)]
+        objects = [{**raw, "kind": SCALEUPS.kind} for raw in await _listed(client)]
         pods = (await client.list(PODS, ListOptions(label_selector=SELECTOR))).items
         return understood([*objects, *({**pod, "kind": "Pod"} for pod in pods)], client.clock.now())
 
@@ -79,7 +79,7 @@ def understood(objects: Iterable[Object], now: float) -> ScaleUpListing:
                 _read_pod(decode(raw, Pod), words, said)
         except Invalid as error:
             problems.append(str(error.at(name)))
-    records.sort(key=lambda each: (each.first_seen, each.name))
+    records.sort(key=lambda record: (record.first_seen, record.name))
     return ScaleUpListing(records, now, problems, words, said)
 
 
@@ -150,7 +150,7 @@ def _moment(at: float) -> str | None:
 
 def render(seen: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) -> str:
     if output in ("json", "yaml"):
-        return machine("ScaleUpList", {"items": [document(seen, each) for each in records]}, output)
+        return machine("ScaleUpList", {"items": [document(seen, record) for record in records]}, output)
     if not records:
         return "no scale-ups"
     table = columns(

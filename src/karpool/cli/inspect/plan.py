@@ -105,7 +105,10 @@ def render(found: Sequence[PlanAlternative], flags: PlanFlags, cluster: str, out
         ]
         if len(found) == 1:
             return machine(KIND, documents[0], output)
-        labelled = [{"label": each.label, **one} for each, one in zip(found, documents, strict=True)]
+        labelled = [
+            {"label": alternative.label, **document}
+            for alternative, document in zip(found, documents, strict=True)
+        ]
         return machine(COMPARISON, {"items": labelled}, output)
     if len(found) == 1:
         return plan_text.render(found[0].plan, wide=output == "wide")

@@ -133,7 +133,7 @@ async def _add_list(
     except KubeError as error:
         bundle.missing[name] = str(error)
         return
-    bundle.files[f"{name}.json"] = _json([redact(each) for each in found])
+    bundle.files[f"{name}.json"] = _json([redact(obj) for obj in found])
 
 
 async def _add_logs(client: Client, bundle: SupportBundle, namespace: str) -> None:
@@ -176,8 +176,8 @@ def write(bundle: SupportBundle, path: Path) -> None:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
         part = Path(name)
         with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for each, content in sorted(bundle.files.items()):
-                info = tarfile.TarInfo(f"karpool-support/{each}")
+            for file_name, content in sorted(bundle.files.items()):
+                info = tarfile.TarInfo(f"karpool-support/{file_name}")
                 info.size, info.mode = len(content), 0o600
                 archive.addfile(info, io.BytesIO(content))
         part.replace(path)

@@ -29,7 +29,7 @@ def verify_policy(ranking: bool, output: str) -> None:
     found = properties.verify()
     experiment = ranking_experiment.run() if ranking else None
     click.echo(render(found, experiment, output))
-    broken = [each for each in found.properties if not each.holds]
+    broken = [policy_property for policy_property in found.properties if not policy_property.holds]
     if broken:
         raise CommandFailed(
             "; ".join(
@@ -52,8 +52,8 @@ def render(found: PolicyVerification, experiment: RankingExperiment | None, outp
 
 def _content(found: PolicyVerification, experiment: RankingExperiment | None) -> dict[str, Any]:
     content: dict[str, Any] = msgspec.to_builtins(found)
-    for row, each in zip(content["thresholds"], found.thresholds, strict=True):
-        row["chain_length"] = each.chain_length
+    for row, threshold in zip(content["thresholds"], found.thresholds, strict=True):
+        row["chain_length"] = threshold.chain_length
     content["holds"] = found.holds
     if experiment is not None:
         content["ranking"] = {"shares": SHARES, **msgspec.to_builtins(experiment)}

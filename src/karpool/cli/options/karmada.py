@@ -75,4 +75,4 @@ def _value(flag: Flag, value: Any) -> Any:
 
 
 def _split(entries: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for entry in entries for each in entry.split(",") if (name := each.strip()))
+    return tuple(name for entry in entries for part in entry.split(",") if (name := part.strip()))

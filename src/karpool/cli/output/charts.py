@@ -37,15 +37,15 @@ class ChartBar:
 
 def line_chart(series: Sequence[ChartSeries], *, title: str, x_label: str, y_label: str) -> str:
     """Axes from 0 to the largest value; without points, a sentence that says so."""
-    points = [point for each in series for point in each.points if all(map(math.isfinite, point))]
+    points = [point for line in series for point in line.points if all(map(math.isfinite, point))]
     if not points:
         return '<p class="quiet">Nothing to draw.</p>'
     across = _Scale(max(x for x, _ in points), _LEFT, WIDTH - _RIGHT)
     up = _Scale(max(y for _, y in points), HEIGHT - _BOTTOM, _TOP)
     parts = [*_axes(across, up, x_label, y_label)]
-    for number, each in enumerate(series):
-        parts += _drawn(each, number, across, up)
-    return _svg(title, HEIGHT, parts) + legend([each.name for each in series])
+    for number, line in enumerate(series):
+        parts += _drawn(line, number, across, up)
+    return _svg(title, HEIGHT, parts) + legend([line.name for line in series])
 
 
 def bar_chart(bars: Sequence[ChartBar], names: Sequence[str], *, title: str) -> str:

@@ -123,7 +123,7 @@ def curve(plan: ConsolidationPlan) -> str:
 
 def _cumulated(moves: Sequence[Move], disruption: float, saved: float) -> charts.ChartSeries:
     points, notes = [(disruption, saved)], ["start"]
-    for move in sorted(moves, key=lambda each: -each.savings_per_hour / max(each.disruption, 1e-9)):
+    for move in sorted(moves, key=lambda move: -move.savings_per_hour / max(move.disruption, 1e-9)):
         disruption, saved = disruption + move.disruption, saved + max(move.savings_per_hour, 0.0)
         points.append((disruption, saved))
         notes.append(f"{move.kind} {', '.join(move.names)}: ${money(move.savings_per_hour)} per hour")

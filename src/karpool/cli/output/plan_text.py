@@ -101,7 +101,7 @@ def score_of(move: Move) -> str:
     scored = [pool.score for pool in move.verdict.pools if pool.score is not None]
     if not scored:
         return NONE
-    worst = min(scored, key=lambda each: each.score - each.threshold)
+    worst = min(scored, key=lambda score: score.score - score.threshold)
     return f"{worst.score:.2f}/{worst.threshold:.2f}"
 
 

@@ -27,7 +27,11 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def printable(text: str) -> str:
     """On one line, and nothing that a terminal would obey: texts of a cluster may be hostile."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(character if character.isprintable() else "?" for character in text)
+    )
 
 
 def machine(kind: str, content: dict[str, Any], form: str) -> str:

@@ -92,7 +92,9 @@ async def carry_out(
     """Write the moves down, and wait until they are over. Raises Failed when one did not come about."""
     options = ConsolidatorOptions(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
     async with connect(cluster) as client:
-        records = await apply_moves(client, moves, seen.view, options, told=lambda each: note(_line(each)))
+        records = await apply_moves(
+            client, moves, seen.view, options, told=lambda record: note(_line(record))
+        )
     failed = [record for record in records if record.phase is not MovePhase.DONE]
     if failed:
         raise CommandFailed(

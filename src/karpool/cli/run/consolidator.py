@@ -211,7 +211,7 @@ def _listeners(metrics: str, probes: str) -> tuple[ListenAddress, ...]:
         found = [listener(flag, text) for flag, text in flags.items()]
     except Invalid as error:
         raise click.UsageError(str(error)) from None
-    return tuple(dict.fromkeys(each for each in found if each is not None))
+    return tuple(dict.fromkeys(address for address in found if address is not None))
 
 
 def _parsed(flag: str, parse: Callable[[str], T], given: tuple[str, ...]) -> tuple[T, ...]:

@@ -127,7 +127,7 @@ def _options(cluster: ClusterOptions, given: dict[str, Any]) -> ProcessOptions:
         region=given["region"],
         catalogue=given["catalogue"],
         leader_elect=given["leader_elect"],
-        listen=tuple(dict.fromkeys(each for each in listen if each is not None)),
+        listen=tuple(dict.fromkeys(address for address in listen if address is not None)),
         original_metric_names=given["original_metric_names"],
         qps=given["kube_api_qps"] or None,
         timeout=cluster.request_timeout_seconds,

@@ -32,7 +32,7 @@ class OfferingKey(NamedTuple):
     capacity_type: str
 
     def __str__(self) -> str:
-        return "/".join(each or "*" for each in self)
+        return "/".join(part or "*" for part in self)
 
 
 class Cause(StrEnum):
@@ -154,10 +154,10 @@ class LaunchFailures:
             for cause, fault in known.faults.items()
             if fault.at > reset and fault.at <= now < fault.at + self._recovery
         ]
-        moments = [each for each in (known.waiting, waiting_since) if each is not None]
+        moments = [since for since in (known.waiting, waiting_since) if since is not None]
         if moments and (late := self._late(known, pool, min(moments), now)) is not None:
             active.append(late)
-        return max(active, key=lambda each: (each.until, each.cause), default=None)
+        return max(active, key=lambda failure: (failure.until, failure.cause), default=None)
 
     def _late(self, known: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
         """Pods wait: so long to deliver, so long out, in turns, until something happens."""
@@ -187,12 +187,12 @@ class LaunchFailures:
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:
         """What cannot be had at present, for the packing kernel; in a certain order."""
         found = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
-        return tuple(StockOut(*(each or None for each in offer)) for offer in found)
+        return tuple(StockOut(*(part or None for part in offer)) for offer in found)
 
     def current(self, now: float) -> list[LaunchFailure]:
         """Everything that does not count, pools first."""
         pools = (self.of_pool(name, now) for name in sorted(self._pools))
-        offers = sorted(self.of_offers(now), key=lambda each: each.offer or OfferingKey("", "", ""))
+        offers = sorted(self.of_offers(now), key=lambda failure: failure.offer or OfferingKey("", "", ""))
         return [*(pool for pool in pools if pool is not None), *offers]
 
     # Inside

@@ -70,9 +70,9 @@ def _lasting_taints(claim: NodeClaim, node: Node) -> tuple[Taint, ...]:
     shown = [
         taint
         for taint in node.spec.taints or ()
-        if not is_ephemeral(taint) and not any(same_taint(taint, each) for each in starting)
+        if not is_ephemeral(taint) and not any(same_taint(taint, other) for other in starting)
     ]
-    shown += [taint for taint in claim.taints if not any(same_taint(taint, each) for each in shown)]
+    shown += [taint for taint in claim.taints if not any(same_taint(taint, other) for other in shown)]
     return (UNSCHEDULABLE, *shown) if node.spec.unschedulable else tuple(shown)
 
 

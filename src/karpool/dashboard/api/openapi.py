@@ -16,7 +16,7 @@ _REFERENCE = "#/components/schemas/{name}"
 @cache
 def document() -> bytes:
     """OpenAPI 3.1, as JSON."""
-    types = [*dict.fromkeys(each.answers for each in ENDPOINTS), ProblemDetails]
+    types = [*dict.fromkeys(endpoint.answers for endpoint in ENDPOINTS), ProblemDetails]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     references = dict(zip(types, schemas, strict=True))
     content: dict[str, Any] = {

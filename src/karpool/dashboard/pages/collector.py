@@ -105,7 +105,7 @@ class FleetCollector:
     def not_ready(self) -> str | None:
         """What has not been read yet, of the first cluster that lacks something."""
         found = (watch.not_ready() for watch in self.watches.values())
-        return next((each for each in found if each is not None), None)
+        return next((reason for reason in found if reason is not None), None)
 
     async def _tick(self) -> None:
         """What changes with time alone: promises end, clusters fall silent, plans grow old."""

@@ -319,14 +319,14 @@ def _region(view: ClusterView) -> str:
 
 def nodes(name: str, view: ClusterView, now: float, *, pool: str | None = None) -> NodeList:
     names = resources_of(view)
-    chosen = [row for row, each in enumerate(view.machines) if pool is None or each.pool == pool]
-    free = {each: view.snapshot.free(each).tolist() for each in names}
-    whole = {each: view.snapshot.allocatable(each).tolist() for each in names}
+    chosen = [row for row, machine in enumerate(view.machines) if pool is None or machine.pool == pool]
+    free = {resource: view.snapshot.free(resource).tolist() for resource in names}
+    whole = {resource: view.snapshot.allocatable(resource).tolist() for resource in names}
     items = [
         node_row(
             view.machines[row],
-            {each: whole[each][row] - free[each][row] for each in names},
-            {each: whole[each][row] for each in names},
+            {resource: whole[resource][row] - free[resource][row] for resource in names},
+            {resource: whole[resource][row] for resource in names},
             len(view.snapshot.pods_on(row)),
         )
         for row in chosen[:NODES_MAX]

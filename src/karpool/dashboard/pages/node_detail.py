@@ -18,8 +18,8 @@ def node_detail(
     if row is None:
         return None
     names = resources_of(view)
-    whole = {each: int(view.snapshot.allocatable(each)[row]) for each in names}
-    used = {each: whole[each] - int(view.snapshot.free(each)[row]) for each in names}
+    whole = {resource: int(view.snapshot.allocatable(resource)[row]) for resource in names}
+    used = {resource: whole[resource] - int(view.snapshot.free(resource)[row]) for resource in names}
     machine = view.machines[row]
     node = machine.node
     pods = _pods(view, row)
@@ -51,7 +51,7 @@ def verdict_of(node: str, plan: ConsolidationPlan | None) -> tuple[str, list[str
     for move in plan.moves:
         if node in move.names:
             return "goes", _of_move(move)
-    refused = [each for each in plan.rejected if node in each.move.names]
+    refused = [rejected for rejected in plan.rejected if node in rejected.move.names]
     if refused:
         why = [
             text

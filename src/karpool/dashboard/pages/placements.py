@@ -29,8 +29,8 @@ _FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "a
 
 def placements(known: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
     """What lacks a place first, then by name."""
-    found = sorted(known, key=lambda each: each.head.key)
-    items = sorted((placement(version, ledger) for version in found), key=lambda each: each.state == "placed")
+    found = sorted(known, key=lambda version: version.head.key)
+    items = sorted((placement(version, ledger) for version in found), key=lambda row: row.state == "placed")
     return PlacementList(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
 
 
@@ -70,7 +70,7 @@ def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementR
 
 def _shares(binding: Binding, ledger: PromiseLedger | None) -> list[ClusterShare]:
     desired = desired_of(binding, binding.targets)
-    told = {each.cluster: each for each in binding.aggregated}
+    told = {status.cluster: status for status in binding.aggregated}
     promised = ledger.promises_of(binding.key) if ledger is not None else {}
     return [
         ClusterShare(

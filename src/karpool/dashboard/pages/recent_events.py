@@ -42,7 +42,7 @@ class EventBuffer:
 def recent_events(clusters: Iterable[tuple[str, Iterable[KubeEvent]]], now: float) -> RecentEventList:
     """Of all clusters together, the newest first."""
     found = [_happening(cluster, event) for cluster, events in clusters for event in events]
-    found.sort(key=lambda each: (-each.at, each.cluster, each.object, each.reason, each.message))
+    found.sort(key=lambda event: (-event.at, event.cluster, event.object, event.reason, event.message))
     return RecentEventList(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
 
 

@@ -64,7 +64,7 @@ def scale_ups(
     for cluster, records, seen, unreadable in clusters:
         items += [scale_up(cluster, record, seen, now, ended_at) for record, ended_at in records]
         problems += [f"{cluster}: {text}" for text in unreadable]
-    items.sort(key=lambda each: (each.over, -each.since, each.cluster, each.name))
+    items.sort(key=lambda item: (item.over, -item.since, item.cluster, item.name))
     return ScaleUpList(
         at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX), problems=problems[:20]
     )

@@ -173,7 +173,7 @@ class _Balance:
         choice = next_candidate(
             [rung.candidate for rung in ladder.values()],
             record.memory,
-            round_=record.round,
+            round_number=record.round,
             now=step.now,
             resting=step.world.resting,
         )

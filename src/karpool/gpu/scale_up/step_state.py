@@ -129,7 +129,7 @@ def with_setback(record: ScaleUpRecord, candidate: str, setback: Setback, now: f
     """What is learnt from a unit that failed. The wait before the next attempt grows with each
     failure that counts; the jitter follows from the record, so that a step can be repeated."""
     if setback is not Setback.CREATE_REFUSED:  # which says nothing about the candidate
-        memory = remember(record.memory, candidate, setback, round_=record.round, now=now)
+        memory = remember(record.memory, candidate, setback, round_number=record.round, now=now)
         spent = memory[candidate].round >= record.round and not memory[candidate].excluded
         record = replace(record, memory=memory)
         if not spent:

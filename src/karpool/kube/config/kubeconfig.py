@@ -94,11 +94,11 @@ def load(
     if path is not None and not present:
         raise ConfigError(f"{prefix}kubeconfig {path} does not exist; check --kubeconfig")
     if present:
-        merged = merge([read_file(each, prefix) for each in present])
+        merged = merge([read_file(file, prefix) for file in present])
         return _Chooser(merged, prefix).choose(context, cluster)
     if env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env, service_account, name=cluster)
-    tried = ", ".join(str(each) for each in files) or "nothing"
+    tried = ", ".join(str(file) for file in files) or "nothing"
     raise ConfigError(
         f"{prefix}no kubeconfig found (looked at {tried}) and not running in a pod; "
         "use --kubeconfig or set KUBECONFIG"
@@ -112,14 +112,14 @@ def contexts(
     present = [file for file in _files(path, env, home or Path.home()) if file.is_file()]
     if path is not None and not present:
         raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
-    return list(merge([read_file(each, "") for each in present]).contexts)
+    return list(merge([read_file(file, "") for file in present]).contexts)
 
 
 def _files(path: Path | str | None, env: Mapping[str, str], home: Path) -> list[Path]:
     if path is not None:
         return [Path(path)]
     if listed := env.get("KUBECONFIG"):
-        return [Path(each) for each in listed.split(os.pathsep) if each]
+        return [Path(name) for name in listed.split(os.pathsep) if name]
     return [home / ".kube" / "config"]
 
 

@@ -203,8 +203,8 @@ class HttpTransport:
         return self._connections
 
     async def _drop_outdated(self) -> None:
-        idle = [each for each in self._outdated if each.in_use == 0]
-        self._outdated = [each for each in self._outdated if each.in_use]
+        idle = [connections for connections in self._outdated if connections.in_use == 0]
+        self._outdated = [connections for connections in self._outdated if connections.in_use]
         for connections in idle:
             await connections.session.close()
 
@@ -271,7 +271,7 @@ def _goes_direct(host: str, no_proxy: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         address = None
-    for entry in (each.strip().lower() for each in no_proxy.split(",")):
+    for entry in (part.strip().lower() for part in no_proxy.split(",")):
         domain = entry.removeprefix("*").lstrip(".")
         if entry == "*" or (domain and (host == domain or host.endswith("." + domain))):
             return True

@@ -59,7 +59,7 @@ class InstanceType:
             offerings=chosen,
             requirements={
                 **self.requirements,
-                ZONE: _one_of(frozenset(each.zone for each in chosen)),
+                ZONE: _one_of(frozenset(offering.zone for offering in chosen)),
                 CAPACITY_TYPE: _one_of(frozenset(offering.capacity_type for offering in chosen)),
             },
         )
@@ -206,7 +206,7 @@ class Catalogue:
         assert self._prices is not None
         for name in self._prices.on_demand:
             priced = self._prices.offerings(name, self._zones)
-            places = {(each.zone, each.capacity_type) for each in priced}
+            places = {(offering.zone, offering.capacity_type) for offering in priced}
             others = [
                 offering
                 for offering in self._types[name].offerings

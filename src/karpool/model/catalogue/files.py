@@ -272,12 +272,14 @@ def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] |
             raise error.at(f"types[{index}]") from None
     if only is not None:
         types = {
-            name: each.sold_as([offering for offering in each.offerings if offering.zone in only])
-            for name, each in types.items()
+            name: instance_type.sold_as(
+                [offering for offering in instance_type.offerings if offering.zone in only]
+            )
+            for name, instance_type in types.items()
         }
-    keys = {key for each in types.values() for key in each.requirements}
+    keys = {key for instance_type in types.values() for key in instance_type.requirements}
     absent = dict.fromkeys(sorted(keys), _ABSENT)
-    zones = {offering.zone: None for each in types.values() for offering in each.offerings}
+    zones = {offering.zone: None for instance_type in types.values() for offering in instance_type.offerings}
     return Catalogue(
         readable.provider,
         readable.region,
@@ -300,10 +302,11 @@ def _readable_type(entry: ReadableType, region: str) -> InstanceType:
             raise error.at(f"labels.{key}") from None
     capacity = _amounts(entry.capacity, "capacity")
     offerings: list[Offering] = []
-    for index, each in enumerate(entry.offerings or ()):
+    for index, offering in enumerate(entry.offerings or ()):
         try:
             offerings += (
-                Offering(zone, each.capacity_type, each.price_per_hour, each.available) for zone in each.zones
+                Offering(zone, offering.capacity_type, offering.price_per_hour, offering.available)
+                for zone in offering.zones
             )
         except Invalid as error:
             raise error.at(f"offerings[{index}]") from None

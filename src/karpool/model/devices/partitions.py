@@ -88,7 +88,9 @@ class PartitionCatalogue:
             return Refusal(
                 DeviceReason.NO_TEMPLATE, f"model {model or '(unknown)'} has not {asked} for {wanted}"
             )
-        return min(fitting, key=lambda each: (waste(each.cost(capacity.tflops_milli), wanted), each.id))
+        return min(
+            fitting, key=lambda template: (waste(template.cost(capacity.tflops_milli), wanted), template.id)
+        )
 
 
 def waste(cost: DeviceAmount, wanted: DeviceAmount) -> float:

@@ -327,9 +327,12 @@ def _check(spec: _Spec) -> None:
         if len(entries or ()) > ENTRIES_MAX:
             raise Invalid(f"spec.{name}", len(entries or ()), f"has more than {ENTRIES_MAX} entries")
     counts = [("spec.replicas", spec.replicas)]
-    counts += ((f"spec.clusters[{i}].replicas", each.replicas) for i, each in enumerate(spec.clusters or ()))
     counts += (
-        (f"spec.components[{i}].replicas", each.replicas) for i, each in enumerate(spec.components or ())
+        (f"spec.clusters[{i}].replicas", target.replicas) for i, target in enumerate(spec.clusters or ())
+    )
+    counts += (
+        (f"spec.components[{i}].replicas", component.replicas)
+        for i, component in enumerate(spec.components or ())
     )
     for path, replicas in counts:
         if replicas < 0:
@@ -361,11 +364,11 @@ def _requirements(wire: _Requirements | None, path: str) -> ReplicaRequirements 
 def _components(wire: list[_Component]) -> tuple[Component, ...]:
     return tuple(
         Component(
-            each.name,
-            each.replicas,
-            _requirements(each.replica_requirements, f"spec.components[{index}].replicaRequirements"),
+            component.name,
+            component.replicas,
+            _requirements(component.replica_requirements, f"spec.components[{index}].replicaRequirements"),
         )
-        for index, each in enumerate(wire)
+        for index, component in enumerate(wire)
     )
 
 

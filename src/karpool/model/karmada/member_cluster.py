@@ -210,7 +210,10 @@ def _grades(models: Sequence[_Model], modelings: Sequence[_Modeling]) -> tuple[N
 
 
 def _floor(model: _Model) -> Resources:
-    return {each.name: resources.amount(each.name, each.min) for each in model.ranges or ()}
+    return {
+        grade_range.name: resources.amount(grade_range.name, grade_range.min)
+        for grade_range in model.ranges or ()
+    }
 
 
 def _price(meta: ObjectMeta) -> float | None:

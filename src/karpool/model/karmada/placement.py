@@ -137,7 +137,7 @@ class KarmadaPlacement:
 
     def start_group(self, observing: str) -> int:
         """Where to go on: at the group of the last success, if it is still there."""
-        return next((i for i, each in enumerate(self.groups) if observing and each.name == observing), 0)
+        return next((i for i, group in enumerate(self.groups) if observing and group.name == observing), 0)
 
 
 def read_placement(raw: Mapping[str, Any] | None) -> KarmadaPlacement:
@@ -255,20 +255,24 @@ def _check_affinities(wire: _Placement) -> None:
 
 def _check_spread(constraints: list[_Spread]) -> None:
     seen: set[str] = set()
-    for index, each in enumerate(constraints):
+    for index, constraint in enumerate(constraints):
         path = f"spreadConstraints[{index}]"
-        if each.spread_by_field and each.spread_by_label:
-            raise Invalid(f"{path}.spreadByLabel", each.spread_by_label, "spreadByField is set; keep one")
-        if each.spread_by_field and each.spread_by_field not in FIELDS:
+        if constraint.spread_by_field and constraint.spread_by_label:
             raise Invalid(
-                f"{path}.spreadByField", each.spread_by_field, f"must be one of {', '.join(FIELDS)}"
+                f"{path}.spreadByLabel", constraint.spread_by_label, "spreadByField is set; keep one"
             )
-        for name, value in (("minGroups", each.min_groups), ("maxGroups", each.max_groups)):
+        if constraint.spread_by_field and constraint.spread_by_field not in FIELDS:
+            raise Invalid(
+                f"{path}.spreadByField", constraint.spread_by_field, f"must be one of {', '.join(FIELDS)}"
+            )
+        for name, value in (("minGroups", constraint.min_groups), ("maxGroups", constraint.max_groups)):
             if value < 0:
                 raise Invalid(f"{path}.{name}", value, "must not be negative")
-        if 0 < each.max_groups < each.min_groups:
-            raise Invalid(f"{path}.maxGroups", each.max_groups, f"is less than minGroups {each.min_groups}")
-        field = _spread(each).by_field
+        if 0 < constraint.max_groups < constraint.min_groups:
+            raise Invalid(
+                f"{path}.maxGroups", constraint.max_groups, f"is less than minGroups {constraint.min_groups}"
+            )
+        field = _spread(constraint).by_field
         if field and field in seen:
             raise Invalid(f"{path}.spreadByField", field, "has a constraint already")
         seen.add(field)

@@ -116,9 +116,9 @@ class WireObject(Wire, frozen=True):
 
 
 def condition(conditions: list[Condition] | None, kind: str) -> Condition | None:
-    for each in conditions or ():  # half the price of a generator, and asked a million times
-        if each.type == kind:
-            return each
+    for condition in conditions or ():  # half the price of a generator, and asked a million times
+        if condition.type == kind:
+            return condition
     return None
 
 

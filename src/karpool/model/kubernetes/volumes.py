@@ -233,7 +233,9 @@ def _class_of(
     """None when the claim asks for no class, or for the default one where there is none."""
     wanted = class_name(claim)
     if wanted is None:
-        return next((each for _, each in sorted(classes.items()) if each.is_default), None)
+        return next(
+            (storage_class for _, storage_class in sorted(classes.items()) if storage_class.is_default), None
+        )
     if wanted and wanted not in classes:
         raise _Waits(f"PersistentVolumeClaim {name} wants StorageClass {wanted}, which does not exist")
     return classes.get(wanted)
@@ -247,7 +249,7 @@ def _bound_terms(volume: PersistentVolume) -> list[Alternatives]:
             # Several zones of one volume are joined with two underscores.
             zones = ValueSet(frozenset(volume.labels[key].split("__")))
             keys = dict.fromkeys((key, current))
-            found.append((*(NodeTerm(((each, zones),)) for each in keys), _WITHOUT_ZONES))
+            found.append((*(NodeTerm(((key, zones),)) for key in keys), _WITHOUT_ZONES))
     return found
 
 

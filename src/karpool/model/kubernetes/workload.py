@@ -148,7 +148,7 @@ def _with_claims(pod: Pod, templates: Any) -> Pod:
     """Each replica gets its own claim, made from the template as an ephemeral volume's is."""
     if not templates:
         return pod
-    if not isinstance(templates, list) or not all(isinstance(each, dict) for each in templates):
+    if not isinstance(templates, list) or not all(isinstance(template, dict) for template in templates):
         raise Invalid("spec.volumeClaimTemplates", templates, "must be a list of claims")
     made: dict[str, Volume] = {}
     for index, template in enumerate(templates):
@@ -165,7 +165,7 @@ def _with_defaults(pod: Pod) -> Pod:
     return _with_spec(
         pod,
         containers=[_requesting(container) for container in pod.spec.containers or ()] or None,
-        init_containers=[_requesting(each) for each in pod.spec.init_containers or ()] or None,
+        init_containers=[_requesting(container) for container in pod.spec.init_containers or ()] or None,
     )
 
 

@@ -106,8 +106,8 @@ class SpreadWalk:
         self._room = room.tolist()
         self.taken = [0] * len(self._room)
         shared = [_is_shared(spread.codes, room) for spread in spreads]
-        self._fine = [_level(each) for each, coarse in zip(spreads, shared, strict=True) if not coarse]
-        self._coarse = [_level(each) for each, coarse in zip(spreads, shared, strict=True) if coarse]
+        self._fine = [_level(spread) for spread, coarse in zip(spreads, shared, strict=True) if not coarse]
+        self._coarse = [_level(spread) for spread, coarse in zip(spreads, shared, strict=True) if coarse]
         self._apart = [(affinity.used.tolist(), affinity.codes.tolist()) for affinity in apart]
         kinds: dict[tuple[int, ...], int] = {}
         columns = [level.codes for level in self._coarse] + [codes for _, codes in self._apart]

@@ -126,10 +126,10 @@ class Narrowing:
         self.pools = pools
         self._axis = axis
         self.states: list[NarrowedNode] = []
-        self._stock = [each.stock(unavailable) for each in pools]
+        self._stock = [offered.stock(unavailable) for offered in pools]
         if needs_price:
             self._stock = [
-                stock & np.isfinite(each.prices) for stock, each in zip(self._stock, pools, strict=True)
+                stock & np.isfinite(offered.prices) for stock, offered in zip(self._stock, pools, strict=True)
             ]
         self._numbers: dict[tuple[int, frozenset[tuple[str, ValueSet]]], int] = {}
         self._steps: dict[tuple[int, int], int] = {}
@@ -140,7 +140,7 @@ class Narrowing:
         self._domains: dict[TopologyAxis, Bools] = {}
         self._settled: dict[TopologyAxis, Int64s] = {}
         self._eligible: dict[int, Bools] = {}
-        self.start = [self._number(pool, each.requirements) for pool, each in enumerate(pools)]
+        self.start = [self._number(pool, offered.requirements) for pool, offered in enumerate(pools)]
 
     def want(self, requirements: Requirements) -> int:
         """A number for requirements that are asked about often."""
@@ -342,8 +342,8 @@ def alternatives(
     if fixed is None or terms is None:
         return [] if fixed is None else [fixed]
     asked = (term_requirements(term) for term in terms)
-    found = (merged((fixed, each)) for each in asked if each is not None)
-    return [each for each in found if each is not None]
+    found = (merged((fixed, requirements)) for requirements in asked if requirements is not None)
+    return [requirements for requirements in found if requirements is not None]
 
 
 def offered(offer: PoolOfferings, requirements: Requirements) -> Bools:

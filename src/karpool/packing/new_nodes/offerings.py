@@ -48,8 +48,8 @@ class PoolOfferings:
         self.label_keys = (label_keys | {INSTANCE_TYPE}) - OFFERING_KEYS
         self.open_keys = WELL_KNOWN | self.label_keys
         self.refused: dict[str, int] = {}  # requirement of the pool to the number of types it rules out
-        chosen = [each for each in types if self._admits(each)]
-        self.types = sorted(chosen, key=lambda each: (*_size(each), each.name))
+        chosen = [instance_type for instance_type in types if self._admits(instance_type)]
+        self.types = sorted(chosen, key=lambda instance_type: (*_size(instance_type), instance_type.name))
         self.names = [instance_type.name for instance_type in self.types]
         self._masks: dict[tuple[str, ValueSet], Bools] = {}
         self._columns: dict[tuple[str, str], Int64s] = {}
@@ -77,8 +77,8 @@ class PoolOfferings:
 
     def _read_offerings(self) -> None:
         offerings = [(row, offering) for row, one in enumerate(self.types) for offering in one.offerings]
-        self.zones = sorted({each.zone for _, each in offerings})
-        self.capacity_types = sorted({each.capacity_type for _, each in offerings})
+        self.zones = sorted({offering.zone for _, offering in offerings})
+        self.capacity_types = sorted({offering.capacity_type for _, offering in offerings})
         zone_of = {zone: code for code, zone in enumerate(self.zones)}
         kind_of = {kind: code for code, kind in enumerate(self.capacity_types)}
         shape = (len(self.types), len(self.zones), len(self.capacity_types))
@@ -87,16 +87,16 @@ class PoolOfferings:
         self.prices: Prices = np.full(shape, UNKNOWN_PRICE)
         zones = self.requirements.get(ZONE)
         kinds = self.requirements.get(CAPACITY_TYPE)
-        for row, each in offerings:
-            if zones is not None and each.zone not in zones:
+        for row, offering in offerings:
+            if zones is not None and offering.zone not in zones:
                 continue
-            if kinds is not None and each.capacity_type not in kinds:
+            if kinds is not None and offering.capacity_type not in kinds:
                 continue
-            place = row, zone_of[each.zone], kind_of[each.capacity_type]
+            place = row, zone_of[offering.zone], kind_of[offering.capacity_type]
             self.sold[place] = True
-            self.listed[place] |= each.available
-            if each.price_per_hour is not None:
-                self.prices[place] = min(self.prices[place], each.price_per_hour)
+            self.listed[place] |= offering.available
+            if offering.price_per_hour is not None:
+                self.prices[place] = min(self.prices[place], offering.price_per_hour)
 
     def stock(self, unavailable: Collection[StockOut]) -> Bools:
         """What can be had now."""

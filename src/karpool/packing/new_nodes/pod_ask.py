@@ -110,7 +110,9 @@ class PodAskCompiler:
             if preferred is None:
                 continue
             found = (merged((asked, preferred, place)) for place in places)
-            wants = tuple(self._narrowing.want(each) for each in found if each is not None)
+            wants = tuple(
+                self._narrowing.want(requirements) for requirements in found if requirements is not None
+            )
             if wants:
                 yield wants
 
@@ -129,7 +131,11 @@ def volume_places(shape: PodShape) -> Iterable[dict[str, ValueSet]]:
     """Every way in which the pod's volumes can be reached at once."""
     for combination in islice(product(*shape.volume_terms), _VOLUME_COMBINATIONS):
         asked = [term_requirements(term) for term in combination]
-        whole = None if None in asked else merged(each for each in asked if each is not None)
+        whole = (
+            None
+            if None in asked
+            else merged(requirements for requirements in asked if requirements is not None)
+        )
         if whole is not None:
             yield whole
 

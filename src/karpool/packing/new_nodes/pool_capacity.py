@@ -160,12 +160,12 @@ class NewNodeCapacity:
         ways: dict[str, list[_Way]] = {}
         for ask in asks:
             for wants in ask.choices:
-                for number, each in enumerate(launch):
+                for number, launchable in enumerate(launch):
                     if ask.tolerated[number]:
-                        ports = each.without_ports(ask.ports) if ask.ports else None
+                        ports = launchable.without_ports(ask.ports) if ask.ports else None
                         known = ways.setdefault(self._usable[number].name, [])
-                        for state in self._narrowing.reach(each.start, wants):
-                            _add_way(known, each, state, ask, ports)
+                        for state in self._narrowing.reach(launchable.start, wants):
+                            _add_way(known, launchable, state, ask, ports)
         settling = DomainChooser(self._narrowing, launch)
         return _Compiled(ways, partial(explain_pools, asks[-1], self.pools, launch, settling, resources))
 
@@ -287,9 +287,9 @@ class _Filling:
         nodes = min(self._nodes, -(-wanted // pods), *times)
         placed = min(nodes * pods, wanted)
         full, rest = divmod(placed, pods)
-        for count, each in ((full, pods), (1, rest)):
-            if count and each:
-                self._runs.append(NodeRun(count, each, way.choice(each, within)))
+        for count, node_pods in ((full, pods), (1, rest)):
+            if count and node_pods:
+                self._runs.append(NodeRun(count, node_pods, way.choice(node_pods, within)))
         self._nodes -= nodes
         self._left = self._left - largest * nodes
         self._charged = self._charged + largest * nodes

@@ -29,10 +29,15 @@ def ladder(shape: PodShape, *, respect: bool, soft_taints: bool) -> Iterator[Rel
     if respect:
         together = [
             weighted_term.term
-            for weighted_term in sorted(shape.preferred_affinity, key=lambda each: -each.weight)
+            for weighted_term in sorted(shape.preferred_affinity, key=lambda preference: -preference.weight)
         ]
-        apart = [term.term for term in sorted(shape.preferred_anti_affinity, key=lambda each: -each.weight)]
-        nodes = [node.term for node in sorted(shape.preferred_nodes, key=lambda each: -each.weight)]
+        apart = [
+            term.term
+            for term in sorted(shape.preferred_anti_affinity, key=lambda preference: -preference.weight)
+        ]
+        nodes = [
+            node.term for node in sorted(shape.preferred_nodes, key=lambda preference: -preference.weight)
+        ]
         soft = [replace(spread, required=True) for spread in shape.spreads if not spread.required]
         steps: list[list[Any]] = [together, apart, nodes, soft]
         while any(steps):

@@ -83,9 +83,9 @@ class _Presence:
             len(self.applied) > len(removed) or self.applied[-1] != removed[len(self.applied) - 1]
         ):
             changed |= self._shift(self.applied.pop()[1], 1)
-        for each in removed[len(self.applied) :]:
-            changed |= self._shift(each[1], -1)
-            self.applied.append(each)
+        for removal in removed[len(self.applied) :]:
+            changed |= self._shift(removal[1], -1)
+            self.applied.append(removal)
         if changed:
             present = np.flatnonzero(self.members > 0)
             self.group.present = present[present != NOWHERE]
@@ -242,9 +242,9 @@ class Relocation:
             pods = Counter(self.snapshot.pods_on(row).values())
             asked = ((self._asked.get(number), count) for number, count in pods.items())
             known = [
-                (each.rules, count)
-                for each, count in asked
-                if each is not None and each.rules is not None and each.tells
+                (shape.rules, count)
+                for shape, count in asked
+                if shape is not None and shape.rules is not None and shape.tells
             ]
             self._counted[row] = known
         for rules, count in known:

@@ -69,13 +69,13 @@ Memory = Mapping[str, CandidateHistory]  # by Candidate.key
 
 
 def remember(
-    memory: Memory, candidate: str, setback: Setback, *, round_: int, now: float
+    memory: Memory, candidate: str, setback: Setback, *, round_number: int, now: float
 ) -> dict[str, CandidateHistory]:
     """The memory after one more setback."""
     before = memory.get(candidate)
     count = 1 if before is None else before.count + 1
     forgiven = setback in _FORGIVEN_ONCE and count == 1
-    spent = (before.round if before is not None else -1) if forgiven else round_
+    spent = (before.round if before is not None else -1) if forgiven else round_number
     excluded = setback in _EXCLUDING or (before is not None and before.excluded)
     return {**memory, candidate: CandidateHistory(count, now, setback, spent, excluded)}
 
@@ -121,25 +121,35 @@ def next_candidate(
     candidates: Sequence[NodeCandidate],
     memory: Memory,
     *,
-    round_: int,
+    round_number: int,
     now: float,
     resting: Mapping[str, float] | None = None,
 ) -> Choice:
     """`resting`: until when candidates rest that others found out of stock, by key."""
     rests = resting or {}
-    usable = [(index, each) for index, each in enumerate(candidates) if not _is_excluded(memory, each)]
+    usable = [
+        (index, candidate)
+        for index, candidate in enumerate(candidates)
+        if not _is_excluded(memory, candidate)
+    ]
     if not usable:
         return NoCandidateLeft(_last_words(candidates, memory) or "there is no candidate")
-    fresh = [(index, each) for index, each in usable if not _is_spent(memory, each, round_)]
+    fresh = [
+        (index, candidate) for index, candidate in usable if not _is_spent(memory, candidate, round_number)
+    ]
     if not fresh:
-        last = max(memory[each.key].last_at for _, each in usable)
-        return RoundExhausted(last + ROUND_REST_SECONDS, _last_words([each for _, each in usable], memory))
-    ready = {index: _ready_at(memory.get(each.key), rests.get(each.key)) for index, each in fresh}
-    for index, each in fresh:
+        last = max(memory[candidate.key].last_at for _, candidate in usable)
+        return RoundExhausted(
+            last + ROUND_REST_SECONDS, _last_words([candidate for _, candidate in usable], memory)
+        )
+    ready = {
+        index: _ready_at(memory.get(candidate.key), rests.get(candidate.key)) for index, candidate in fresh
+    }
+    for index, candidate in fresh:
         if ready[index] <= now:
-            return TryCandidate(index, each)
-    soonest, each = min(fresh, key=lambda pair: (ready[pair[0]], pair[0]))
-    return CandidatesResting(ready[soonest], f"{each} is out of stock")
+            return TryCandidate(index, candidate)
+    soonest, candidate = min(fresh, key=lambda pair: (ready[pair[0]], pair[0]))
+    return CandidatesResting(ready[soonest], f"{candidate} is out of stock")
 
 
 def _ready_at(tried: CandidateHistory | None, rest: float | None) -> float:
@@ -152,14 +162,14 @@ def _is_excluded(memory: Memory, candidate: NodeCandidate) -> bool:
     return tried is not None and tried.excluded
 
 
-def _is_spent(memory: Memory, candidate: NodeCandidate, round_: int) -> bool:
+def _is_spent(memory: Memory, candidate: NodeCandidate, round_number: int) -> bool:
     tried = memory.get(candidate.key)
-    return tried is not None and tried.round >= round_
+    return tried is not None and tried.round >= round_number
 
 
 def _last_words(candidates: Sequence[NodeCandidate], memory: Memory) -> str:
     known = [(candidate, memory[candidate.key]) for candidate in candidates if candidate.key in memory]
-    return "; ".join(f"{each}: {tried.last.value}" for each, tried in known[:5])
+    return "; ".join(f"{candidate}: {tried.last.value}" for candidate, tried in known[:5])
 
 
 def attempt_delay_seconds(failures: int, draw: float) -> float:
@@ -175,7 +185,7 @@ def resting_until(
     now: float,
 ) -> dict[str, float]:
     """Until when each candidate rests of which every offering, in every pool, is out of stock."""
-    out = sorted(failures.of_offers(now), key=lambda each: each.until)
+    out = sorted(failures.of_offers(now), key=lambda failure: failure.until)
     broken = {pool: failures.of_pool(pool, now) for pool in offered}
     found: dict[str, float] = {}
     for candidate in candidates:

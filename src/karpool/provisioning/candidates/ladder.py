@@ -128,7 +128,7 @@ class _Tries:
 
     def narrow(self, pools: Sequence[CompiledPool], skipped: dict[str, str]) -> Iterator[list[NodeCandidate]]:
         """Every alternative with each preference, then every alternative alone."""
-        preferences = sorted(self._wish.preferences, key=lambda each: -each[0])
+        preferences = sorted(self._wish.preferences, key=lambda preference: -preference[0])
         for preferred in (*(wanted for _, wanted in preferences), None):
             for alternative in self._wish.alternatives:
                 if preferred is not None and conflict(alternative, preferred, frozenset(preferred)):
@@ -165,7 +165,7 @@ class _Tries:
                 detail = f": {self._wish.why_not(types)}" if self._wish.why_not is not None else ""
                 skipped[pool.name] = f"none of its instance types has suitable devices{detail}"
             types = suitable
-        by_yield = sorted(types, key=lambda each: (self._yield(each), each.name))
+        by_yield = sorted(types, key=lambda instance_type: (self._yield(instance_type), instance_type.name))
         return [
             self._rung(pool, offered, wanted, tuple(same)) for _, same in groupby(by_yield, key=self._yield)
         ]
@@ -227,7 +227,7 @@ def _candidate(wanted: Requirements, rungs: Sequence[_Rung]) -> NodeCandidate:
         instance_types=tuple(sorted({instance_type.name for rung in rungs for instance_type in rung.types})),
         zones=_listed(wanted.get(ZONE)),
         capacity_types=_listed(wanted.get(CAPACITY_TYPE)),
-        requirements={key: each for key, each in wanted.items() if not _is_part(key, each)},
+        requirements={key: values for key, values in wanted.items() if not _is_part(key, values)},
         tolerations=tuple(dict.fromkeys(toleration for rung in rungs for toleration in rung.tolerations)),
         price=min(prices, default=None),
     )

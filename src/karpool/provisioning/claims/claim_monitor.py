@@ -89,7 +89,7 @@ class ClaimMonitor:
 
     def live(self) -> Iterator[ClaimProgress]:
         """Every claim that exists."""
-        return (self._judged(each) for each in self._live.values())
+        return (self._judged(progress) for progress in self._live.values())
 
     def of_node(self, node: str) -> str:
         """The claim of a node; empty when it has none."""

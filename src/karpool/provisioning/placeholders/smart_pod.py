@@ -189,7 +189,8 @@ def original_request(ask: NodeRequest) -> str:
 def _cut(text: str, limit: int = _ABOUT_BYTES) -> str:
     """Printable ASCII, so that a character is a byte in JSON and in annotations alike."""
     clean = "".join(
-        each if each.isascii() and each.isprintable() and each not in '"\\' else "?" for each in text
+        character if character.isascii() and character.isprintable() and character not in '"\\' else "?"
+        for character in text
     )
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 

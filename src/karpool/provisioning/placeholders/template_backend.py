@@ -135,12 +135,14 @@ async def served(client: Client, kind: str) -> ApiResource | None:
     """How the cluster serves a kind of this group; None when it does not."""
     try:
         group = await client.get_path(f"/apis/{GROUP}")
-        preferred = [str(each["version"]) for each in group.get("versions") or ()]
+        preferred = [str(version["version"]) for version in group.get("versions") or ()]
         for version in preferred:
             found = await client.get_path(f"/apis/{GROUP}/{version}")
-            for each in found.get("resources") or ():
-                if each.get("kind") == kind and "/" not in each["name"]:
-                    return ApiResource(GROUP, version, each["name"], kind, bool(each.get("namespaced", True)))
+            for entry in found.get("resources") or ():
+                if entry.get("kind") == kind and "/" not in entry["name"]:
+                    return ApiResource(
+                        GROUP, version, entry["name"], kind, bool(entry.get("namespaced", True))
+                    )
     except (NotFound, Conflict):
         return None
     return None

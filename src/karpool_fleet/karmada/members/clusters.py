@@ -81,8 +81,8 @@ def with_taints(
 ) -> list[Object]:
     """A cluster's taints with the controller's own as wanted, and everybody else's as they are."""
     own = _OWN if settings.no_execute_after is None else _OWN | _OWN_EVICTING
-    kept = [each for each in held if (pair := _pair(each)) not in own or pair in wanted]
-    there = {_pair(each) for each in kept}
+    kept = [entry for entry in held if (pair := _pair(entry)) not in own or pair in wanted]
+    there = {_pair(entry) for entry in kept}
     added = [
         {"key": key, "effect": effect, "timeAdded": rfc3339(now)}
         for key, effect in wanted
@@ -226,10 +226,10 @@ class ClusterController:
 
     def _is_target(self, name: str) -> bool:
         return any(
-            each["name"] == name
+            target["name"] == name
             for feed in self._bindings
             for binding in feed.objects()
-            for each in binding["spec"].get("clusters") or ()
+            for target in binding["spec"].get("clusters") or ()
         )
 
     async def _patch(self, cluster: Object, patch: Object, *, subresource: str = "") -> Object:

@@ -92,7 +92,7 @@ class NamespaceSyncController:
         known = self._clusters.get(cluster)
         if known is None or space is None:
             return None  # the space, when it is made, brings us back
-        if any("deletionTimestamp" in each["metadata"] for each in (namespace, known, space)):
+        if any("deletionTimestamp" in obj["metadata"] for obj in (namespace, known, space)):
             return None
         wanted = namespace_work(namespace, pair.cluster)
         key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])

@@ -24,13 +24,13 @@ class Models:
     """Grades of node sizes, as a Cluster's `spec.resourceModels` gives them."""
 
     def __init__(self, models: Sequence[Object]) -> None:
-        ordered = sorted(models, key=lambda each: int(each["grade"]))
-        self.grades = [int(each["grade"]) for each in ordered]
+        ordered = sorted(models, key=lambda model: int(model["grade"]))
+        self.grades = [int(model["grade"]) for model in ordered]
         self._floors: dict[str, list[int]] = {}
         for model in ordered:
-            for each in model["ranges"]:
-                floors = self._floors.setdefault(each["name"], [])
-                floors.append(resources.amount(each["name"], each["min"]))
+            for model_range in model["ranges"]:
+                floors = self._floors.setdefault(model_range["name"], [])
+                floors.append(resources.amount(model_range["name"], model_range["min"]))
 
     def grade_of(self, free: Mapping[str, int]) -> int:
         """The index of the highest grade of which every resource is free, 0 for less than any."""
@@ -94,7 +94,7 @@ class SummaryBuilder:
         name = change.key.name
         known = self._nodes.pop(name, None)
         if known is not None:
-            resources.add(self._allocatable, {each: -units for each, units in known[0].items()})
+            resources.add(self._allocatable, {resource: -units for resource, units in known[0].items()})
             self._ready -= known[1]
         self._stale[name] = None
         node = change.object
@@ -155,7 +155,7 @@ class SummaryBuilder:
         if name not in self._nodes:
             return {}
         free = dict(self._nodes[name][0])
-        resources.add(free, {each: -units for each, units in (used or {}).items()})
+        resources.add(free, {resource: -units for resource, units in (used or {}).items()})
         return free
 
 

@@ -37,7 +37,7 @@ class Unsigned(ValueError):
 
 def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
     """Seconds until a cluster must be left, 0 for now, None for never; raises Unsigned."""
-    taints = [each for each in cluster["spec"].get("taints") or () if each.get("effect") == NO_EXECUTE]
+    taints = [taint for taint in cluster["spec"].get("taints") or () if taint.get("effect") == NO_EXECUTE]
     if not taints:
         return None
     text = (binding["metadata"].get("annotations") or {}).get(APPLIED_PLACEMENT)
@@ -61,7 +61,9 @@ def _held_for(taint: Object, tolerations: list[Toleration], now: float) -> float
     using = [toleration for toleration in tolerations if toleration.tolerates(known)]
     if not using:
         return 0.0
-    seconds = [each.toleration_seconds for each in using if each.toleration_seconds is not None]
+    seconds = [
+        toleration.toleration_seconds for toleration in using if toleration.toleration_seconds is not None
+    ]
     if not seconds:
         return None
     added = parse_rfc3339(taint["timeAdded"]) if taint.get("timeAdded") else now
@@ -154,7 +156,7 @@ class TaintManager:
 def _targets(binding: Object | None) -> list[str]:
     if binding is None:
         return []
-    return [each["name"] for each in binding["spec"].get("clusters") or ()]
+    return [target["name"] for target in binding["spec"].get("clusters") or ()]
 
 
 def _is_driving(cluster: Object | None) -> bool:

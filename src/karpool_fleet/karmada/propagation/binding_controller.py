@@ -200,8 +200,8 @@ class BindingController:
         known = self._clusters.get(ObjectKey("", cluster))
         if known is None or "deletionTimestamp" in known["metadata"]:
             return None  # nowhere to put it; the scheduler is told by the cluster's own change
-        wide = [each for each in self._wide.objects() if means(each, manifest)]
-        own = [each for each in self._own.objects() if means(each, manifest)]
+        wide = [policy for policy in self._wide.objects() if means(policy, manifest)]
+        own = [policy for policy in self._own.objects() if means(policy, manifest)]
         try:
             manifest, notes = override(manifest, known, wide, own)
         except BadOverride as error:
@@ -229,5 +229,5 @@ class BindingController:
 
 def _is_other(old: Object, new: Object) -> bool:
     """Whether more than the status differs, as far as generations tell, or the object is to go."""
-    generations = (each["metadata"].get("generation") for each in (old, new))
+    generations = (obj["metadata"].get("generation") for obj in (old, new))
     return next(generations) != next(generations) or "deletionTimestamp" in new["metadata"]

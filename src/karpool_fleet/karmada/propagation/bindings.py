@@ -172,7 +172,7 @@ def binding_patch(binding: Object, template: Object, claim: Claim, spec: Object)
     ref = ref_for(template)
     if ref.finalizer not in (meta.get("finalizers") or ()):
         patch["finalizers"] = [*(meta.get("finalizers") or ()), ref.finalizer]
-    if not any(each["uid"] == template["metadata"]["uid"] for each in meta.get("ownerReferences") or ()):
+    if not any(owner["uid"] == template["metadata"]["uid"] for owner in meta.get("ownerReferences") or ()):
         patch["ownerReferences"] = [owner_of(template)]
     if "scheduling" in (held.get("suspension") or {}):
         # Whoever holds scheduling back is not the policy.
@@ -223,10 +223,10 @@ def targets_of(spec: Object) -> list[Object]:
     targets = list(spec.get("clusters") or ())
     names = {target["name"] for target in targets}
     for snapshot in spec.get("requiredBy") or ():
-        for each in snapshot.get("clusters") or ():
-            if each["name"] not in names:
-                names.add(each["name"])
-                targets.append(each)
+        for target in snapshot.get("clusters") or ():
+            if target["name"] not in names:
+                names.add(target["name"])
+                targets.append(target)
     return targets
 
 
@@ -242,12 +242,12 @@ def keeps_works_in(spec: Object) -> set[str]:
 def evict(spec: Object, cluster: str, task: Object) -> Object | None:
     """A patch of `spec` that takes a cluster out of the result and leaves a task; None if it is not in."""
     clusters: Sequence[Object] = spec.get("clusters") or ()
-    leaving = next((each for each in clusters if each["name"] == cluster), None)
+    leaving = next((target for target in clusters if target["name"] == cluster), None)
     if leaving is None:
         return None
-    patch: Object = {"clusters": [each for each in clusters if each["name"] != cluster] or None}
+    patch: Object = {"clusters": [target for target in clusters if target["name"] != cluster] or None}
     tasks: Sequence[Object] = spec.get("gracefulEvictionTasks") or ()
-    if all(each["fromCluster"] != cluster for each in tasks):
+    if all(task["fromCluster"] != cluster for task in tasks):
         if leaving.get("replicas"):
             task = {**task, "replicas": leaving["replicas"]}
         patch["gracefulEvictionTasks"] = [*tasks, {"fromCluster": cluster, **task}]

@@ -252,7 +252,7 @@ class ExecutionController:
 
     async def _release(self, work: Object) -> None:
         meta = work["metadata"]
-        kept = [each for each in meta.get("finalizers") or () if each != WORK_FINALIZER]
+        kept = [finalizer for finalizer in meta.get("finalizers") or () if finalizer != WORK_FINALIZER]
         if len(kept) == len(meta.get("finalizers") or ()):
             return
         patch = {"metadata": {"uid": meta["uid"], "finalizers": kept or None}}

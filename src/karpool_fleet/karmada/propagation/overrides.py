@@ -52,7 +52,7 @@ def means(policy: Object, manifest: Object) -> int:
 
 def _in_order(policies: Iterable[Object], manifest: Object) -> list[Object]:
     found = [(means(policy, manifest), policy["metadata"]["name"], policy) for policy in policies]
-    return [policy for exact, _, policy in sorted(found, key=lambda each: each[:2]) if exact > MISMATCH]
+    return [policy for exact, _, policy in sorted(found, key=lambda match: match[:2]) if exact > MISMATCH]
 
 
 def _rules(spec: Object, cluster: Object) -> Iterable[Object]:
@@ -116,5 +116,5 @@ def _with_words(manifest: Object, field: str, rule: Object) -> Object:
         return {**manifest, "spec": {**spec, "containers": [changed(c) for c in spec.get("containers", ())]}}
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
-    pod = {**pod, "containers": [changed(each) for each in pod.get("containers") or ()]}
+    pod = {**pod, "containers": [changed(container) for container in pod.get("containers") or ()]}
     return {**manifest, "spec": {**spec, "template": {**template, "spec": pod}}}

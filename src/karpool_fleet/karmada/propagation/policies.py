@@ -113,15 +113,15 @@ def choose(
     own, wide = list(own), list(wide)
     if claimed is None or not is_live(claimed) or match_policy(claimed, template) == MISMATCH:
         return best(own, template) or best(wide, template)
-    taking = (each for each in own if _may_preempt(each, claimed))
-    taking_wide = (each for each in wide if _may_preempt(each, claimed))
+    taking = (policy for policy in own if _may_preempt(policy, claimed))
+    taking_wide = (policy for policy in wide if _may_preempt(policy, claimed))
     return best(taking, template) or best(taking_wide, template) or claimed
 
 
 def _may_preempt(policy: Object, claimed: Object) -> bool:
     if policy["spec"].get("preemption") != "Always":
         return False
-    namespaced, held = (bool(each["metadata"].get("namespace")) for each in (policy, claimed))
+    namespaced, held = (bool(obj["metadata"].get("namespace")) for obj in (policy, claimed))
     if namespaced and not held:
         return True
     return namespaced == held and priority_of(policy) > priority_of(claimed)
@@ -137,7 +137,9 @@ def placement_of(policy: Object) -> Object:
             replicas.setdefault("replicaDivisionPreference", "Weighted")
         placement["replicaScheduling"] = replicas
     if placement.get("spreadConstraints"):
-        placement["spreadConstraints"] = [_spread(each) for each in placement["spreadConstraints"]]
+        placement["spreadConstraints"] = [
+            _spread(constraint) for constraint in placement["spreadConstraints"]
+        ]
     return placement
 
 

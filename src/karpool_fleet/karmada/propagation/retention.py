@@ -83,7 +83,7 @@ def has_drifted(wanted: Object, observed: Object) -> bool:
         ):
             return True
     meta, held = wanted["metadata"], observed["metadata"]
-    return any((meta.get(each) or {}) != (held.get(each) or {}) for each in ("labels", "annotations"))
+    return any((meta.get(field) or {}) != (held.get(field) or {}) for field in ("labels", "annotations"))
 
 
 def _covers(observed: Any, wanted: Any) -> bool:

@@ -89,14 +89,14 @@ def _plain_job(spec: Object) -> Object:
 def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mapping[str, int]:
     """The completions of a Job, divided like its replicas; the heaviest first get what is left over."""
     spec = template.get("spec") or {}
-    whole, total = spec.get("completions"), sum(each.get("replicas") or 0 for each in targets)
+    whole, total = spec.get("completions"), sum(target.get("replicas") or 0 for target in targets)
     if template.get("kind") != "Job" or not isinstance(whole, int) or not total:
         return {}
     shares = {target["name"]: whole * (target.get("replicas") or 0) // total for target in targets}
     left = whole - sum(shares.values())
-    heaviest = sorted(targets, key=lambda each: (-(each.get("replicas") or 0), each["name"]))
-    for each in heaviest[:left]:
-        shares[each["name"]] += 1
+    heaviest = sorted(targets, key=lambda target: (-(target.get("replicas") or 0), target["name"]))
+    for target in heaviest[:left]:
+        shares[target["name"]] += 1
     return shares
 
 

@@ -82,7 +82,7 @@ async def api_enablements(connection: Connection) -> list[Object]:
     client = connection.client
     versions = ["v1"]
     for group in (await client.get_path("/apis")).get("groups") or ():
-        versions.extend(each["groupVersion"] for each in group["versions"])
+        versions.extend(version["groupVersion"] for version in group["versions"])
     found: list[Object] = []
     for version in sorted(versions):
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -181,7 +181,7 @@ class ClusterStatusController:
         if change.type == "DELETED" and name in self._watched:
             self._watched.pop(name).stop()
         new, old = change.object, change.old
-        marks = [each and each["metadata"].get("finalizers") for each in (new, old)]
+        marks = [obj and obj["metadata"].get("finalizers") for obj in (new, old)]
         if old is None or marks[0] != marks[1] or new is None or new.get("spec") != old.get("spec"):
             self._queues.of(name).add(change.key)
 

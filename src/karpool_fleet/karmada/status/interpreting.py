@@ -75,8 +75,8 @@ def _pod_health(obj: Object) -> str:
     if status.get("phase") == "Succeeded":
         return HEALTHY
     ready = any(
-        each.get("type") == "Ready" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
     )
     return HEALTHY if status.get("phase") == "Running" and ready else UNHEALTHY
 
@@ -271,9 +271,9 @@ def _job_end(statuses: Sequence[Object]) -> Object:
 
 
 def _ended(status: Object) -> Object | None:
-    for each in status.get("conditions") or ():
-        if each.get("type") in ("Complete", "Failed") and each.get("status") == "True":
-            found: Object = each
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            found: Object = condition
             return found
     return None
 

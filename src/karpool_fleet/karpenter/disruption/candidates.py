@@ -96,7 +96,7 @@ class Candidates:
                 refuse(claim, node, reason)
             elif node is not None:
                 found.append(self._candidate(claim, node))
-        return sorted(found, key=lambda each: (-each.rank, each.name))
+        return sorted(found, key=lambda candidate: (-candidate.rank, candidate.name))
 
     def _blocked(self, claim: NodeClaim, node: Node | None, now: float) -> str:
         if node is None:

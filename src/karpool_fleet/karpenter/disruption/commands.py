@@ -48,17 +48,17 @@ class Commands:
 
     async def start(self, reason: str, move: DisruptionCommand) -> bool:
         """Whether it was begun. From here on its nodes are spoken for."""
-        if self._group is None or any(self.is_queued(each.claim.name) for each in move.candidates):
+        if self._group is None or any(self.is_queued(candidate.claim.name) for candidate in move.candidates):
             return False
         for candidate in move.candidates:
             self._queued[candidate.claim.name] = None
-        closed = [each for each in move.candidates if await self._close(each, reason)]
+        closed = [candidate for candidate in move.candidates if await self._close(candidate, reason)]
         if not closed or (move.replacement is not None and len(closed) < len(move.candidates)):
             await self._roll_back(move.candidates)
             return False
-        for each in move.candidates:
-            if each not in closed:
-                self._queued.pop(each.claim.name, None)
+        for candidate in move.candidates:
+            if candidate not in closed:
+                self._queued.pop(candidate.claim.name, None)
         replacement: NodeClaim | None = None
         if move.replacement is not None:
             replacement = await self._replace(move)

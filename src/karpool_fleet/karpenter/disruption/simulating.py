@@ -54,7 +54,7 @@ class Simulator:
     ) -> PackResult | NoMove:
         """`moves_pods_late`: for drift, where nodes inside their window may take pods."""
         view, now = self._view, self._clock.now()
-        if any(view.is_leaving(each.claim, each.node) for each in candidates):
+        if any(view.is_leaving(candidate.claim, candidate.node) for candidate in candidates):
             return NoMove("candidate is deleting")
         whole = view.snapshot()
         pods = demand(whole, view, now)

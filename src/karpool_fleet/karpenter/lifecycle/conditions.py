@@ -46,7 +46,7 @@ class Conditions:
         self._dependents = dependents
         self._generation = generation
         self._now = now
-        self._held = {each.type: each for each in self._before}
+        self._held = {condition.type: condition for condition in self._before}
         for kind in dependents:
             if kind not in self._held:
                 self._held[kind] = Condition(
@@ -87,7 +87,7 @@ class Conditions:
         wanted = list(self._held.values())
         if _plain(wanted) == _plain(self._before):
             return None
-        return [_wire(each) for each in wanted]
+        return [_wire(condition) for condition in wanted]
 
     def _set_ready(self) -> None:
         states = [(kind, self._held[kind].status) for kind in self._dependents]
@@ -106,8 +106,14 @@ class Conditions:
 def _plain(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str, int]]:
     """What counts as a difference; Go writes an absent message as an empty one."""
     return [
-        (each.type, each.status, each.reason or "", each.message or "", each.observed_generation)
-        for each in conditions
+        (
+            condition.type,
+            condition.status,
+            condition.reason or "",
+            condition.message or "",
+            condition.observed_generation,
+        )
+        for condition in conditions
     ]
 
 

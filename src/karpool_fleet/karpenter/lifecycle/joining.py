@@ -62,7 +62,7 @@ def _registered_taints(claim: NodeClaim, node: Node) -> list[Taint]:
     if node.labels.get(REGISTERED) == "true" or node.labels.get(DO_NOT_SYNC_TAINTS) == "true":
         return taints
     for wanted in (*claim.taints, *(claim.spec.startup_taints or ())):
-        if not any(same_taint(wanted, each) for each in taints):
+        if not any(same_taint(wanted, other) for other in taints):
             taints.append(wanted)
     return taints
 
@@ -73,7 +73,7 @@ def not_initialized(claim: NodeClaim, node: Node) -> Waiting | None:
         return Waiting("NodeNotReady", "Node status is NotReady")
     starting = claim.spec.startup_taints or ()
     for taint in node.spec.taints or ():
-        if any(same_taint(taint, each) for each in starting):
+        if any(same_taint(taint, other) for other in starting):
             return Waiting("StartupTaintsExist", f"StartupTaint {str(taint)!r} still exists")
     for taint in node.spec.taints or ():
         if is_ephemeral(taint):

@@ -37,10 +37,10 @@ def pool_hash(pool: NodePool) -> str:
 def _canonical(value: Any) -> Any:
     """Without what is empty, and with lists in one order."""
     if isinstance(value, dict):
-        kept = {key: _canonical(each) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each not in (None, "", [], {}, 0, False)}
+        kept = {key: _canonical(item) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item not in (None, "", [], {}, 0, False)}
     if isinstance(value, list):
-        return sorted((_canonical(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
+        return sorted((_canonical(item) for item in value), key=lambda each: json.dumps(each, sort_keys=True))
     return value
 
 
@@ -60,7 +60,7 @@ def node_claim(pool: NodePool, planned: PlannedNode, requirements: Sequence[Obje
     if template.taints:
         spec["taints"] = [wire_taint(taint) for taint in template.taints]
     if template.startup_taints:
-        spec["startupTaints"] = [wire_taint(each) for each in template.startup_taints]
+        spec["startupTaints"] = [wire_taint(taint) for taint in template.startup_taints]
     if template.termination_grace_period:
         spec["terminationGracePeriod"] = template.termination_grace_period
     return {

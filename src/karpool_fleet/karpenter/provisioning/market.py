@@ -121,21 +121,23 @@ class LaunchMarket:
 
 def chosen(sold: Collection[Priced], types_max: int) -> tuple[CloudOffer, ...]:
     """The offers of one launch, cheapest first."""
-    plain = [each for each in sold if not each.exotic]
+    plain = [offering for offering in sold if not offering.exotic]
     sold = plain or sold
-    dearest_spot = min((each.price for each in sold if each.offer.capacity_type == ON_DEMAND), default=None)
-    usable = [
-        each
-        for each in sold
-        if each.offer.capacity_type != SPOT or dearest_spot is None or each.price <= dearest_spot
-    ]
-    kinds = {each.offer.capacity_type for each in usable}
-    kind = next((each for each in _PREFERENCE if each in kinds), None)
-    ordered = sorted(
-        (each for each in usable if each.offer.capacity_type == kind),
-        key=lambda each: (each.price, each.offer),
+    dearest_spot = min(
+        (offering.price for offering in sold if offering.offer.capacity_type == ON_DEMAND), default=None
     )
-    types = dict.fromkeys(each.offer.type for each in ordered)
+    usable = [
+        offering
+        for offering in sold
+        if offering.offer.capacity_type != SPOT or dearest_spot is None or offering.price <= dearest_spot
+    ]
+    kinds = {offering.offer.capacity_type for offering in usable}
+    kind = next((capacity_type for capacity_type in _PREFERENCE if capacity_type in kinds), None)
+    ordered = sorted(
+        (offering for offering in usable if offering.offer.capacity_type == kind),
+        key=lambda offering: (offering.price, offering.offer),
+    )
+    types = dict.fromkeys(offering.offer.type for offering in ordered)
     kept = set(list(types)[:types_max])
     return tuple(priced.offer for priced in ordered if priced.offer.type in kept)
 

@@ -77,7 +77,7 @@ class Provisioner:
                 self._window.close()
                 await self.provision()
                 continue
-            due = [*([] if closes is None else [closes]), *(each[0] for each in list(self._again)[:1])]
+            due = [*([] if closes is None else [closes]), *(entry[0] for entry in list(self._again)[:1])]
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(due) - now if due else None):

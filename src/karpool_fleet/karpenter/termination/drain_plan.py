@@ -48,7 +48,7 @@ def drain_plan(pods: Iterable[Pod], now: float, deadline: float | None) -> Drain
     for pod in held:
         tiers.setdefault(_tier(pod), []).append(pod)
     first = tiers[min(tiers)] if tiers else []
-    hurried = {each.pod.metadata.uid for each in force}
+    hurried = {eviction.pod.metadata.uid for eviction in force}
     evict = [
         pod
         for pod in first
