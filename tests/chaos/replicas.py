@@ -64,8 +64,11 @@ def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Le
 
     def consolidator(context: Context, leadership: Leadership) -> Any:
         options = consolidator_options(FLAGS["consolidator"])
-        found = Consolidator(context.client, options, market=market(), check=leadership.check)
-        return found.run(asyncio.Event())
+        return Manager.of(
+            context.client,
+            lambda environment: Consolidator(environment, options, market=market()),
+            check=leadership.check,
+        ).run()
 
     def gpu_scaler(context: Context, leadership: Leadership) -> Any:
         options = scaler_options(FLAGS["gpu-scaler"])

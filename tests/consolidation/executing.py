@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorOptions
 from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.execution.record import ConfigMap, MovePhase, MoveRecord, from_object, selection
 from karpool.consolidation.execution.step import ExecutionSettings
+from karpool.kube.event_recorder import EventRecorder
+from karpool.manager.controller import Environment
+from karpool.manager.manager import Manager
+from karpool.manager.readiness import ManagerStatus
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS
 from karpool.model.kubernetes.node import INSTANCE_TYPE
@@ -38,16 +42,20 @@ class Play:
     budgets: "PoolBudgets"
     options: ConsolidatorOptions = QUICK
     made: list[Consolidator] = field(default_factory=list)
+    max_staleness_seconds: float = 180.0
 
     def start(self, name: str = "consolidator") -> None:
         self.stage.cluster.add(name, self._build)
 
-    def _build(self, context: Context) -> "Component":
+    def _build(self, context: Context) -> Manager[Consolidator]:
         # Events have a client of their own, as in a process; what is counted are the writes of moves.
         events = self.stage.cluster.client("consolidator-events")
-        found = Consolidator(context.client, self.options, market=Market(catalogue()), events=events)
+        status = ManagerStatus(self.max_staleness_seconds)
+        clients = {context.cluster: context.client}
+        environment = Environment(clients, EventRecorder(events, COMPONENT), status=status)
+        found = Consolidator(environment, self.options, market=Market(catalogue()))
         self.made.append(found)
-        return Component(found)
+        return Manager(found, environment)
 
     # The world
 
@@ -166,14 +174,6 @@ class Play:
         before = [(record.name, record.attempt, record.phase) for record in await self.records()]
         await asyncio.sleep(seconds)
         return before == [(record.name, record.attempt, record.phase) for record in await self.records()]
-
-
-class Component:
-    def __init__(self, consolidator: Consolidator) -> None:
-        self._consolidator = consolidator
-
-    async def run(self) -> None:
-        await self._consolidator.run(asyncio.Event())
 
 
 class PoolBudgets:

@@ -10,6 +10,8 @@ from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.process import summary
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import NODES
 from tests.consolidation.executing import FREELY, QUICK, Play, play
 from tests.fleet.karpenter.acting import catalogue
@@ -139,10 +141,12 @@ def test_a_dry_run_writes_nothing() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
         plans: list[object] = []
-        stop = asyncio.Event()
+        stop = Stop()
         client = p.stage.cluster.client("dry")
-        found = Consolidator(client, QUICK, market=Market(catalogue()), show=plans.append)
-        task = asyncio.ensure_future(found.run(stop))
+        looking = Manager.of(
+            client, lambda env: Consolidator(env, QUICK, market=Market(catalogue()), show=plans.append)
+        )
+        task = asyncio.ensure_future(looking.run(stop))
         await asyncio.sleep(60)
         stop.set()
         await task
@@ -157,8 +161,11 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
         client = p.stage.cluster.client("once")
-        found = Consolidator(client, replace(QUICK, once=True), market=Market(catalogue()))
-        await found.run(asyncio.Event())
+        manager = Manager.of(
+            client, lambda env: Consolidator(env, replace(QUICK, once=True), market=Market(catalogue()))
+        )
+        await manager.run()
+        found = manager.runnable
         assert [record.phase for record in await p.records()] == [MovePhase.DONE]
         assert len(await p.stage.nodes()) == 1
         assert summary(found.ended).startswith("1 moves made, 0 rolled back, 0 not begun")

@@ -14,6 +14,8 @@ from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import disturbances, redisturbed, resting, to_forget
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.process import apply
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.test_steps_of_a_move import record_of
@@ -166,18 +168,21 @@ def test_an_applied_plan_is_carried_out_by_whoever_leads() -> None:
     async def story(p: Play) -> None:
         await p.too_large()
         client = p.stage.cluster.client("user")
-        looker = Consolidator(client, QUICK, market=Market(catalogue()), show=lambda plan: None)
-        stop = asyncio.Event()
+        looker = Manager.of(
+            client, lambda env: Consolidator(env, QUICK, market=Market(catalogue()), show=lambda plan: None)
+        )
+        stop = Stop()
         looking = asyncio.ensure_future(looker.run(stop))
         await asyncio.sleep(5)
         stop.set()
         await looking
-        assert looker.plan is not None and looker._last_view is not None
+        found = looker.runnable
+        assert found.plan is not None and found._last_view is not None
         phases: list[MovePhase] = []
         records = await apply(
             client,
-            looker.plan.moves,
-            looker._last_view,
+            found.plan.moves,
+            found._last_view,
             QUICK,
             market=Market(catalogue()),
             told=lambda record: phases.append(record.phase),

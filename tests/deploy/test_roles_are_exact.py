@@ -14,6 +14,8 @@ from karpool.kube.clock import RealClock
 from karpool.kube.event_recorder import EventRecorder, ObjectReference
 from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.snapshots import writer
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
@@ -153,7 +155,7 @@ def test_the_descheduler_does_its_work_under_its_roles() -> None:
         await service_resolver(client, EstimatorSettings())("m1")
         for kind in ("/resourcebindings", "/clusterresourcebindings"):
             stage.control.faults.fail("descheduler", status=409, method="PATCH", path=kind, times=1)
-        stop = asyncio.Event()
+        stop = Stop()
         running = asyncio.create_task(Descheduler(client, Stuck()).run(stop))
         await asyncio.sleep(5)
         stop.set()
@@ -221,7 +223,7 @@ async def _plan(p: Play) -> None:
     from tests.fleet.karpenter.acting import catalogue
 
     shown: list[Any] = []
-    stop = asyncio.Event()
+    stop = Stop()
 
     def show(plan: Any) -> None:
         shown.append(plan)
@@ -229,7 +231,10 @@ async def _plan(p: Play) -> None:
 
     client = p.stage.cluster.client("consolidator")
     await p.too_large()
-    await Consolidator(client, p.options, market=Market(catalogue()), show=show).run(stop)
+    manager = Manager.of(
+        client, lambda env: Consolidator(env, p.options, market=Market(catalogue()), show=show)
+    )
+    await manager.run(stop)
     assert [len(plan.moves) for plan in shown] == [1]
 
 

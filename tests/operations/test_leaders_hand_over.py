@@ -11,6 +11,8 @@ from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
 from karpool.kube.api.client import Client
 from karpool.kube.leases import Leadership, LeaseElector, lead
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import LEASES, NAMESPACES
 from karpool.scheduler.controller.running import Scheduler
 from karpool_fleet.apiserver.storage.history import StoredEvent
@@ -31,7 +33,7 @@ class Replica:
     def __init__(self, context: Context, name: str, act: Act) -> None:
         self._elector = LeaseElector(context.client, "controller", namespace=NAMESPACE, identity=name)
         self._act = act
-        self.stop = asyncio.Event()
+        self.stop = Stop()
 
     async def run(self) -> None:
         await lead(self._elector, lambda leadership: self._act(leadership, self.stop), self.stop)
@@ -65,7 +67,7 @@ def test_bindings_are_placed_once_each_whatever_becomes_of_the_leader(end: str) 
 
         def start(name: str) -> None:
             def build(context: Context) -> Replica:
-                async def act(leadership: Leadership, stop: asyncio.Event) -> None:
+                async def act(leadership: Leadership, stop: Stop) -> None:
                     def check() -> None:
                         leadership.check()
                         writes.append((stage.clock.monotonic(), name))
@@ -111,10 +113,15 @@ def test_a_move_is_made_once_when_its_leader_stands_still(phase: MovePhase) -> N
     async def story(p: executing.Play) -> None:
         def start(name: str) -> None:
             def build(context: Context) -> Replica:
-                async def act(leadership: Leadership, stop: asyncio.Event) -> None:
+                async def act(leadership: Leadership, stop: Stop) -> None:
                     market = Market(catalogue())
                     check = leadership.check
-                    await Consolidator(context.client, p.options, market=market, check=check).run(stop)
+                    manager = Manager.of(
+                        context.client,
+                        lambda env: Consolidator(env, p.options, market=market),
+                        check=check,
+                    )
+                    await manager.run(stop)
 
                 return Replica(context, name, act)
 

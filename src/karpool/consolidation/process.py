@@ -1,18 +1,12 @@
-"""From options to a running consolidator: probes first, then the lease, then the watches.
-
-Only the leader watches and acts. Losing the lease ends the process: everything that was
-intended is in the API server, and whoever leads next goes on from there. A plan that
-somebody applies is written down and carried out by whoever leads, ourselves if nobody does.
+"""The consolidator as the manager runs it, and applying a plan: written down and carried out by whoever
+leads, ourselves if nobody does.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
@@ -22,12 +16,12 @@ from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.view import ClusterView
 from karpool.kube.api.client import Client
-from karpool.kube.clock import Clock, RealClock
+from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
 from karpool.kube.leases import Leadership, LeaseElector, lead
-from karpool.kube.transport.http import HttpTransport
-from karpool.manager.metrics import describe_process, follow_leadership
-from karpool.manager.probes import HealthChecks, ProbeServer
+from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
+from karpool.manager.manager import Manager, run_process
+from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
 from karpool.provisioning.node_request import RequestPurpose
@@ -56,62 +50,62 @@ class ProcessOptions:
 
 async def run(
     options: ProcessOptions,
-    stop: asyncio.Event,
+    stop: Stop,
     *,
     ready: Callable[[], None] = lambda: None,
     show: Callable[[ConsolidationPlan], None] | None = None,
     ended: Callable[[str], None] = lambda summary: None,
 ) -> None:
     """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then. `ended` hears
-    what came of the moves when it is over.
-
-    Raises ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the lease was lost.
-    """
-    config = kubeconfig.load(options.kubeconfig, context=options.context)
+    what came of the moves when it is over. Raises as `run_process` does."""
     market = market_of(options.catalogue, options.region)
-    registry, health, clock = CollectorRegistry(), HealthChecks(), RealClock()
-    async with AsyncExitStack() as stack:
-        client = Client(
-            HttpTransport(config, clock),
-            clock,
-            name=config.name,
-            qps=options.qps,
-            burst=options.burst,
-            timeout=options.timeout,
-            user_agent=COMPONENT,
-            field_manager=COMPONENT,
-        )
-        await stack.enter_async_context(client)
-        # Events have a limit of their own: a flood of them must not hold up decisions.
-        events = Client(client.rest.transport, clock, name=config.name, qps=20.0, field_manager=COMPONENT)
-        for host, port in options.listen:
-            await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=registry))
-        describe_process(registry)
+    terms: list[Consolidator] = []
 
-        async def led(leadership: Leadership | None) -> None:
-            consolidator = Consolidator(
-                client,
-                options.consolidator,
-                market=market,
-                events=events,
-                metrics=registry,
-                check=leadership.check if leadership is not None else _always,
-                show=show,
-                off_loop=_in_a_thread,
-            )
-            health.add("readyz", "watches", consolidator.not_ready)
-            ready()
-            await consolidator.run(stop)
-            if show is None:
-                ended(summary(consolidator.ended))
+    def begun(consolidator: Consolidator) -> None:
+        terms.append(consolidator)
+        ready()
 
-        # Looking writes nothing, so it needs no lease.
-        if show is not None or not options.leader_elect:
-            await led(None)
-        else:
-            elector = await elector_of(client, options.consolidator.namespace)
-            follow_leadership(registry, "karpool_consolidation", lambda: elector.leading)
-            await lead(elector, led, stop)
+    controller = CONSOLIDATOR.given(market=market, show=show)
+    await run_process(controller, options, stop, ready=begun, reads_only=show is not None)
+    if terms and show is None:
+        ended(summary(terms[-1].ended))
+
+
+def _manages(options: ProcessOptions) -> ManagerOptions:
+    return ManagerOptions(
+        clusters=[kubeconfig.load(options.kubeconfig, context=options.context)],
+        listen=options.listen,
+        lease=LeaseName(LEASE, options.consolidator.namespace) if options.leader_elect else None,
+        qps=options.qps,
+        burst=options.burst,
+        timeout=options.timeout,
+    )
+
+
+async def _build(
+    environment: Environment,
+    options: ProcessOptions,
+    *,
+    market: Market | None = None,
+    show: Callable[[ConsolidationPlan], None] | None = None,
+) -> Consolidator:
+    return Consolidator(environment, options.consolidator, market=market, show=show, off_loop=_in_a_thread)
+
+
+async def _namespace_of_lease(client: Client, options: ProcessOptions) -> None:
+    """The lease is kept where the records are."""
+    await executor_of(client, options.consolidator).prepare()
+
+
+CONSOLIDATOR = Controller[ProcessOptions](
+    name="consolidator",
+    place=Place.EACH_CLUSTER,
+    component=lambda options: COMPONENT,
+    manages=_manages,
+    build=_build,
+    before_lease=_namespace_of_lease,
+    metrics_prefix="karpool_consolidation",
+)
 
 
 def summary(ended: Mapping[MovePhase, int]) -> str:
@@ -124,19 +118,9 @@ def summary(ended: Mapping[MovePhase, int]) -> str:
     return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
 
 
-async def elector_of(client: Client, namespace: str) -> LeaseElector:
-    """The lease is kept where the records are."""
-    await executor_of(client, ConsolidatorOptions(namespace=namespace)).prepare()
-    return LeaseElector(client, LEASE, namespace=namespace)
-
-
 async def _in_a_thread(work: Callable[[], Any]) -> Any:
     """Planning a large cluster takes seconds, in which the lease has to be renewed."""
     return await asyncio.to_thread(work)
-
-
-def _always() -> None:
-    return None
 
 
 # Applying a plan
@@ -168,13 +152,18 @@ async def apply(
     await executor.prepare()
     for move in moves:
         await executor.begin(move, in_flight_view.wanted_of(move, view), clock.now())
-    stop = asyncio.Event()
+    stop, only = Stop(), replace(options, plans=False, once=False)
 
     async def led(leadership: Leadership) -> None:
-        only = replace(options, plans=False, once=False)
-        await Consolidator(client, only, market=market, check=leadership.check).run(stop)
+        manager = Manager.of(
+            client,
+            lambda environment: Consolidator(environment, only, market=market),
+            component=COMPONENT,
+            check=leadership.check,
+        )
+        await manager.run(stop)
 
-    elector = await elector_of(client, options.namespace)
+    elector = LeaseElector(client, LEASE, namespace=options.namespace)
     async with asyncio.TaskGroup() as group:
         leading = group.create_task(lead(elector, led, stop))
         try:

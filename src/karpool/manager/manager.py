@@ -11,7 +11,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -101,7 +101,7 @@ async def run_process(
     options: O,
     stop: Stop,
     *,
-    ready: Callable[[Runnable], None] = lambda runnable: None,
+    ready: Callable[[Any], None] = lambda runnable: None,
     reads_only: bool = False,
 ) -> None:
     """Run until `stop` is set. `reads_only`: nothing is written, so no lease is needed.

@@ -128,9 +128,12 @@ def _consolidator(team: Team, flags: Flags) -> None:
 
     def of(cluster: LiveCluster) -> Work:
         async def work(client: Client) -> None:
-            consolidator = Consolidator(client, options, market=Market(cluster.catalogue))
-            team.consolidators[cluster.name] = consolidator
-            await consolidator.run(asyncio.Event())
+            market = Market(cluster.catalogue)
+            manager = Manager.of(
+                client, lambda environment: Consolidator(environment, options, market=market)
+            )
+            team.consolidators[cluster.name] = manager.runnable
+            await manager.run()
 
         return work
 

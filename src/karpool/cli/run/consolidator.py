@@ -1,6 +1,5 @@
 """`karpool consolidator`: makes plans continuously, and carries them out."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
 from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
 from karpool.consolidation.process import ProcessOptions, run
 from karpool.manager.shutdown import run_until_signalled
+from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.wire.addresses import ListenAddress, listener
@@ -180,7 +180,7 @@ def consolidator(
         timeout=cluster.request_timeout_seconds,
     )
 
-    async def serve(stop: asyncio.Event) -> None:
+    async def serve(stop: Stop) -> None:
         def show(plan: ConsolidationPlan) -> None:
             click.echo(plan_text.render(plan, wide=False))
             if once:

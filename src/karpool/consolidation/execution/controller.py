@@ -7,14 +7,13 @@ restart. Without fresh knowledge nothing is done: a view that has not been heard
 too long is not acted on.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
@@ -39,9 +38,9 @@ from karpool.consolidation.policy.budgets import use_of
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
-from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, LeadershipLost, NotFound
-from karpool.kube.event_recorder import EventRecorder
+from karpool.manager.controller import Environment
+from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
@@ -70,7 +69,6 @@ class ConsolidatorOptions:
     pass_seconds: float = 2.0  # between two looks at moves under way
     most_in_flight: int = 20  # moves at once
     keep_seconds: float = KEEP_SECONDS  # records of moves that are over
-    stale_seconds: float = 180.0  # a view that was not heard of for so long is not acted on
     plans: bool = True  # False: only carries out what others wrote down
     once: bool = False  # one plan, and what follows from it
 
@@ -103,33 +101,31 @@ class Consolidator:
 
     def __init__(
         self,
-        client: Client,
+        environment: Environment,
         options: ConsolidatorOptions | None = None,
         *,
         market: Market | None = None,
-        events: Client | None = None,
-        metrics: CollectorRegistry | None = None,
-        check: Callable[[], None] = lambda: None,
         show: Callable[[ConsolidationPlan], None] | None = None,
         off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here,
     ) -> None:
         self.options = options or ConsolidatorOptions()
-        self.metrics = ConsolidationMetrics(metrics or CollectorRegistry())
+        self.metrics = ConsolidationMetrics(environment.registry)
         self.ledger: dict[str, MoveRecord] = {}  # every record that is known, by name
         self.plan: ConsolidationPlan | None = None  # the last one
-        self._client, self._clock = client, client.clock
+        client = self._client = environment.client
+        self._clock, self._status = client.clock, environment.status
         self._show, self._off_loop = show, off_loop
         self._watching = Watching(
             client, self.options.smart_pods, market=market, stop_switch=self.options.stop_switch
         )
-        self._recorder = EventRecorder(events or client, COMPONENT)
-        self._announcer = MoveReporter(self._recorder, self._clock)
+        self.informers = (self._watching.informers,)
+        self._announcer = MoveReporter(environment.events, self._clock)
         self.executor = MoveActuator(
             client,
             self._watching.smart_pods,
             self.options.execution,
             namespace=self.options.namespace,
-            check=check,
+            check=environment.check,
             changed=self._changed,
             redisturbed=lambda owners: redisturbed(owners, self.ledger.values(), self._clock.now()),
         )
@@ -140,41 +136,28 @@ class Consolidator:
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
-        self._was_stale = False
         self.ended: Counter[MovePhase] = Counter()  # moves that came to their end here, by how
 
-    def not_ready(self) -> str | None:
-        return self._watching.not_ready()
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """What is missing is made in the first pass, and tried again in the next if it cannot be."""
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Stop) -> None:
         """Until `stop` is set, or with `once` until everything is done."""
-        async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._watching.run()), group.create_task(self._recorder.run())]
-            try:
-                await self._passes(stop)
-                await self._recorder.flush()
-            finally:
-                for task in beside:
-                    task.cancel()
-
-    async def _passes(self, stop: asyncio.Event) -> None:
         started = False
         while not stop.is_set():
             busy = True
             try:
-                if self.not_ready() is None:
-                    if not started:
-                        await self._start()
-                        started = True
-                    busy = await self.one_pass()
-                    if self.options.once and self._planned and not busy:
-                        return
+                if not started:
+                    await self._start()
+                    started = True
+                busy = await self.one_pass()
+                if self.options.once and self._planned and not busy:
+                    return
             except LeadershipLost:
                 raise
             except KubeError as error:
                 log.warning("pass not finished", reason=str(error))
-            wait = self.options.pass_seconds if busy else self.options.plan_seconds
-            await _sleep(self._clock.sleep(wait), stop)
+            await stop.sleep(self.options.pass_seconds if busy else self.options.plan_seconds)
 
     async def _start(self) -> None:
         if self._show is not None:
@@ -210,7 +193,7 @@ class Consolidator:
             seen = await self._seen(records, stop, now)
             for record in records:
                 await self._advance(record, seen)
-        if plan_due and not self._is_stale():
+        if plan_due and not self._status.is_stale():
             began, changes = self._clock.monotonic(), self._watching.changes
             await self._plan_and_begin(stop)
             fruitless = self.plan is not None and not self.plan.moves and not records
@@ -243,19 +226,10 @@ class Consolidator:
         self._watching.observed.put_switch(ObjectKey(namespace, name), found)
         return self._watching.observed.stop_reason()
 
-    def _is_stale(self) -> bool:
-        """Said when it begins, not in every pass."""
-        staleness = self._watching.staleness()
-        stale = staleness > self.options.stale_seconds
-        if stale and not self._was_stale:
-            log.warning("nothing is planned: the cluster was not heard of", seconds=round(staleness))
-        self._was_stale = stale
-        return stale
-
     async def _seen(
         self, records: Sequence[MoveRecord], stop: Infeasible[ConsolidationReason] | None, now: float
     ) -> RecordContext:
-        if self._is_stale():
+        if self._status.is_stale():
             return RecordContext(stop=stop, closed=self._closed)
         execution = self.options.execution
         looked_at = frozenset(
@@ -384,14 +358,3 @@ class Consolidator:
         for record in old:
             del self.ledger[record.name]
         return old
-
-
-async def _sleep(sleeping: Awaitable[None], stop: asyncio.Event) -> None:
-    """Cut short when asked to stop."""
-    tasks = [asyncio.ensure_future(sleeping), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

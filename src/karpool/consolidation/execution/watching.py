@@ -58,10 +58,7 @@ class Watching:
         self.smart_pods = SmartPodBackend(client, smart_pods, self._monitor, RequestPurpose.REPLACEMENT)
         self._stock = Stock(client.clock, self._monitor.failures)
         self._state = ClusterRoom()
-        self._following = InformerSet(client, self._watches(smart_pods.namespace))
-        self.run = self._following.run
-        self.not_ready = self._following.not_ready
-        self.staleness = self._following.staleness
+        self.informers = InformerSet(client, self._watches(smart_pods.namespace))
 
     def view(self, records: Iterable[MoveRecord], problems: Iterable[str], now: float) -> ClusterView:
         """As the cluster is; how moves under way change it is in `sight`."""
