@@ -16,8 +16,7 @@ from karpool.consolidation.planning.plan import (
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.scoring import ScoredNode, score_sources
-from karpool.consolidation.policy.totals import PoolTotals
+from karpool.consolidation.policy.scoring import PoolTotals, ScoredNode, score_sources
 from karpool.model.infeasible import Infeasible
 from karpool.packing.new_nodes.pack_result import LaunchOption
 

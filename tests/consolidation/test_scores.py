@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
-from karpool.consolidation.policy.scoring import ScoredNode, can_pass, score_move, score_sources
-from karpool.consolidation.policy.totals import PoolTotals
+from karpool.consolidation.policy.scoring import PoolTotals, ScoredNode, can_pass, score_move, score_sources
 
 BALANCED = ConsolidationPolicy(PolicyName.BALANCED)
 ANY = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.cli.inspect.verify_policy import verify_policy
-from karpool.consolidation.policy.scoring import score_move
-from karpool.consolidation.policy.totals import PoolTotals
+from karpool.consolidation.policy.scoring import PoolTotals, score_move
 from karpool.consolidation.verification import properties, ranking_experiment
 
 

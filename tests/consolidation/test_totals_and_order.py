@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.consolidation.policy.prices import cheapest, worst_launch_price
-from karpool.consolidation.policy.ranking import interleaved, ratios
-from karpool.consolidation.policy.totals import PoolMember, PoolTotals, node_cost, pool_totals
+from karpool.consolidation.policy.scoring import (
+    PoolMember,
+    PoolTotals,
+    interleaved,
+    node_cost,
+    pool_totals,
+    ratios,
+)
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod

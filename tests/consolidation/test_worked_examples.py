@@ -3,8 +3,7 @@
 import pytest
 
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
-from karpool.consolidation.policy.scoring import ScoredNode, score_move, score_sources
-from karpool.consolidation.policy.totals import PoolTotals
+from karpool.consolidation.policy.scoring import PoolTotals, ScoredNode, score_move, score_sources
 
 MIXED = PoolTotals(58.08, 90)  # eight m7i.xlarge, two m7i.2xlarge, 80 pods; USD per day
 UNIFORM = PoolTotals(48.40, 90)  # ten m7i.xlarge

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from karpool.consolidation.execution import event_text
-from karpool.consolidation.methods.cheaper_types import (
+from karpool.consolidation.methods.replacement import (
     cheaper_types,
     same_type_ceiling,
     spot_to_spot,
@@ -20,9 +20,18 @@ from karpool.consolidation.methods.cheaper_types import (
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.prices import cheapest, estimated_savings, worst_launch_price
-from karpool.consolidation.policy.ranking import interleaved, ratios
-from karpool.consolidation.policy.scoring import MoveScore, ScoredNode, can_pass, score_move, score_sources
-from karpool.consolidation.policy.totals import PoolTotals, is_empty, node_cost
+from karpool.consolidation.policy.scoring import (
+    MoveScore,
+    PoolTotals,
+    ScoredNode,
+    can_pass,
+    interleaved,
+    is_empty,
+    node_cost,
+    ratios,
+    score_move,
+    score_sources,
+)
 from karpool.consolidation.verification import properties
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CompiledPool

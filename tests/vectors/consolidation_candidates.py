@@ -17,7 +17,7 @@ from karpool.consolidation.policy.eligibility import (
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.totals import is_empty, node_cost
+from karpool.consolidation.policy.scoring import is_empty, node_cost
 from karpool.model import durations
 from karpool.model.karpenter.budgets import allowed_disruptions
 from karpool.model.karpenter.objects import NodeClaim

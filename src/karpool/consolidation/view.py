@@ -13,7 +13,7 @@ import numpy as np
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.totals import NODE_COST, Floats
+from karpool.consolidation.policy.scoring import NODE_COST, Floats
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import (
     CompiledPool,

@@ -14,9 +14,9 @@ from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue
 from karpool.cli.options.plan import read_flags
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, note, pluralize
-from karpool.consolidation.execution.applying import PlanCheck, check_plan
 from karpool.consolidation.execution.controller import ConsolidatorOptions
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.validation import PlanCheck, check_plan
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
 from karpool.consolidation.policy.settings import PlanSettings

@@ -2,16 +2,20 @@
 
 Everything that was decided is decided again on what the cluster is now: the nodes and
 their claims, the pods on them, every rule of eligibility, budgets, room, and the score.
+
+A saved plan is stale when it is too old, or when one of its moves would not be decided again today.
+Whatever it was made with, budgets count now.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from karpool.consolidation.fingerprint import fingerprint
-from karpool.consolidation.methods import replacement
+from karpool.consolidation.methods.deletion import delete, no_room
+from karpool.consolidation.methods.replacement import Replacement, pods_shown
 from karpool.consolidation.planning.plan import (
     ConsolidationPlan,
     DisruptionReason,
@@ -26,6 +30,8 @@ from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
+from karpool.model import durations
+from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools
@@ -188,7 +194,7 @@ class _Again:
         placed, left = self._place(rows, new)
         if left and move.kind is not MoveKind.EMPTY:
             world.relocation.undo(mark)
-            return (replacement.no_room(world, left).why,)
+            return (no_room(world, left).why,)
         bought: list[tuple[FittingTypes, Pods]] = []
         for number, pods in new.items():
             fitting = self._still_sold(move.new_nodes[number], pods)
@@ -301,12 +307,13 @@ def what_if(
     planner = Planner(view, settings, now, judged=judged)
     world = planner.world
     world.policies = {pool: world.policies.get(pool, _UNSCORED) for pool in {*world.policies, *world.pool_of}}
-    draft = replacement.delete(world, chosen)
+    with world.trial():
+        draft = delete(world, chosen)
     if isinstance(draft, UnplacedShapes):
-        draft = replacement.replace(world, chosen)
+        draft = Replacement(world).replace(chosen)
     if not isinstance(draft, UnplacedShapes):
         return planner.move(draft)
-    shown = replacement.pods_shown(world, chosen, draft.shapes, limit=10)
+    shown = pods_shown(world, chosen, draft.shapes, limit=10)
     return (
         draft.why,
         *(Infeasible(draft.why.reason, f"pod {pod} finds no place", f"pod {pod}") for pod in shown),
@@ -316,3 +323,75 @@ def what_if(
 def still_valid(results: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]) -> list[str]:
     """The ids of moves against which nothing speaks."""
     return [name for name, why in results.items() if not why]
+
+
+# Saved plans
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """`refused` says of each move that does not hold any more why; `too_old` of the whole plan."""
+
+    moves: tuple[Move, ...]
+    refused: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]
+    unchanged: bool  # nothing at all that decided the plan has changed
+    too_old: Infeasible[ConsolidationReason] | None = None
+
+    @property
+    def good(self) -> tuple[Move, ...]:
+        """The moves that may be made, in the order of the plan."""
+        return () if self.too_old else tuple(move for move in self.moves if move.id not in self.refused)
+
+    @property
+    def is_stale(self) -> bool:
+        return self.too_old is not None or bool(self.refused)
+
+
+def check_plan(
+    plan: ConsolidationPlan,
+    view: ClusterView,
+    settings: PlanSettings,
+    now: float,
+    *,
+    max_age_seconds: float | None,
+) -> PlanCheck:
+    """`max_age_seconds`: None for any age. Raises Invalid for a plan that contradicts itself."""
+    now_settings = replace(settings, heed_budgets=True, deadline_seconds=None)
+    moves = _distinct(plan.moves)
+    found = validate_all(moves, view, now_settings, now)
+    return PlanCheck(
+        moves,
+        {name: why for name, why in found.items() if why},
+        unchanged=not is_stale(plan, view),
+        too_old=_too_old(plan, now, max_age_seconds),
+    )
+
+
+def _distinct(moves: Sequence[Move]) -> tuple[Move, ...]:
+    """Each once, though a file may say it twice. Raises Invalid when two of them share a node."""
+    found: list[Move] = []
+    for move in moves:
+        if move not in found:
+            found.append(move)
+    named = Counter(name for move in found for name in (f"move {move.id}", *set(move.names)))
+    twice = [name for name, times in named.items() if times > 1]
+    if twice:
+        raise Invalid("moves", twice[0], "is there twice; make a new plan")
+    return tuple(found)
+
+
+def _too_old(
+    plan: ConsolidationPlan, now: float, limit: float | None
+) -> Infeasible[ConsolidationReason] | None:
+    age = float(int(now - plan.made_at))
+    if limit is None or 0 <= age <= limit:
+        return None
+    shown = durations.show(limit)
+    if age < 0:
+        return Infeasible(
+            ConsolidationReason.AGE, f"the plan was made {durations.show(-age)} after now; check the clocks"
+        )
+    return Infeasible(
+        ConsolidationReason.AGE,
+        f"the plan was made {durations.show(age)} ago, and may be {shown} old; make a new one",
+    )

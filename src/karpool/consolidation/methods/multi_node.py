@@ -5,24 +5,31 @@ tests: only so many sizes of new nodes and receiving nodes are looked at, and th
 for a packing gives up after so many steps. Pods that topology restricts are left to others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import numpy as np
 
-from karpool.consolidation.methods.replacement import CENT, purchase_several
+from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult
+from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
 from karpool.consolidation.planning.plan import DisruptionReason
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods
-from karpool.consolidation.policy.totals import Floats
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.scoring import Floats
 from karpool.packing.relocation.exact import Room, exact_fit
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools, Int64s
 
-SIZES_MAX = 14  # of new nodes
-BINS_MAX = 24  # existing nodes that may receive pods
-MIXES_MAX = 24  # of new nodes tried for one subset
-PODS_MAX = 120
+# How good these bounds are together is measured by `tests.consolidation.optimality` against an exact solver
+# (docs/benchmarks.md); none was tuned alone. Work grows with 2 ** GROUP subsets, times mixes, times pods.
+GROUP = 6  # nodes that are looked at together: 63 subsets
+GROUPS_MAX = 400  # groups looked at in one search; bounds clusters beyond 2,400 stuck nodes
+SIZES_MAX = 14  # sizes of new nodes; with up to three new nodes these give 680 mixes
+BINS_MAX = 24  # existing nodes that may receive pods: those with the most room
+MIXES_MAX = 24  # mixes of new nodes packed for one subset, the cheapest first
+PODS_MAX = 120  # pods of one subset; beyond, packing exactly takes more steps than it may
 
 
 @dataclass(slots=True, eq=False)
@@ -55,48 +62,79 @@ class _Mixes:
     holds: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # pods of each shape
 
 
-def best_combination(world: PlanningState, rows: Sequence[int], *, above: float = 0.0) -> list[CandidateMove]:
-    """Drafts that together save the most, and more than `above`; none when there are none.
-
-    Nothing is left in place.
-    """
-    if not len(rows):
-        return []
-    if not world.remembers:
-        return _Problem(world, rows).solve(above)
-    key = world.stage, tuple(rows), above
-    known = world.together.get(key)
-    if known is None:
-        known = world.together[key] = _Problem(world, rows).solve(above)
-    return known
+_SizesByAsk = dict[tuple[object, ...], tuple[list[_Size], _Mixes]]
 
 
-def is_unrestricted(world: PlanningState, row: int) -> bool:
+class MultiNode:
+    reason = DisruptionReason.UNDERUTILIZED
+
+    def __init__(self, state: PlanningState) -> None:
+        self._state = state
+        # By stage, nodes and what is to be surpassed: with the same moves accepted the answer is the same.
+        self._combinations: dict[tuple[int, tuple[int, ...], float], list[CandidateMove]] = {}
+        self._known_sizes: _SizesByAsk = {}
+
+    def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
+        """Groups of nodes that could not go alone, neighbours in pool and load, the most promising first."""
+        state = self._state
+        chosen = sorted(
+            rows, key=lambda row: (state.pool_of[row], float(state.costs[row]), state.by_name(row))
+        )
+        groups = [chosen[start : start + GROUP] for start in range(0, len(chosen), GROUP)]
+        promises = [(_promise(state, group), number) for number, group in enumerate(groups)]
+        promising = sorted((-promise, number) for promise, number in promises if promise > CENT)
+        for turn, (_, number) in enumerate(promising):
+            members = [row for row in groups[number] if not state.receives[row] and not state.gone[row]]
+            if deadline.is_over or turn >= GROUPS_MAX:
+                result.not_combined += members
+                continue
+            for draft in accept_all(state, self.best_combination(members)):
+                result.drafts.append(draft)
+                for row in draft.rows:
+                    result.stuck.pop(row, None)
+
+    def best_combination(self, rows: Sequence[int], *, above: float = 0.0) -> list[CandidateMove]:
+        """Drafts that together save the most, and more than `above`; none when there are none.
+
+        Nothing is left in place.
+        """
+        state = self._state
+        if not len(rows):
+            return []
+        if not state.remembers:
+            return _Problem(state, rows, {}).solve(above)
+        key = state.stage, tuple(rows), above
+        drafts = self._combinations.get(key)
+        if drafts is None:
+            drafts = self._combinations[key] = _Problem(state, rows, self._known_sizes).solve(above)
+        return drafts
+
+
+def is_unrestricted(state: PlanningState, row: int) -> bool:
     """Whether a node can take part: topology and host ports restrict none of its pods."""
-    table = world.view.snapshot.shapes
+    table = state.view.snapshot.shapes
     return not any(
-        world.relocation.is_restricted(shape) or table[shape].host_ports for shape, _ in world.demand((row,))
+        state.relocation.is_restricted(shape) or table[shape].host_ports for shape, _ in state.demand((row,))
     )
 
 
 class _Problem:
-    def __init__(self, world: PlanningState, rows: Sequence[int]) -> None:
-        self._world = world
-        self._known: dict[tuple[object, ...], tuple[list[_Size], _Mixes]] = world.known_sizes
+    def __init__(self, state: PlanningState, rows: Sequence[int], known_sizes: _SizesByAsk) -> None:
+        self._state, self._known = state, known_sizes
         self._rows = list(rows)
-        self._demands = [world.demand((row,)) for row in rows]
+        self._demands = [state.demand((row,)) for row in rows]
         self._shapes = sorted(
             {shape for demand in self._demands for shape, _ in demand},
-            key=lambda shape: int(world.demands.rank[shape]),
+            key=lambda shape: int(state.demands.rank[shape]),
         )
         self._number = {shape: index for index, shape in enumerate(self._shapes)}
-        self._resources = world.one_node.resources
-        self._needs: list[Room] = [world.one_node.requests(shape).tolist() for shape in self._shapes]
+        self._resources = state.one_node.resources
+        self._needs: list[Room] = [state.one_node.requests(shape).tolist() for shape in self._shapes]
         self._amounts = [
             [(index, units) for index, units in enumerate(need) if units] for need in self._needs
         ]
-        self._prices = [float(world.prices[row]) for row in rows]
-        self._costs = [float(world.costs[row]) for row in rows]
+        self._prices = [float(state.prices[row]) for row in rows]
+        self._costs = [float(state.costs[row]) for row in rows]
         self._read_bins()
         self._read_sizes()
         self._bin_holds = self._holds(self._bin_free)
@@ -114,7 +152,7 @@ class _Problem:
 
     def _read_bins(self) -> None:
         """Nodes with room for any of the pods: those in question, and the others with the most."""
-        relocation = self._world.relocation
+        relocation = self._state.relocation
         known = [name in relocation.resources for name in self._resources]
         free = np.array(
             [
@@ -128,7 +166,7 @@ class _Problem:
             mask = relocation.admits(shape)
             admits.append(mask)
             takes |= mask & (free >= np.array(need, dtype=np.int64)[:, None]).all(axis=0)
-        inside, turn = set(self._rows), self._world.by_name
+        inside, turn = set(self._rows), self._state.by_name
         positions = np.flatnonzero(takes)
         if len(positions) > BINS_MAX:
             share = sum(free[index, positions] / max(int(free[index].max(initial=1)), 1) for index in (0, 1))
@@ -149,15 +187,15 @@ class _Problem:
 
     def _read_sizes(self) -> None:
         """Sizes of new nodes that nothing cheaper outdoes. They depend on what is asked for, not by whom."""
-        world = self._world
-        most = sum(self._prices) if world.settings.replace else 0.0
+        state = self._state
+        most = sum(self._prices) if state.settings.replace else 0.0
         if most <= 0:
             nothing: list[_Size] = []
             self._sizes, self._mixes = nothing, self._mixed(nothing)
             return
-        one_node = world.one_node
+        one_node = state.one_node
         key = tuple(map(one_node.sort, self._shapes)), most, one_node.limits_left()
-        known = self._known.get(key) if world.remembers else None
+        known = self._known.get(key)
         if known is None:
             sizes = self._smallest(most)
             known = self._known[key] = sizes, self._mixed(sizes)
@@ -175,7 +213,7 @@ class _Problem:
     def _launchable(self, most: float) -> "_Columns":
         """Every type of every pool that holds one of the pods for less, as columns: in the order in which
         shapes, pools and types find them, which decides between equals."""
-        shapes, one_node = range(len(self._shapes)), self._world.one_node
+        shapes, one_node = range(len(self._shapes)), self._state.one_node
         by_pool: dict[str, list[tuple[int, FittingTypes]]] = {}
         for number, shape in enumerate(self._shapes):
             for fitting in one_node.fitting({shape: 1}):
@@ -199,7 +237,7 @@ class _Problem:
 
     def _mixed(self, sizes: Sequence[_Size]) -> _Mixes:
         members: list[tuple[int, ...]] = [()]
-        for size in range(1, self._world.settings.most_new_nodes + 1 if sizes else 1):
+        for size in range(1, self._state.settings.most_new_nodes + 1 if sizes else 1):
             members += combinations_with_replacement(range(len(sizes)), size)
         prices = np.array([sum(sizes[each].price for each in mix) for mix in members])
         rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
@@ -259,11 +297,11 @@ class _Problem:
 
     def _is_within_budgets(self, chosen: Int64s) -> Bools:
         """By subset: whether as many of each pool may go together."""
-        pools = sorted({self._world.pool_of[row] for row in self._rows})
-        belongs = np.array([[self._world.pool_of[row] == pool for pool in pools] for row in self._rows])
+        pools = sorted({self._state.pool_of[row] for row in self._rows})
+        belongs = np.array([[self._state.pool_of[row] == pool for pool in pools] for row in self._rows])
         kinds, kind_of = np.unique(chosen @ belongs.astype(np.int64), axis=0, return_inverse=True)
         allowed = [
-            not self._world.permission.refusal(
+            not self._state.permission.refusal(
                 DisruptionReason.UNDERUTILIZED,
                 {pool: number for pool, number in zip(pools, numbers, strict=True) if number},
             )
@@ -324,9 +362,9 @@ class _Problem:
         A size costs what its dearest shape costs, here as where savings are bounded.
         """
         rows = [self._rows[index] for index in members]
-        if len({self._world.pool_of[row] for row in rows}) > 1:
+        if len({self._state.pool_of[row] for row in rows}) > 1:
             return True
-        return self._world.verdict(rows, price or None).approved
+        return self._state.verdict(rows, price or None).approved
 
     def _items(self, members: Sequence[int]) -> list[int]:
         """Pods as shape numbers, the largest first."""
@@ -362,7 +400,7 @@ class _Problem:
         groups: dict[int, list[int]] = {}
         for index in members:
             groups.setdefault(root(index), []).append(index)
-        one_node = self._world.one_node
+        one_node = self._state.one_node
         limits = one_node.limits()
         known: list[CandidateMove] = []
         for group in groups.values():
@@ -378,7 +416,7 @@ class _Problem:
     def _draft(
         self, group: list[int], moved: list[tuple[int, int, int]], stays: list[int]
     ) -> CandidateMove | None:
-        world = self._world
+        state = self._state
         rows = [self._rows[index] for index in group]
         placed: dict[tuple[int, int], int] = {}
         new: dict[int, Pods] = {}
@@ -391,31 +429,59 @@ class _Problem:
             else:
                 pods = new.setdefault(place, {})
                 pods[shape] = pods.get(shape, 0) + 1
-        ceiling = sum(float(world.prices[row]) for row in rows)
-        bought = purchase_several(world, rows, new.values(), ceiling)
+        ceiling = sum(float(state.prices[row]) for row in rows)
+        bought = purchase_several(state, rows, new.values(), ceiling)
         if bought is None:
             return None
         price = sum(purchased_node.price for purchased_node in bought) if bought else None
-        verdict = world.verdict(rows, price)
+        verdict = state.verdict(rows, price)
         flat = tuple((shape, row, pods) for (shape, row), pods in placed.items())
         return CandidateMove(tuple(rows), flat, tuple((node.fitting, node.pods) for node in bought), verdict)
 
     def _is_allowed(self, drafts: Sequence[CandidateMove]) -> bool:
-        return not any(self._world.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
+        return not any(self._state.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
 
 
-def put_in_place(world: PlanningState, draft: CandidateMove) -> bool:
+def _promise(state: PlanningState, rows: Sequence[int]) -> float:
+    """What one new node for the first few of them would save at most, if any type may hold them."""
+    best = 0.0
+    for count in range(2, len(rows) + 1):
+        some = rows[:count]
+        if state.permission.refusal(
+            DisruptionReason.UNDERUTILIZED, Counter(state.pool_of[row] for row in some)
+        ):
+            break
+        price = sum(float(state.prices[row]) for row in some)
+        bought = cheapest_node(state, some, dict(state.demand(some)), price)
+        if isinstance(bought, UnplacedShapes):
+            if bought.why.reason is ConsolidationReason.NO_TYPE:
+                break
+            continue
+        best = max(best, price - bought.price)
+    return best
+
+
+def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[CandidateMove]:
+    accepted = []
+    for draft in drafts:
+        if put_in_place(state, draft):
+            state.accept(draft)
+            accepted.append(draft)
+    return accepted
+
+
+def put_in_place(state: PlanningState, draft: CandidateMove) -> bool:
     """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
-    mark = world.relocation.mark()
+    mark = state.relocation.mark()
     for row in draft.rows:
-        world.relocation.remove(row)
+        state.relocation.remove(row)
     for shape, row, pods in draft.placed:
-        restricted = world.relocation.is_restricted(shape)
-        alone = restricted or bool(world.view.snapshot.shapes[shape].host_ports)
+        restricted = state.relocation.is_restricted(shape)
+        alone = restricted or bool(state.view.snapshot.shapes[shape].host_ports)
         for some in [1] * pods if alone else [pods]:
-            allowed = not restricted or world.relocation.allows(shape, row)
-            if not allowed or not world.relocation.put(shape, row, some):
-                world.relocation.undo(mark)
+            allowed = not restricted or state.relocation.allows(shape, row)
+            if not allowed or not state.relocation.put(shape, row, some):
+                state.relocation.undo(mark)
                 return False
     return True
 

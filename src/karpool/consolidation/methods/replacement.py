@@ -1,4 +1,4 @@
-"""The ways in which nodes may go: without a replacement, or with new nodes that cost less.
+"""Nodes go, and new nodes that cost less come for the pods that find no place on others.
 
 A replacement is strictly cheaper than what it replaces, whatever is launched. Spot is
 replaced by spot only where that is switched on, one node only with enough cheaper types;
@@ -6,12 +6,14 @@ what may be spot or on-demand is asked for as spot, so that a shortage fails the
 instead of buying something dearer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from karpool.consolidation.methods.cheaper_types import SPOT_TYPES_MIN, same_type_ceiling, spot_to_spot
+from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
+from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
     CandidateMove,
     PlanningState,
@@ -20,6 +22,7 @@ from karpool.consolidation.planning.planning_state import (
     UnplacedShapes,
 )
 from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.scoring import can_pass, score_move
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.packing.new_nodes.pack_result import PlannedNode
@@ -27,61 +30,169 @@ from karpool.packing.relocation.single_node import FittingTypes
 
 # Karpenter launches from at most so many types.
 TYPES_MAX = 60
-# Prices this close are the same; keeps rounding from deciding between equal moves.
-CENT = 1e-9
+# Karpenter's: one node on spot is replaced by spot only among so many cheaper types, so that what is
+# launched is not replaced again at once.
+SPOT_TYPES_MIN = 15
+# Sizes tried for the first of two new nodes. Not tuned: bounds the pairs that are priced for one node, and
+# few families have more sizes of which none outdoes another.
+FIRST_OF_TWO_MAX = 12
+
+_Bin = tuple[list[int], float]  # the room of a size, and its price
 
 
-def delete(world: PlanningState, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
-    """Pods of the nodes onto the others. A draft stays in place until it is accepted or undone."""
-    tried = world.tried(rows)
-    if tried is not None and tried.left:
-        return no_room(world, tried.left)
-    mark = world.relocation.mark()
-    placed, left = world.relocate(rows)
-    if left:
-        world.relocation.undo(mark)
-        return no_room(world, left)
-    return CandidateMove(tuple(rows), tuple(placed), (), world.verdict(rows, None))
+class Replacement:
+    reason = DisruptionReason.UNDERUTILIZED
+
+    def __init__(self, state: PlanningState) -> None:
+        self._state = state
+        # By what is asked for: for which shapes that was, and the new nodes.
+        self._purchases: dict[
+            tuple[object, ...], tuple[tuple[int, ...], list[PurchasedNode] | UnplacedShapes]
+        ] = {}
+        self._first_of_two: dict[tuple[object, ...], list[_Bin]] = {}
+        self._hopeless: dict[tuple[str, float, float], Infeasible[ConsolidationReason] | None] = {}
+
+    def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
+        state = self._state
+        for row in rows:
+            if deadline.is_over:
+                result.not_looked_at.append(row)
+                continue
+            if state.receives[row] or state.gone[row]:
+                continue
+            if infeasible := self._why_hopeless(row):
+                result.stuck[row] = UnplacedShapes(infeasible)
+                continue
+            with state.trial():
+                draft = self.replace((row,))
+                if isinstance(draft, UnplacedShapes):
+                    result.stuck[row] = draft
+                else:
+                    result.stuck.pop(row, None)
+                    accept_or_refuse(state, draft, self.reason, result)
+
+    def _why_hopeless(self, row: int) -> Infeasible[ConsolidationReason] | None:
+        """Why no replacement of the node alone could be approved: not even deleting it for nothing would."""
+        state = self._state
+        key = state.pool_of[row], float(state.prices[row]), float(state.costs[row])
+        if key not in self._hopeless:
+            self._hopeless[key] = _never_worth_it(state, *key)
+        return self._hopeless[key]
+
+    def replace(self, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
+        """Pods that find no place on other nodes onto new ones, as cheap as can be found.
+
+        Stays in place until it is accepted or the trial ends.
+        """
+        state, relocation = self._state, self._state.relocation
+        mark = relocation.mark()
+        attempt = state.tried(rows)
+        placed, left = attempt or state.relocate(rows)
+        if not left:
+            if attempt is not None:
+                state.relocate(rows)
+            return CandidateMove(tuple(rows), tuple(placed), (), state.verdict(rows, None))
+        bound = any(relocation.is_restricted(shape) for shape in left)
+        purchase = buy_for_bound_pods(state, rows, placed, left) if bound else self.purchase(rows, left)
+        if isinstance(purchase, UnplacedShapes):
+            return purchase
+        if attempt is not None:
+            state.relocate(rows)
+        new_nodes: Sequence[PurchasedNode] = purchase
+        if placed and not bound and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
+            # When a new node for everything costs the same, the room elsewhere is kept for others.
+            whole = self.purchase(rows, dict(state.demand(rows)), most=1)
+            if (
+                not isinstance(whole, UnplacedShapes)
+                and whole[0].price <= sum(node.price for node in new_nodes) + CENT
+            ):
+                relocation.undo(mark)
+                for row in rows:
+                    relocation.remove(row)
+                placed, new_nodes = [], whole
+        price = sum(node.price for node in new_nodes)
+        new = tuple((node.fitting, node.pods) for node in new_nodes)
+        return CandidateMove(tuple(rows), tuple(placed), new, state.verdict(rows, price))
+
+    def purchase(
+        self, rows: Sequence[int], pods: Pods, *, most: int | None = None
+    ) -> list[PurchasedNode] | UnplacedShapes:
+        """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less.
+
+        Depends on what nodes and pods are, not on which they are: among equals the answer is found once.
+        """
+        state = self._state
+        limit = state.settings.most_new_nodes if most is None else most
+        if not state.remembers:
+            return self._cheapest_purchase(rows, pods, limit)
+        asked = tuple((state.one_node.sort(shape), number) for shape, number in pods.items())
+        key = asked, limit, tuple(map(state.kind, rows)), state.one_node.limits_left()
+        remembered = self._purchases.get(key)
+        if remembered is None:
+            purchase = self._cheapest_purchase(rows, pods, limit)
+            remembered = self._purchases[key] = tuple(pods), purchase
+        return _for_others(*remembered, pods)
+
+    def _cheapest_purchase(
+        self, rows: Sequence[int], pods: Pods, limit: int
+    ) -> list[PurchasedNode] | UnplacedShapes:
+        state = self._state
+        ceiling = sum(float(state.prices[row]) for row in rows)
+        one = cheapest_node(state, rows, pods, ceiling)
+        best = [] if isinstance(one, UnplacedShapes) else [one]
+        if limit >= 2:
+            price = best[0].price if best else ceiling
+            best = self._two_nodes(rows, pods, price) or best
+        if best:
+            return best
+        assert isinstance(one, UnplacedShapes)
+        return one
+
+    def _two_nodes(self, rows: Sequence[int], pods: Pods, ceiling: float) -> list[PurchasedNode] | None:
+        """Two new nodes that together cost less than `ceiling`: a cheap one filled with the largest pods
+        that it holds, and the cheapest for the rest."""
+        state = self._state
+        if sum(pods.values()) < 2:
+            return None
+        best: list[PurchasedNode] | None = None
+        for room, _ in self._sizes_of_first(pods, ceiling):
+            held = _filled(state, room, pods)
+            rest = {shape: number - held.get(shape, 0) for shape, number in pods.items()}
+            rest = {shape: number for shape, number in rest.items() if number}
+            if not held or not rest:
+                continue
+            pair = purchase_several(state, rows, (held, rest), ceiling - CENT)
+            if pair is not None:
+                best, ceiling = pair, sum(node.price for node in pair)
+        return best
+
+    def _sizes_of_first(self, pods: Pods, ceiling: float) -> list[_Bin]:
+        """Sizes of nodes to try for the first of two: those that no cheaper one outdoes, dearest first."""
+        state, largest = self._state, next(iter(pods))
+        if not state.remembers:
+            return _bins(state, largest, ceiling)
+        key = state.one_node.sort(largest), ceiling, state.one_node.limits_left()
+        sizes = self._first_of_two.get(key)
+        if sizes is None:
+            sizes = self._first_of_two[key] = _bins(state, largest, ceiling)
+        return sizes
 
 
-def replace(world: PlanningState, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
-    """Pods that find no place on other nodes onto new ones, as cheap as can be found.
-
-    A draft stays in place until it is accepted or undone.
-    """
-    relocation = world.relocation
-    mark = relocation.mark()
-    tried = world.tried(rows)
-    placed, left = tried or world.relocate(rows)
-    if not left:
-        if tried is not None:
-            world.relocate(rows)
-        return CandidateMove(tuple(rows), tuple(placed), (), world.verdict(rows, None))
-    bound = any(relocation.is_restricted(shape) for shape in left)
-    found = buy_for_bound_pods(world, rows, placed, left) if bound else purchase_nodes(world, rows, left)
-    if isinstance(found, UnplacedShapes):
-        relocation.undo(mark)
-        return found
-    if tried is not None:
-        world.relocate(rows)
-    bought: Sequence[PurchasedNode] = found
-    if placed and not bound and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
-        # When a new node for everything costs the same, the room elsewhere is kept for others.
-        whole = purchase_nodes(world, rows, dict(world.demand(rows)), most=1)
-        if (
-            not isinstance(whole, UnplacedShapes)
-            and whole[0].price <= sum(each.price for each in bought) + CENT
-        ):
-            relocation.undo(mark)
-            for row in rows:
-                relocation.remove(row)
-            placed, bought = [], whole
-    price = sum(purchased_node.price for purchased_node in bought)
-    new = tuple((node.fitting, node.pods) for node in bought)
-    return CandidateMove(tuple(rows), tuple(placed), new, world.verdict(rows, price))
+def _never_worth_it(
+    state: PlanningState, pool: str, price: float, cost: float
+) -> Infeasible[ConsolidationReason] | None:
+    policy, totals = state.policies[pool], state.totals.get(pool)
+    if can_pass(policy, price, cost, totals, tolerance=state.settings.tolerance):
+        return None
+    best = score_move(price, cost, totals, policy.k).score
+    message = (
+        f"its pods find no place on the nodes that stay, and no replacement is worth moving them: "
+        f"even for nothing it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
+    )
+    return Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool}")
 
 
-def split(world: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
+def split(state: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
     """The same as moves that can be made one by one: only nodes whose pods share a new node go together."""
     coming = [dict(pods) for _, pods in draft.new]
     homes: dict[int, list[tuple[int, int]]] = {}
@@ -91,7 +202,7 @@ def split(world: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
     parts: dict[int, list[tuple[int, int, int]]] = {}
     for row in draft.rows:
         parts[row] = []
-        for shape, pods in world.demand((row,)):
+        for shape, pods in state.demand((row,)):
             left = pods
             for wanted in coming:
                 taken = min(wanted.get(shape, 0), left)
@@ -108,26 +219,20 @@ def split(world: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
                 parts[row].append((shape, target, taken))
                 left -= taken
     found = [
-        CandidateMove((row,), tuple(parts[row]), (), world.verdict((row,), None))
+        CandidateMove((row,), tuple(parts[row]), (), state.verdict((row,), None))
         for row in draft.rows
         if row not in together
     ]
     if together:
         placed = tuple(part for row in together for part in parts[row])
         price = sum(fitting.price_per_hour for fitting, _ in draft.new)
-        found.append(CandidateMove(tuple(together), placed, draft.new, world.verdict(together, price)))
+        found.append(CandidateMove(tuple(together), placed, draft.new, state.verdict(together, price)))
     return found
 
 
-def no_room(world: PlanningState, left: Pods) -> UnplacedShapes:
-    asked = world.asked(next(iter(left)))
-    message = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
-    return UnplacedShapes(Infeasible(ConsolidationReason.NO_ROOM, message), tuple(left))
-
-
-def pods_shown(world: PlanningState, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
+def pods_shown(state: PlanningState, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
     """Names of some of the pods that have these shapes."""
-    pods, wanted, found = world.view.pods, frozenset(shapes), []
+    pods, wanted, found = state.view.pods, frozenset(shapes), []
     for row in rows:
         for pod in pods.on(row):
             if int(pods.shapes[pod]) in wanted:
@@ -138,24 +243,6 @@ def pods_shown(world: PlanningState, rows: Iterable[int], shapes: Iterable[int],
 
 
 # Buying
-
-
-def purchase_nodes(
-    world: PlanningState, rows: Sequence[int], pods: Pods, *, most: int | None = None
-) -> list[PurchasedNode] | UnplacedShapes:
-    """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less.
-
-    Depends on what nodes and pods are, not on which they are: among equals the answer is found once.
-    """
-    limit = world.settings.most_new_nodes if most is None else most
-    if not world.remembers:
-        return _bought(world, rows, pods, limit)
-    asked = tuple((world.one_node.sort(shape), number) for shape, number in pods.items())
-    key = asked, limit, tuple(map(world.kind, rows)), world.one_node.limits_left()
-    known = world.bought.get(key)
-    if known is None:
-        known = world.bought[key] = tuple(pods), _bought(world, rows, pods, limit)
-    return _for_others(*known, pods)
 
 
 def _for_others(
@@ -173,40 +260,23 @@ def _for_others(
     ]
 
 
-def _bought(
-    world: PlanningState, rows: Sequence[int], pods: Pods, limit: int
-) -> list[PurchasedNode] | UnplacedShapes:
-    ceiling = sum(float(world.prices[row]) for row in rows)
-    one = cheapest_node(world, rows, pods, ceiling)
-    best = [] if isinstance(one, UnplacedShapes) else [one]
-    if limit >= 2:
-        price = best[0].price if best else ceiling
-        two = _two_nodes(world, rows, pods, price)
-        if two is not None:
-            best = two
-    if best:
-        return best
-    assert isinstance(one, UnplacedShapes)
-    return one
-
-
 def cheapest_node(
-    world: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float, *, alone: bool = True
+    state: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float, *, alone: bool = True
 ) -> PurchasedNode | UnplacedShapes:
     """One new node that holds the pods, below the ceiling by every rule of replacing.
 
     `alone`: it is the only one that comes. Then it may not be what one of the sources is already.
     """
-    on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
+    on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
     best: FittingTypes | None = None
     reason = Infeasible(
         ConsolidationReason.NO_TYPE,
         "no instance type that its pools may launch holds the pods that need a new node",
     )
-    for fitting in world.one_node.fitting(pods):
-        found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
+    for fitting in state.one_node.fitting(pods):
+        found = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
         if alone and len(rows) > 1 and not isinstance(found, Infeasible):
-            found = _unlike_sources(world, rows, found)
+            found = _unlike_sources(state, rows, found)
         if isinstance(found, Infeasible):
             reason = found
         elif best is None or found.price_per_hour < best.price_per_hour - CENT:
@@ -215,13 +285,13 @@ def cheapest_node(
 
 
 def _allowed(
-    world: PlanningState, rows: Sequence[int], fitting: FittingTypes, ceiling: float, *, on_spot: bool
+    state: PlanningState, rows: Sequence[int], fitting: FittingTypes, ceiling: float, *, on_spot: bool
 ) -> FittingTypes | Infeasible[ConsolidationReason]:
     to_spot = on_spot and fitting.may_be(SPOT)
-    if to_spot and not world.settings.spot_to_spot:
+    if to_spot and not state.settings.spot_to_spot:
         return Infeasible(ConsolidationReason.SPOT_TO_SPOT, spot_to_spot(len(rows), 0, enabled=False).reason)
     if to_spot:
-        pinned = world.one_node.pinned_to_spot(fitting)
+        pinned = state.one_node.pinned_to_spot(fitting)
         if pinned is None:
             return Infeasible(ConsolidationReason.SPOT_TO_SPOT, "minValues cannot be met with spot alone")
         fitting = pinned
@@ -232,7 +302,7 @@ def _allowed(
             f"no new node for its pods costs less than ${ceiling:.4f} per hour",
         )
     if not to_spot and cheaper.may_be(SPOT) and (cheaper.may_be(ON_DEMAND) or cheaper.may_be(RESERVED)):
-        pinned = world.one_node.pinned_to_spot(cheaper)
+        pinned = state.one_node.pinned_to_spot(cheaper)
         on_spot_only = pinned.cheaper_than(ceiling) if pinned is not None else None
         cheaper = on_spot_only or cheaper
     if to_spot:
@@ -243,12 +313,12 @@ def _allowed(
 
 
 def _unlike_sources(
-    world: PlanningState, rows: Sequence[int], fitting: FittingTypes
+    state: PlanningState, rows: Sequence[int], fitting: FittingTypes
 ) -> FittingTypes | Infeasible[ConsolidationReason]:
     """Where a source has one of the types, keeping that source would do as well."""
     names = fitting.state.offer.names
     options = [(names[index], float(fitting.cheapest[index])) for index in fitting.types.nonzero()[0]]
-    sources = [(_instance_type(world, row), float(world.prices[row])) for row in rows]
+    sources = [(_instance_type(state, row), float(state.prices[row])) for row in rows]
     ceiling = same_type_ceiling(sources, options)
     if ceiling is None:
         return fitting
@@ -259,34 +329,34 @@ def _unlike_sources(
 
 
 def buy_for_bound_pods(
-    world: PlanningState, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
+    state: PlanningState, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
 ) -> list[PurchasedNode] | UnplacedShapes:
     """New nodes for pods of which some may only run where certain others do, or do not."""
-    ceiling = sum(float(world.prices[row]) for row in rows)
+    ceiling = sum(float(state.prices[row]) for row in rows)
     # Each pod by itself is the least there is to buy; when even that is too dear, nothing has to be packed.
-    dearest = max(left, key=lambda shape: int(world.one_node.requests(shape)[0]))
-    least = cheapest_node(world, rows, {dearest: 1}, ceiling)
+    dearest = max(left, key=lambda shape: int(state.one_node.requests(shape)[0]))
+    least = cheapest_node(state, rows, {dearest: 1}, ceiling)
     if isinstance(least, UnplacedShapes):
         return least
-    if world.tries_left <= 0:
+    if state.tries_left <= 0:
         message = (
             "pods that depend on others find no place, and too many nodes have such pods to try new ones"
         )
         return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
-    world.tries_left -= 1
-    planned = world.packed_on_new_nodes(rows, placed, left)
+    state.tries_left -= 1
+    planned = state.packed_on_new_nodes(rows, placed, left)
     if isinstance(planned, UnplacedShapes):
         return planned
-    if len(planned) > world.settings.most_new_nodes:
+    if len(planned) > state.settings.most_new_nodes:
         return UnplacedShapes(
             Infeasible(ConsolidationReason.TOPOLOGY, f"its pods would need {len(planned)} new nodes"),
             tuple(left),
         )
-    if len(planned) == 1 and (one := _like(world, rows, planned[0], ceiling)) is not None:
+    if len(planned) == 1 and (one := _like(state, rows, planned[0], ceiling)) is not None:
         return [one]
     found: list[PurchasedNode] = []
     for each in planned if len(planned) > 1 else ():
-        bought = _like(world, rows, each, ceiling)
+        bought = _like(state, rows, each, ceiling)
         narrow = bought.fitting.cheaper_than(_worst(bought.fitting) + CENT) if bought is not None else None
         if bought is None or narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
             break
@@ -301,61 +371,41 @@ def buy_for_bound_pods(
 
 
 def _like(
-    world: PlanningState, rows: Sequence[int], planned: tuple[Pods, PlannedNode], ceiling: float
+    state: PlanningState, rows: Sequence[int], planned: tuple[Pods, PlannedNode], ceiling: float
 ) -> PurchasedNode | None:
     """A node as it was planned, by every rule of replacing."""
     pods, node = planned
-    on_spot = all(_capacity_type(world, row) == SPOT for row in rows)
-    for fitting in world.one_node.fitting(pods, within=node.requirements):
+    on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
+    for fitting in state.one_node.fitting(pods, within=node.requirements):
         if fitting.pool == node.pool:
-            found = _allowed(world, rows, fitting, ceiling, on_spot=on_spot)
+            found = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
             return None if isinstance(found, Infeasible) else PurchasedNode(found, pods)
     return None
 
 
-def launch_types(world: PlanningState, rows: Sequence[int], fitting: FittingTypes) -> int:
+def launch_types(state: PlanningState, rows: Sequence[int], fitting: FittingTypes) -> int:
     """How many types to ask for."""
-    if len(rows) == 1 and _capacity_type(world, rows[0]) == SPOT and fitting.may_be(SPOT):
+    if len(rows) == 1 and _capacity_type(state, rows[0]) == SPOT and fitting.may_be(SPOT):
         return SPOT_TYPES_MIN
     return TYPES_MAX
 
 
-def _two_nodes(
-    world: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float
-) -> list[PurchasedNode] | None:
-    """Two new nodes that together cost less than `ceiling`: a cheap one filled with the largest pods
-    that it holds, and the cheapest for the rest."""
-    if sum(pods.values()) < 2:
-        return None
-    best: list[PurchasedNode] | None = None
-    for first in _cheap_bins(world, pods, ceiling):
-        held = _filled(world, first, pods)
-        rest = {shape: number - held.get(shape, 0) for shape, number in pods.items()}
-        rest = {shape: number for shape, number in rest.items() if number}
-        if not held or not rest:
-            continue
-        bought = purchase_several(world, rows, (held, rest), ceiling - CENT)
-        if bought is not None:
-            best, ceiling = bought, sum(node.price for node in bought)
-    return best
-
-
 def purchase_several(
-    world: PlanningState, rows: Sequence[int], parts: Iterable[Pods], ceiling: float
+    state: PlanningState, rows: Sequence[int], parts: Iterable[Pods], ceiling: float
 ) -> list[PurchasedNode] | None:
     """A node for each part, together below the ceiling whatever is launched; None: there are none.
 
     Limits of pools are counted over all of them.
     """
-    one_node, wanted = world.one_node, list(parts)
+    one_node, wanted = state.one_node, list(parts)
     if len(wanted) == 1:
-        one = cheapest_node(world, rows, wanted[0], ceiling)
+        one = cheapest_node(state, rows, wanted[0], ceiling)
         return None if isinstance(one, UnplacedShapes) else [one]
     most = ceiling
     limits = one_node.limits()
     found: list[PurchasedNode] = []
     for part in wanted:
-        bought = cheapest_node(world, rows, part, most, alone=False)
+        bought = cheapest_node(state, rows, part, most, alone=False)
         if isinstance(bought, UnplacedShapes):
             break
         # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.
@@ -377,24 +427,9 @@ def _worst(fitting: FittingTypes) -> float:
     return float(fitting.worst[int(cheapest.argmin())])
 
 
-_BINS = 12
-
-
-def _cheap_bins(world: PlanningState, pods: Pods, ceiling: float) -> list[tuple[list[int], float]]:
-    """Sizes of nodes to try for the first of two: those that no cheaper one outdoes, dearest first."""
-    largest = next(iter(pods))
-    if not world.remembers:
-        return _bins(world, largest, ceiling)
-    key = world.one_node.sort(largest), ceiling, world.one_node.limits_left()
-    known = world.bins.get(key)
-    if known is None:
-        known = world.bins[key] = _bins(world, largest, ceiling)
-    return known
-
-
-def _bins(world: PlanningState, shape: int, ceiling: float) -> list[tuple[list[int], float]]:
-    found: list[tuple[list[int], float]] = []
-    for fitting in world.one_node.fitting({shape: 1}):
+def _bins(state: PlanningState, shape: int, ceiling: float) -> list[_Bin]:
+    found: list[_Bin] = []
+    for fitting in state.one_node.fitting({shape: 1}):
         types = np.flatnonzero(fitting.types & (fitting.worst < ceiling))
         types = types[np.argsort(fitting.cheapest[types], kind="stable")]
         rooms = fitting.launch.room[:, types].T
@@ -406,14 +441,14 @@ def _bins(world: PlanningState, shape: int, ceiling: float) -> list[tuple[list[i
             room = rooms[cheapest]
             found.append((room.tolist(), float(fitting.cheapest[types[cheapest]])))
             left &= (rooms > room).any(axis=1)
-    return sorted(found, key=lambda each: -each[1])[:_BINS]
+    return sorted(found, key=lambda each: -each[1])[:FIRST_OF_TWO_MAX]
 
 
-def _filled(world: PlanningState, bin_: tuple[list[int], float], pods: Pods) -> Pods:
+def _filled(state: PlanningState, size: list[int], pods: Pods) -> Pods:
     """The largest pods that fit into a node of this room, in order."""
-    room, held = list(bin_[0]), {}
+    room, held = list(size), {}
     for shape, number in pods.items():
-        asked = world.one_node.requests(shape).tolist()
+        asked = state.one_node.requests(shape).tolist()
         fits = min((have // need for have, need in zip(room, asked, strict=True) if need), default=number)
         taken = min(number, fits)
         if taken > 0:
@@ -422,9 +457,65 @@ def _filled(world: PlanningState, bin_: tuple[list[int], float], pods: Pods) -> 
     return held
 
 
-def _capacity_type(world: PlanningState, row: int) -> str:
-    return world.kind(row).capacity_type
+def _capacity_type(state: PlanningState, row: int) -> str:
+    return state.kind(row).capacity_type
 
 
-def _instance_type(world: PlanningState, row: int) -> str:
-    return world.kind(row).instance_type
+def _instance_type(state: PlanningState, row: int) -> str:
+    return state.kind(row).instance_type
+
+
+# Which types may replace nodes: plain values in and out
+
+
+def cheaper_types(worst_prices: Mapping[str, float | None], current_per_hour: float) -> list[str]:
+    """The types that cost less than what they replace, whatever is launched. None: cannot be had."""
+    return [name for name, price in worst_prices.items() if price is not None and price < current_per_hour]
+
+
+@dataclass(frozen=True, slots=True)
+class SpotAnswer:
+    """`launch_types`: how many of the cheapest types to ask for; 0 when it is not allowed."""
+
+    allowed: bool
+    launch_types: int
+    reason: str = ""
+
+
+def spot_to_spot(
+    candidates: int, cheaper: int, *, enabled: bool, min_values_types: int | None = None
+) -> SpotAnswer:
+    """May spot nodes be replaced by spot, with so many cheaper types to choose from?
+
+    `min_values_types`: how many types it takes to satisfy the pool's minValues.
+    """
+    if not enabled:
+        return SpotAnswer(False, 0, "replacing spot by spot is switched off")
+    if candidates == 1 and cheaper < SPOT_TYPES_MIN:
+        return SpotAnswer(
+            False, 0, f"replacing one spot node needs {SPOT_TYPES_MIN} cheaper types, there are {cheaper}"
+        )
+    if cheaper == 0:
+        return SpotAnswer(False, 0, "no type is cheaper")
+    if candidates > 1:
+        return SpotAnswer(True, cheaper)
+    return SpotAnswer(True, min(cheaper, max(SPOT_TYPES_MIN, min_values_types or 0)))
+
+
+def same_type_ceiling(
+    sources: Iterable[tuple[str, float]], options: Iterable[tuple[str, float]]
+) -> float | None:
+    """The price that the replacement of several nodes must stay below; None: there is no such price.
+
+    When it could be of a type that one of them has, keeping that one would do as well.
+    """
+    offered = {name for name, _ in options}
+    return min((price for name, price in sources if name in offered), default=None)
+
+
+def without_same_types(
+    sources: Sequence[tuple[str, float]], options: Sequence[tuple[str, float]]
+) -> list[tuple[str, float]]:
+    """The options that are better than to keep one of the sources. Types and prices; may be empty."""
+    ceiling = same_type_ceiling(sources, options)
+    return [option for option in options if ceiling is None or option[1] < ceiling]

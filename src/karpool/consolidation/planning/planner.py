@@ -7,11 +7,13 @@ in, through `elapsed`, and then the plan says what it did not look at.
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from math import fsum
 
-from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.fingerprint import fingerprint
 from karpool.consolidation.methods import replacement
+from karpool.consolidation.methods.method import PlanDeadline, SearchResult
 from karpool.consolidation.planning.plan import (
+    ClusterTotals,
     ConsolidationPlan,
     DisruptionReason,
     KeptNode,
@@ -25,20 +27,24 @@ from karpool.consolidation.planning.plan import (
     SourceNode,
 )
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
-from karpool.consolidation.planning.search import PlanDeadline, SearchResult, search
-from karpool.consolidation.planning.sums import after, before
+from karpool.consolidation.planning.search import search
 from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
+from karpool.consolidation.policy.scoring import (
+    PoolMember,
+    PoolTotals,
+    pool_totals,
+)
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
-from karpool.consolidation.policy.totals import PoolMember, PoolTotals, pool_totals
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.resources import CPU, MEMORY
 
 NODE_COST_WITHOUT_NODE = 1.0
+_SHOWN_RESOURCES = (CPU, MEMORY)
 
 
 def plan_consolidation(
@@ -95,10 +101,9 @@ class Planner:
         self.world = PlanningState(view, self.judged, settings, self.totals, self.permission)
 
     def plan(self) -> ConsolidationPlan:
-        empty, refused_empty = self._empty_nodes()
         found = search(self.world, self._timer)
-        made = [*empty, *(self.move(draft) for draft in found.drafts)]
-        rejected = [*refused_empty, *self._rejected(found)]
+        made = [self.move(draft) for draft in found.drafts]
+        rejected = list(self._rejected(found))
         return ConsolidationPlan(
             made_at=self.now,
             fingerprint=fingerprint(self.view),
@@ -113,58 +118,24 @@ class Planner:
             stopped=self.view.stop,
         )
 
-    # Empty nodes
-
-    def _empty_nodes(self) -> tuple[list[Move], list[RejectedMove]]:
-        """Those of the best rank first, as far as budgets go. What costs nothing to move is placed
-        if it can be; if not, it waits, and the move says so."""
-        world = self.world
-        made: list[Move] = []
-        refused: list[RejectedMove] = []
-        for row in sorted(self.judged.empty.tolist(), key=_rank_of(world)):
-            mark = world.relocation.mark()
-            placed, left = world.relocate((row,))
-            draft = CandidateMove((row,), tuple(placed), (), self._unscored(row))
-            move = self.move(draft, MoveKind.EMPTY, left)
-            why = world.permission.refusal(DisruptionReason.EMPTY, {world.pool_of[row]: 1})
-            if why:
-                world.relocation.undo(mark)
-                refused.append(RejectedMove(move, why))
-            else:
-                world.accept(draft)
-                made.append(move)
-        return made, refused
-
-    def _unscored(self, row: int) -> MoveVerdict:
-        world = self.world
-        price, cost = self.view.machines[row].price_per_hour, float(world.costs[row])
-        savings, pool = usable_price(price) or 0.0, world.pool_of[row]
-        return MoveVerdict(
-            True,
-            savings,
-            cost,
-            (PoolScore(pool, world.policies[pool], savings, cost, None),),
-            int(price is None),
-        )
-
     # Moves as values
 
-    def move(
-        self, draft: CandidateMove, kind: MoveKind | None = None, unplaced: Mapping[int, int] | None = None
-    ) -> Move:
+    def move(self, draft: CandidateMove) -> Move:
         rows = draft.rows
-        chosen = kind or (MoveKind.REPLACE if draft.new else MoveKind.DELETE)
+        kind = MoveKind.REPLACE if draft.new else MoveKind.DELETE
+        if draft.reason is DisruptionReason.EMPTY:
+            kind = MoveKind.EMPTY
         new_nodes = tuple(self._new_nodes(draft))
         nodes = tuple(self.source(row) for row in rows)
         notes = []
-        if unplaced:
-            notes.append(f"{sum(unplaced.values())} pods that cost nothing find no place and will wait")
+        if draft.unplaced:
+            notes.append(f"{draft.unplaced} pods that cost nothing find no place and will wait")
         if draft.verdict.unpriced:
             notes.append(f"{draft.verdict.unpriced} of its nodes have no known price, which counts as 0")
         return Move(
             id=_move_id(nodes, new_nodes),
-            kind=chosen,
-            reason=DisruptionReason.EMPTY if chosen is MoveKind.EMPTY else DisruptionReason.UNDERUTILIZED,
+            kind=kind,
+            reason=draft.reason,
             nodes=nodes,
             pods=tuple(self._moved(draft)),
             new_nodes=new_nodes,
@@ -318,10 +289,6 @@ class Planner:
         return tuple(found)
 
 
-def _rank_of(world: PlanningState) -> Callable[[int], tuple[float, int]]:
-    return lambda row: (-float(world.ranks[row]), world.by_name(row))
-
-
 def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[ReplacementNode]) -> str:
     digest = blake2b(digest_size=6)
     for node in nodes:
@@ -333,3 +300,56 @@ def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[ReplacementNode]) 
     ):
         digest.update(f"{kind}\0{number}\0".encode())
     return digest.hexdigest()
+
+
+# A cluster in a few numbers, as it is and as it would be after some moves
+
+
+def before(view: ClusterView) -> ClusterTotals:
+    return after(view, ())
+
+
+def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
+    """Pods are the same; daemons of nodes that go, and of nodes that come, are not told apart."""
+    chosen = list(moves)
+    gone = {name for move in chosen for name in move.names}
+    snapshot = view.snapshot
+    prices: list[float] = []
+    unpriced = 0
+    by_type: Counter[str] = Counter()
+    by_pool: Counter[str] = Counter()
+    offered: Counter[str] = Counter()
+    nodes = 0
+    whole = {name: snapshot.allocatable(name).tolist() for name in _SHOWN_RESOURCES}
+    for row, machine in enumerate(view.machines):
+        if machine.name in gone:
+            continue
+        nodes += 1
+        labels: Mapping[str, str] = machine.node.labels if machine.node is not None else {}
+        by_type[labels.get(INSTANCE_TYPE, "")] += 1
+        by_pool[machine.pool] += 1
+        if machine.price_per_hour is None:
+            unpriced += 1
+        else:
+            prices.append(machine.price_per_hour)
+        for name in _SHOWN_RESOURCES:
+            offered[name] += whole[name][row]
+    types = view.offerings.catalogue.types
+    for move in chosen:
+        for new in move.new_nodes:
+            nodes += 1
+            by_type[new.chosen.instance_type] += 1
+            by_pool[new.pool] += 1
+            prices.append(new.price_per_hour)
+            for name in _SHOWN_RESOURCES:
+                offered[name] += types[new.chosen.instance_type].allocatable.get(name, 0)
+    asked = {name: int((snapshot.allocatable(name) - snapshot.free(name)).sum()) for name in _SHOWN_RESOURCES}
+    return ClusterTotals(
+        nodes=nodes,
+        pods=len(view.pods.keys),
+        price_per_hour=fsum(prices),
+        unpriced=unpriced,
+        use={name: asked[name] / offered[name] if offered[name] else 0.0 for name in _SHOWN_RESOURCES},
+        by_type=dict(sorted(by_type.items())),
+        by_pool=dict(sorted(by_pool.items())),
+    )

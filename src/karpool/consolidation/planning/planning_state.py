@@ -1,15 +1,16 @@
 """The cluster while a plan is searched: what was taken into the plan has happened, the rest is as it is.
 
-A `CandidateMove` says what would become of some nodes' pods. Drafts are made by trying, on
-columns, and taken back; the one that is taken into the plan is `accept`ed, and what it
-used is no longer there for others.
+A `CandidateMove` says what would become of some nodes' pods. Moves are tried on columns
+within a `trial`, and taken back; the one that is taken into the plan is `accept`ed, and
+what it used is no longer there for others. What methods find out they remember themselves.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +20,16 @@ from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes
 from karpool.consolidation.policy.policy import ConsolidationPolicy
-from karpool.consolidation.policy.ranking import ratios
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.scoring import MoveVerdict, ScoredNode, score_sources
+from karpool.consolidation.policy.scoring import (
+    Floats,
+    MoveVerdict,
+    PoolTotals,
+    ScoredNode,
+    ratios,
+    score_sources,
+)
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.policy.totals import Floats, PoolTotals
 from karpool.consolidation.view import ClusterView
 from karpool.model import resources
 from karpool.model.infeasible import Infeasible
@@ -38,7 +44,8 @@ from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
 Pods = dict[int, int]  # shape to number
-# Topology on new nodes is worked out by the packer of pending pods, which takes its time.
+# Nodes of one pass whose topology-bound pods are tried on new nodes: the packer of pending pods works that
+# out from the whole cluster each time. Bounds the time of a plan; not measured.
 BOUND_TRIES_MAX = 300
 
 
@@ -50,6 +57,8 @@ class CandidateMove:
     placed: tuple[tuple[int, int, int], ...]
     new: tuple[tuple[FittingTypes, Pods], ...]
     verdict: MoveVerdict
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
+    unplaced: int = 0  # pods that cost nothing and wait for a place
 
     @property
     def savings(self) -> float:
@@ -105,7 +114,7 @@ class PlanningMark:
 
 
 class PlanningState:
-    remembers = True  # what was found out once; tests compare with a world that does not
+    remembers = True  # and so do the methods; tests compare with a state that does not
 
     def __init__(
         self,
@@ -126,17 +135,6 @@ class PlanningState:
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self._kinds: dict[int, SourceKind] = {}
         self._asked: dict[int, str] = {}
-        # What `moves.buy` has found out, and for which shapes.
-        self.bought: dict[
-            tuple[object, ...], tuple[tuple[int, ...], list[PurchasedNode] | UnplacedShapes]
-        ] = {}
-        self.bins: dict[tuple[object, ...], list[tuple[list[int], float]]] = {}  # and about sizes of nodes
-        self.hopeless: dict[
-            tuple[str, float, float], Infeasible[ConsolidationReason] | None
-        ] = {}  # what `search` has found out about prices
-        self.known_sizes: dict[tuple[object, ...], Any] = {}  # what `combining` has found out about new nodes
-        # What `combining` has found out about nodes together, by stage.
-        self.together: dict[tuple[int, tuple[int, ...], float], list[CandidateMove]] = {}
         self.stage = 0  # the same number means that the same drafts were accepted in the same order
         self._kept_stages = {0}  # tries of other stages are forgotten: there would be too many
         self._next_stage: dict[tuple[int, CandidateMove], int] = {}
@@ -303,7 +301,7 @@ class PlanningState:
     def relocate(self, rows: Sequence[int]) -> RelocationAttempt:
         """Take nodes away and place their pods on others: where each went, and what is left over.
 
-        Stays until `relocation.undo`.
+        Stays until the trial ends.
         """
         relocation = self.relocation
         from_scratch = relocation.mark() == 0
@@ -443,6 +441,14 @@ class PlanningState:
         for fitting, _ in draft.new:
             self.one_node.reserve(fitting)
         self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What is relocated within is taken back, unless a move was accepted."""
+        mark, stage = self.relocation.mark(), self.stage
+        yield
+        if self.stage == stage:
+            self.relocation.undo(mark)
 
     def save(self) -> PlanningMark:
         self._kept_stages.add(self.stage)

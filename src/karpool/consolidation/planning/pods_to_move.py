@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from karpool.consolidation.policy.totals import Floats
+from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.view import ClusterView
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.tables.columns import Int64s

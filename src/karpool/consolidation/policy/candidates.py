@@ -31,8 +31,8 @@ from karpool.consolidation.policy.eligibility import (
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, policy_of
 from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.scoring import is_empty
 from karpool.consolidation.policy.settings import PlanSettings, PoolSettings, pool_settings
-from karpool.consolidation.policy.totals import is_empty
 from karpool.consolidation.view import ClusterView
 from karpool.model import durations
 from karpool.model.errors import Invalid

@@ -1,4 +1,4 @@
-"""Is a move worth what it disturbs? The Balanced score, decision and pre-filter.
+"""Is a move worth what it disturbs? Totals of pools, the Balanced score, decision, pre-filter and order.
 
     score = (savings / pool cost) / (disruption / pool disruption), approved when >= 1/k
 
@@ -9,17 +9,89 @@ decisions are Karpenter's, too.
 
 Every Balanced pool that gives up a node must approve. A move's net saving is split
 among its pools by their share of the price of what goes.
+
+A node costs 1 for itself and what the eviction of each of its pods costs, where that
+is positive. Pods that do not move (daemons, static pods, finished ones) do not count.
+Pool totals are over all nodes of the pool, candidates or not, taken once per cycle.
+An unknown price adds nothing and is counted, so that it never poisons a total.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.policy.policy import ConsolidationPolicy
-from karpool.consolidation.policy.totals import PoolTotals
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import is_reschedulable, pod_cost
 
 TOLERANCE = 1e-9
+# Cordon, drain, API calls, and the wait for another node.
+NODE_COST = 1.0
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+T = TypeVar("T")
+
+
+# What nodes and pools cost
+
+
+def node_cost(pods: Iterable[Pod]) -> float:
+    """Of a node with these pods, whether they move or not."""
+    return NODE_COST + sum(pod_cost(pod) for pod in pods if is_reschedulable(pod))
+
+
+def is_empty(cost: float) -> bool:
+    """Whether nothing on the node would be missed. Pods that cost nothing may be there."""
+    return cost <= NODE_COST
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTotals:
+    """Of all nodes of a pool. `unpriced` is how many of them have no known price."""
+
+    cost_per_hour: float
+    disruption: float
+    nodes: int = 0
+    unpriced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMember:
+    """One node as its pool's totals see it."""
+
+    pool: str
+    disruption: float
+    price_per_hour: float | None
+
+
+def pool_totals(nodes: Iterable[PoolMember]) -> dict[str, PoolTotals]:
+    """The same whatever the order of the nodes."""
+    members: dict[str, list[PoolMember]] = defaultdict(list)
+    for node in nodes:
+        members[node.pool].append(node)
+    return {pool: _totals_of(found) for pool, found in sorted(members.items())}
+
+
+def _totals_of(nodes: list[PoolMember]) -> PoolTotals:
+    prices = [usable_price(node.price_per_hour) for node in nodes]
+    known = [price for price in prices if price is not None]
+    return PoolTotals(
+        cost_per_hour=math.fsum(known),
+        disruption=math.fsum(node.disruption for node in nodes),
+        nodes=len(nodes),
+        unpriced=len(nodes) - len(known),
+    )
+
+
+# Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +239,22 @@ def can_pass(
         return True
     best = usable_price(price_per_hour) or 0.0
     return score_move(best, disruption, totals, policy.k, tolerance=tolerance).approved
+
+
+# The order in which nodes are looked at: what each would save at best for what it disturbs, most first
+
+
+def ratios(prices: Floats, disruption: Floats) -> Floats:
+    """Best-case saving per disturbance of each node. A price that is not known (NaN) counts as 0.
+
+    Every node disturbs at least 1.
+    """
+    found: Floats = np.where(np.isfinite(prices), prices, 0.0) / disruption
+    return found
+
+
+def interleaved(groups: Mapping[str, Sequence[T]], first: Collection[str] = ()) -> list[T]:
+    """One of each pool in turn. Pools in `first` were not reached the last time and come before others."""
+    pools = [*(pool for pool in first if pool in groups), *(pool for pool in groups if pool not in first)]
+    rounds = zip_longest(*(((group,) for group in groups[pool]) for pool in pools), fillvalue=())
+    return [each for turn in rounds for each in chain.from_iterable(turn)]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from karpool.consolidation.policy.scoring import TOLERANCE
-from karpool.consolidation.policy.totals import NODE_COST, Bools, Codes, Floats
+from karpool.consolidation.policy.scoring import NODE_COST, TOLERANCE, Bools, Codes, Floats
 
 SEED = 42
 RANDOM_ORDER_SEED = 43

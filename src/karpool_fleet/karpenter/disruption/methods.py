@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from karpool.consolidation.policy.ranking import interleaved
+from karpool.consolidation.policy.scoring import interleaved
 from karpool.model.kubernetes.meta import condition
 from karpool.packing.new_nodes.pack_result import PackResult
 from karpool_fleet.karpenter.disruption.candidates import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.consolidation.methods.cheaper_types import SPOT_TYPES_MIN, same_type_ceiling
+from karpool.consolidation.methods.replacement import SPOT_TYPES_MIN, same_type_ceiling
 from karpool.consolidation.policy import prices
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT

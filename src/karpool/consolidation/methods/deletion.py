@@ -1,0 +1,48 @@
+"""Nodes go without a replacement: their pods fit on the nodes that stay."""
+
+from collections.abc import Sequence
+
+from karpool.consolidation.methods.method import PlanDeadline, SearchResult, accept_or_refuse
+from karpool.consolidation.planning.plan import DisruptionReason
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.model.infeasible import Infeasible
+
+
+class Deletion:
+    reason = DisruptionReason.UNDERUTILIZED
+
+    def __init__(self, state: PlanningState) -> None:
+        self._state = state
+
+    def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
+        state = self._state
+        for number, row in enumerate(rows):
+            if deadline.is_over:
+                result.not_looked_at += (rest for rest in rows[number:] if not state.receives[rest])
+                return
+            if state.receives[row]:
+                continue
+            with state.trial():
+                draft = delete(state, (row,))
+                if isinstance(draft, UnplacedShapes):
+                    result.stuck[row] = draft
+                else:
+                    accept_or_refuse(state, draft, self.reason, result)
+
+
+def delete(state: PlanningState, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
+    """Pods of the nodes onto the others. Stays in place until it is accepted or the trial ends."""
+    attempt = state.tried(rows)
+    if attempt is not None and attempt.left:
+        return no_room(state, attempt.left)
+    placed, left = state.relocate(rows)
+    if left:
+        return no_room(state, left)
+    return CandidateMove(tuple(rows), tuple(placed), (), state.verdict(rows, None))
+
+
+def no_room(state: PlanningState, left: Pods) -> UnplacedShapes:
+    asked = state.asked(next(iter(left)))
+    detail = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
+    return UnplacedShapes(Infeasible(ConsolidationReason.NO_ROOM, detail), tuple(left))

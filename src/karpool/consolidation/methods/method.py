@@ -1,0 +1,85 @@
+"""What a consolidation method is: one way to make nodes go.
+
+A method is made for one `PlanningState`, since what it remembers holds only there. Whether a node may
+go by it at all is decided before, from its facts (`policy/eligibility`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from karpool.consolidation.planning.plan import DisruptionReason
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, UnplacedShapes
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.model.infeasible import Infeasible
+
+# Prices per hour that are this close are the same; keeps rounding from deciding between equal moves.
+CENT = 1e-9
+
+
+class PlanDeadline:
+    """Says when it is time to stop; never without a deadline."""
+
+    def __init__(self, elapsed: Callable[[], float] | None, deadline_seconds: float | None) -> None:
+        self._elapsed, self._deadline_seconds = elapsed, deadline_seconds
+
+    @property
+    def is_over(self) -> bool:
+        if self._elapsed is None or self._deadline_seconds is None:
+            return False
+        return self._elapsed() >= self._deadline_seconds
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """What a search came to. `refused`: moves that could be made, and what speaks against them."""
+
+    drafts: list[CandidateMove] = field(default_factory=list)
+    # By the first row of the move.
+    refused: dict[int, tuple[CandidateMove, tuple[Infeasible[ConsolidationReason], ...]]] = field(
+        default_factory=dict
+    )
+    stuck: dict[int, UnplacedShapes] = field(default_factory=dict)
+    not_looked_at: list[int] = field(default_factory=list)
+    not_combined: list[int] = field(default_factory=list)  # looked at alone, but not together with others
+
+    @property
+    def savings(self) -> float:
+        return sum(draft.savings for draft in self.drafts)
+
+    @property
+    def disruption(self) -> float:
+        return sum(draft.verdict.disruption for draft in self.drafts)
+
+    def is_better_than(self, other: "SearchResult") -> bool:
+        if abs(self.savings - other.savings) > CENT:
+            return self.savings > other.savings
+        return self.disruption < other.disruption
+
+
+class Method(Protocol):
+    """Each move that it finds is accepted before the next is looked for: the next depends on it."""
+
+    @property
+    def reason(self) -> DisruptionReason:
+        """Whose budget pays."""
+        ...
+
+    def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
+        """Add to the result, in the order of the rows, what becomes of each of them."""
+        ...
+
+
+def accept_or_refuse(
+    state: PlanningState, draft: CandidateMove, reason: DisruptionReason, result: SearchResult
+) -> None:
+    """A move that is in place; the trial that it was made in takes it back if it is refused."""
+    objections = state.objections(draft, reason)
+    if objections:
+        result.refused[draft.rows[0]] = draft, objections
+        return
+    state.accept(draft)
+    result.drafts.append(draft)
+    for row in draft.rows:
+        result.stuck.pop(row, None)
+        result.refused.pop(row, None)
