@@ -9,6 +9,7 @@ import asyncio
 import json
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ CONNECTIONS = 16
 WATCHERS = 20
 EVENTS_PER_SECOND = 1_000
 SECONDS = 5
+STORED = 50_000
 
 
 def pod(name: str, number: int) -> dict[str, Any]:
@@ -66,11 +68,12 @@ class Server:
 
 
 @asynccontextmanager
-async def server() -> AsyncIterator[Server]:
+async def server(data_dir: Path | None = None) -> AsyncIterator[Server]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "bench.apiserver",
+        *([str(data_dir)] if data_dir else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parent.parent,
@@ -112,10 +115,10 @@ async def _create_all(client: aiohttp.ClientSession, bodies: list[bytes], worker
     return time.perf_counter() - start
 
 
-async def _creates() -> tuple[list[float], float]:
+async def _creates(data_dir: Path | None = None) -> tuple[list[float], float]:
     """Creates per second of each run, and the server's CPU seconds for all of them."""
     rates = []
-    async with server() as address, session(address, CONNECTIONS) as client:
+    async with server(data_dir) as address, session(address, CONNECTIONS) as client:
         for run in range(RUNS + 1):
             bodies = [json.dumps(pod(f"p-{run}-{n}", n)).encode() for n in range(CREATES)]
             rates.append(CREATES / await _create_all(client, bodies, CONNECTIONS))
@@ -125,6 +128,30 @@ async def _creates() -> tuple[list[float], float]:
 @cache
 def _create_runs() -> tuple[list[float], float]:
     return uvloop.run(_creates())
+
+
+@cache
+def _durable_runs() -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        return uvloop.run(_creates(Path(folder)))[0]
+
+
+async def _starts() -> list[float]:
+    """Seconds until a server with many objects on disk has answered its first request."""
+    seconds = []
+    bodies = [json.dumps(pod(f"p-{n}", n)).encode() for n in range(STORED)]
+    with tempfile.TemporaryDirectory() as folder:
+        async with server(Path(folder)) as address, session(address, CONNECTIONS) as client:
+            await _create_all(client, bodies, CONNECTIONS)
+        for _ in range(RUNS):
+            start = time.perf_counter()
+            async with server(Path(folder)) as address, session(address, 1) as client:
+                async with client.get(PODS, params={"limit": "1"}) as answer:
+                    listed = await answer.json()
+                seconds.append(time.perf_counter() - start)
+                if listed["metadata"]["remainingItemCount"] != STORED - 1:
+                    raise RuntimeError("objects are missing after a restart")
+    return seconds
 
 
 async def _watch_all(client: aiohttp.ClientSession, version: str, count: int) -> tuple[int, int]:
@@ -202,6 +229,25 @@ def cpu_time_of_a_create() -> dict[str, Any]:
     }
 
 
+def acknowledged_creates_per_second() -> dict[str, Any]:
+    """Each answer waits until the pod is on disk."""
+    return {
+        "name": "apiserver: pods created over HTTPS, synced to disk",
+        "unit": "1/s",
+        "values": _durable_runs(),
+        "target": None,
+    }
+
+
+def start_with_many_objects() -> dict[str, Any]:
+    return {
+        "name": f"apiserver: start with {STORED:,} pods on disk",
+        "unit": "s",
+        "values": uvloop.run(_starts()),
+        "target": None,
+    }
+
+
 def watched_events_per_second() -> dict[str, Any]:
     """Reached when the pace could be kept; a little below it is the end of the last second."""
     return {
@@ -223,7 +269,14 @@ def watched_events_lost() -> dict[str, Any]:
 
 
 def benchmarks() -> list[Callable[[], dict[str, Any]]]:
-    return [creates_per_second, cpu_time_of_a_create, watched_events_per_second, watched_events_lost]
+    return [
+        creates_per_second,
+        cpu_time_of_a_create,
+        acknowledged_creates_per_second,
+        start_with_many_objects,
+        watched_events_per_second,
+        watched_events_lost,
+    ]
 
 
 async def _serve() -> None:
@@ -243,7 +296,7 @@ async def _serve() -> None:
         host="127.0.0.1",
         port=0,
         kubeconfig=None,
-        data_dir=None,
+        data_dir=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
         token=None,
         tls=True,
         ready=ready,

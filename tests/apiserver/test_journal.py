@@ -18,6 +18,7 @@ from karpool_fleet.apiserver.storage.journal_file import JournalError
 
 FIRST = [b"one", b"", b'{"kind":"Pod"}']
 SECOND = [b"two" * 50, b"\xffKJ\n"]
+SEAL = len(journal_file.frame(()))
 
 
 @pytest.fixture
@@ -81,6 +82,19 @@ async def test_waiters_share_writes(journal: Journal, monkeypatch: pytest.Monkey
     assert list(journal.replay()) == [b"%d" % number for number in range(500)]
 
 
+async def test_a_waiter_that_comes_while_a_write_lands_is_served(journal: Journal) -> None:
+    """The write is done and nobody has heard of it yet: awaiting it would never let anybody hear of it."""
+    first = asyncio.ensure_future(journal.flush_to(journal.append(b"a")))
+    await asyncio.sleep(0)
+    flight = journal._flight
+    assert flight is not None
+    while not flight.done():  # noqa: ASYNC110 - an event would be set after the moment that is meant
+        await asyncio.sleep(0)
+    await journal.flush_to(journal.append(b"b"))
+    await first
+    assert journal.durable == 2
+
+
 async def test_a_waiter_that_gives_up_does_not_take_the_others_with_it(journal: Journal) -> None:
     number = journal.append(b"x")
     impatient = asyncio.ensure_future(journal.flush_to(number))
@@ -107,25 +121,26 @@ def test_replay_gives_what_was_appended(flushes: list[list[bytes]]) -> None:
 
 def test_a_journal_cut_anywhere_keeps_every_whole_flush(tmp_path: Path) -> None:
     path = written(tmp_path, FIRST)
-    first_end = path.stat().st_size
+    first_sealed = path.stat().st_size
     written(tmp_path, SECOND)
     whole = path.read_bytes()
+    first_end, second_end = first_sealed - SEAL, len(whole) - SEAL
     start = first_end - len(journal_file.frame(FIRST))
+    ends = [start, first_end, first_sealed, second_end, len(whole)]
 
     for length in range(start, len(whole) + 1):
         path.write_bytes(whole[:length])
         with capture_logs() as logs:
             found = contents(tmp_path)
-        expected = FIRST + SECOND if length == len(whole) else FIRST if length >= first_end else []
-        assert found == expected
-        torn = length not in (start, first_end, len(whole))
+        assert found == (FIRST + SECOND if length >= second_end else FIRST if length >= first_end else [])
+        torn = length not in ends
         assert [line["event"].startswith("interrupted write") for line in logs] == [True] * torn
-        assert path.stat().st_size == (length if not torn else first_end if length > first_end else start)
+        assert path.stat().st_size == max(end for end in ends if end <= length)
 
 
 def test_writing_goes_on_after_a_torn_tail(tmp_path: Path) -> None:
     path = written(tmp_path, FIRST, SECOND)
-    os.truncate(path, path.stat().st_size - 1)
+    os.truncate(path, path.stat().st_size - SEAL - 1)
 
     written(tmp_path, [b"later"])
 
@@ -136,11 +151,30 @@ def test_a_flush_whose_blocks_arrived_out_of_order_is_dropped(tmp_path: Path) ->
     path = written(tmp_path, FIRST)
     end = path.stat().st_size
     written(tmp_path, SECOND)
-    data = bytearray(path.read_bytes())
+    data = bytearray(path.read_bytes()[:-SEAL])  # what was not synced has no seal
     data[end : end + 20] = bytes(20)
     path.write_bytes(data)
 
     assert contents(tmp_path) == FIRST
+
+
+def test_a_flush_that_overwrote_the_seal_in_part_is_dropped(tmp_path: Path) -> None:
+    opened = Journal(tmp_path)
+    for records in (FIRST, SECOND):
+        for record in records:
+            opened.append(record)
+        opened.flush()
+    opened.close()
+    path = tmp_path / "journal"
+    whole = path.read_bytes()[:-SEAL]
+    start = len(whole) - len(journal_file.frame(SECOND))  # where the seal of the first flush was
+
+    for kept in range(len(journal_file.frame(SECOND))):
+        for seal in (b"", journal_file.frame(())):
+            data = bytearray(whole)
+            data[start : start + kept] = seal[:kept].ljust(kept, b"\0")
+            path.write_bytes(data)
+            assert contents(tmp_path) == (FIRST + SECOND if data == whole else FIRST)
 
 
 def test_a_tail_of_zeros_is_dropped(tmp_path: Path) -> None:
@@ -151,11 +185,16 @@ def test_a_tail_of_zeros_is_dropped(tmp_path: Path) -> None:
     assert contents(tmp_path) == FIRST
 
 
-def test_damage_before_the_last_flush_is_refused_at_every_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flushes_after", [True, False])
+def test_damage_in_an_acknowledged_flush_is_refused_at_every_byte(
+    tmp_path: Path, flushes_after: bool
+) -> None:
+    """Also in the last: what was acknowledged is never called an interrupted write."""
     path = written(tmp_path, FIRST)
-    end = path.stat().st_size
+    end = path.stat().st_size - SEAL
     start = end - len(journal_file.frame(FIRST))
-    written(tmp_path, [b"last"])
+    if flushes_after:
+        written(tmp_path, [b"last"])
     good = path.read_bytes()
 
     for place in range(start, end):
@@ -301,6 +340,13 @@ def test_a_file_that_is_not_a_journal_is_left_alone(tmp_path: Path, data: bytes,
     assert (tmp_path / "journal").read_bytes() == data
 
 
+def test_a_pipe_in_the_place_of_the_journal_gets_a_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "journal")
+
+    with pytest.raises(JournalError, match="journal: is no regular file; move it away"):
+        Journal(tmp_path)
+
+
 async def test_a_full_disk_stops_writing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Journal(tmp_path)
     await opened.flush_to(opened.append(b"safe"))
@@ -308,7 +354,7 @@ async def test_a_full_disk_stops_writing_and_says_so(tmp_path: Path, monkeypatch
     write = os.pwrite
 
     def full(descriptor: int, data: memoryview, offset: int) -> int:
-        if offset >= size + 5:
+        if offset >= size - SEAL + 5:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:5], offset)
 

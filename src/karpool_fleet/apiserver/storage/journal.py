@@ -91,11 +91,14 @@ class Journal:
         """Return when all records up to `number` are safe; raises JournalError."""
         while self._durable < number:
             self._check_usable()
-            if self._flight is None:
-                self._flight = asyncio.wrap_future(self._worker.submit(self._write_pending))
-                self._flight.add_done_callback(self._landed)
-            # Whoever stops waiting must not stop the write that others wait for.
-            await asyncio.shield(self._flight)
+            flight = self._flight
+            if flight is None:
+                flight = self._flight = asyncio.wrap_future(self._worker.submit(self._write_pending))
+                flight.add_done_callback(self._landed)
+            # Whoever stops waiting must not stop the write that others wait for. And `wait` lets the loop go
+            # on: to await a flight that is done, with its callback still to be called, would spin for ever.
+            await asyncio.wait([flight])
+            flight.result()
 
     def flush(self) -> None:
         """Make every record safe before returning; for callers without an event loop."""

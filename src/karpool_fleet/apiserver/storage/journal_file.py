@@ -7,8 +7,10 @@
 
 A frame holds what one flush made durable, and is written only after the frame before
 it is safe. A bad last frame is therefore an interrupted flush; a bad frame with a
-good one after it is damage. The mark holds a byte that UTF-8 text never does, so
-that a record cannot be mistaken for a frame.
+good one after it is damage. Once a frame is safe an empty one, the seal, is put behind
+it, which the next frame overwrites: damage in the last acknowledged frame is damage too.
+The seal is not synced; a power cut may take it, and nothing else. The mark holds a byte
+that UTF-8 text never does, so that a record cannot be mistaken for a frame.
 """
 
 import errno
@@ -57,6 +59,9 @@ def _checksum(payload: bytes | memoryview) -> int:
     return zlib.crc32(payload, zlib.crc32(_LENGTH.pack(len(payload))))
 
 
+_SEAL = frame(())
+
+
 class JournalFile:
     """One open journal file; `size` is where its last good frame ends."""
 
@@ -74,11 +79,19 @@ class JournalFile:
                 leftover.unlink()
             if not path.exists():
                 write_snapshot(path, (), fsync=fsync)
+            elif not path.is_file():  # a pipe would be waited for
+                raise JournalError(f"{path}: is no regular file; move it away, or use another data directory")
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise _unusable(path, error) from error
         try:
-            return cls(path, descriptor, _checked_end(path, descriptor), fsync=fsync)
+            end = _checked_end(path, descriptor)
+            if fsync:
+                _sync(descriptor)  # the seal may not be: the next frame must not come to stand behind a hole
+            return cls(path, descriptor, end, fsync=fsync)
+        except OSError as error:
+            os.close(descriptor)
+            raise _unusable(path, error) from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -97,12 +110,13 @@ class JournalFile:
                 yield from _split(file.read(length))
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Write one frame and make it durable; raises OSError."""
+        """Write one frame over the seal of the last, make it durable and seal it; raises OSError."""
         data = frame(records)
         _write_all(self._descriptor, data, self.size)
         if self._fsync:
             _sync(self._descriptor)
         self.size += len(data)
+        _write_all(self._descriptor, _SEAL, self.size)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -135,8 +149,7 @@ def create_snapshot(path: Path, records: Iterable[bytes]) -> int:
                 batch, weight = [], 0
         if batch:
             offset = _write_all(descriptor, frame(batch), offset)
-        # The empty frame lets damage in the last full one be told from an interrupted flush.
-        _write_all(descriptor, frame(()), offset)
+        _write_all(descriptor, _SEAL, offset)
     except BaseException:
         os.close(descriptor)
         path.unlink(missing_ok=True)
@@ -199,11 +212,8 @@ def _checked_end(path: Path, descriptor: int) -> int:
             offset=end,
             dropped_bytes=size - end,
         )
-        try:
-            os.ftruncate(descriptor, end)
-            os.fsync(descriptor)
-        except OSError as error:
-            raise _unusable(path, error) from error
+        os.ftruncate(descriptor, end)
+        os.fsync(descriptor)
     return end
 
 
