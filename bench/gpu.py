@@ -22,6 +22,7 @@ from karpool.gpu.strategies import strategies
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.request_mix import RequestMix, mix_of_counts, shape_of
 from karpool.gpu.strategies.strategy import PlacementStrategy
+from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import RUNNING, Device
 from karpool.model.devices.device_reasons import Refusal
@@ -291,7 +292,7 @@ def slow_allocation(strategy: str) -> dict[str, Any]:
 def benchmarks() -> list[Callable[[], dict[str, Any]]]:
     single = [
         _named(f"{measure.__name__}_{name}", measure, name)
-        for name in strategies.NAMES
+        for name in StrategyName
         for measure in (one_allocation, slow_allocation)
     ]
     return [*single, *_of_trace()]

@@ -23,9 +23,8 @@ import uvloop
 from bench import apiserver
 from bench.provisioning import _client
 from karpool.cluster.market.market import Market
-from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
-from karpool.gpu.scale_up.input import ScaleUpSettings
-from karpool.gpu.seeing import SCHEDULER_NAME
+from karpool.gpu.controller.controller import GpuScaler
+from karpool.gpu.controller.options import SCHEDULER_NAME, GpuScalerOptions
 from karpool.kube.api.client import Client
 from karpool.manager.manager import Manager
 from karpool.model.catalogue.files import load_shipped, shipped_zones
@@ -100,7 +99,7 @@ async def _run() -> Run:
     async with apiserver.server() as address, _client(address) as client, _client(address) as other:
         await _setting(client)
         catalogue = load_shipped(REGION, zones=dict.fromkeys(shipped_zones(REGION)[:3]))
-        options = GpuScalerOptions(settings=ScaleUpSettings(debounce=0.0, max_in_flight=REQUESTS))
+        options = GpuScalerOptions(debounce_seconds=0.0, max_in_flight=REQUESTS)
         scaler = Manager.of(
             client, lambda environment: GpuScaler(environment, options, market=Market(catalogue))
         )

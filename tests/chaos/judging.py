@@ -11,7 +11,7 @@ from typing import Any
 
 from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.execution.record import ACTIVE, RECORD
-from karpool.gpu.seeing import SCHEDULER_NAME as GPU_SCHEDULER
+from karpool.gpu.controller.options import SCHEDULER_NAME as GPU_SCHEDULER
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.provisioning.placeholders.placeholder import KARPOOL, MANAGED_BY
 from karpool.scheduler.controller.running import Scheduler

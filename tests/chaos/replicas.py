@@ -13,6 +13,7 @@ from typing import Any
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.gpu.controller.controller import GpuScaler
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.errors import AlreadyExists
 from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.transport.transport import HttpRequest
@@ -23,7 +24,7 @@ from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.descheduler_process import descheduler_options
 from karpool.scheduler.process import scheduler_options
-from karpool_fleet.clusters.controllers import consolidator_options, scaler_options
+from karpool_fleet.clusters.controllers import consolidator_options, embedded_options
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import Estimators
 from karpool_fleet.clusters.runtime import Build, Context
@@ -71,7 +72,7 @@ def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Le
         ).run()
 
     def gpu_scaler(context: Context, leadership: Leadership) -> Any:
-        options = scaler_options(FLAGS["gpu-scaler"])
+        options = embedded_options(GpuScalerOptions, FLAGS["gpu-scaler"])
         return Manager.of(
             context.client,
             lambda environment: GpuScaler(environment, options, market=market()),

@@ -22,8 +22,8 @@ from karpool.gpu.scale_up.input import (
     HoldDevices,
     ScaleUpInput,
     ScaleUpPlan,
-    ScaleUpSettings,
 )
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.step import plan_step
 from karpool.kube.errors import Conflict, NotFound, ServerFault
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare

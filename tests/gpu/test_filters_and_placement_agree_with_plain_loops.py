@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.columns import DeviceTable
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.strategies import strategies
 from karpool.gpu.strategies.strategy import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
-from karpool.model.errors import Invalid
+from karpool.gpu.strategies.strategy_name import StrategyName
+from karpool.manager.options import InvalidOptions, read_options
 from tests.gpu import naive
 from tests.gpu.devices import POOL, ask, gpu, node, pools, requests
 
@@ -107,11 +109,11 @@ def test_the_node_that_is_used_is_preferred_and_its_idle_device_is_taken():
     assert [table.device(row).name for row in taken] == ["node-1-1"]
 
 
-@pytest.mark.parametrize("name", strategies.NAMES)
+@pytest.mark.parametrize("name", StrategyName)
 def test_a_strategy_is_known_by_its_name(name):
     assert strategies.named(name).name == name
 
 
 def test_an_unknown_strategy_is_refused_with_those_there_are():
-    with pytest.raises(Invalid, match="must be one of NodeCompactGPULowLoad"):
-        strategies.named("Fastest")
+    with pytest.raises(InvalidOptions, match="--strategy: 'Fastest': must be one of NodeCompactGPULowLoad"):
+        read_options(GpuScalerOptions, {"strategy": "Fastest"})

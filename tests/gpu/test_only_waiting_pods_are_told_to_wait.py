@@ -3,6 +3,7 @@
 import pytest
 
 from karpool.cluster.market.market import Market
+from karpool.gpu.controller.options import SCHEDULER_NAME
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
@@ -46,7 +47,7 @@ async def told(client, sight, uid):
 
 
 async def seen(client):
-    sight = Sight(CandidateFinder(Market()), namespace="smart")
+    sight = Sight(CandidateFinder(Market()), namespace="smart", scheduler_name=SCHEDULER_NAME)
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
     sight.put_pod(KEY, pod)
     return sight, pod.metadata.uid

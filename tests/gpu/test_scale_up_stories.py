@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from karpool.gpu.records.scale_up_record import ScaleUpState
-from karpool.gpu.scale_up.input import ScaleUpSettings, WaitReason
+from karpool.gpu.scale_up.input import WaitReason
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.provisioning.candidates.attempts import Setback
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 

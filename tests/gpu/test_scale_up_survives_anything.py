@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from karpool.gpu.scale_up.input import ScaleUpSettings
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
 HISTORIES = int(os.environ.get("KARPOOL_HISTORIES", "200"))

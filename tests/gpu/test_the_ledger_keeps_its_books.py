@@ -11,7 +11,7 @@ from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.input import ScaleUpSettings
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by

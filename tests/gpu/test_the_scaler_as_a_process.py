@@ -8,14 +8,15 @@ from pathlib import Path
 import aiohttp
 
 from karpool.cli.run.gpu_scaler import gpu_scaler
-from karpool.gpu.process import COMPONENT, ProcessOptions, run
+from karpool.gpu.controller.options import GpuScalerOptions
+from karpool.gpu.process import COMPONENT, run
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.manager.options import ConnectionOptions, ProbeOptions
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, PODS
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
-from karpool.wire.addresses import ListenAddress
 from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
@@ -23,6 +24,7 @@ from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.gpu.whole import worker
 
 NAMESPACE = "karpool-smart-pods"
+NO_PROBES = ProbeOptions(metrics_bind_address="0", health_probe_bind_address="0")
 
 
 def free_port() -> int:
@@ -63,13 +65,18 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     stops = [Stop(), Stop()]
     started: asyncio.Queue[int] = asyncio.Queue()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        listen = (ListenAddress("127.0.0.1", port),)
-        options = ProcessOptions(kubeconfig=path, listen=listen, region="us-east-1", qps=None)
+        connection, address = ConnectionOptions(kubeconfig=path), f"127.0.0.1:{port}"
+        probes = ProbeOptions(metrics_bind_address=address, health_probe_bind_address=address)
+        options = GpuScalerOptions(connection=connection, probes=probes, region="us-east-1", kube_api_qps=0)
         first = group.create_task(run(options, stops[0], ready=lambda: started.put_nowait(1)))
         assert await started.get() == 1
         leader = await holder(client)
         group.create_task(
-            run(ProcessOptions(kubeconfig=path, qps=None), stops[1], ready=lambda: started.put_nowait(2))
+            run(
+                GpuScalerOptions(connection=connection, probes=NO_PROBES, kube_api_qps=0),
+                stops[1],
+                ready=lambda: started.put_nowait(2),
+            )
         )
         await client.create(PODS, worker("garbage", gpu_count="many"))
         await client.create(PODS, worker("nowhere", gpupool="nowhere"))
@@ -93,29 +100,18 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
 
 
 def test_flags_become_options(monkeypatch) -> None:
-    seen: list[ProcessOptions] = []
+    seen: list[GpuScalerOptions] = []
 
-    async def fake(options: ProcessOptions, stop: Stop, **_: object) -> None:
+    async def fake(options: GpuScalerOptions, stop: Stop, **_: object) -> None:
         seen.append(options)
 
-    monkeypatch.setattr("karpool.cli.run.gpu_scaler.run", fake)
-    gpu_scaler.main(
-        [
-            "--device-limit",
-            "1h",
-            "--max-in-flight",
-            "3",
-            "--strategy",
-            "CompactFirst",
-            "--metrics-bind-address",
-            "0",
-        ],
-        standalone_mode=False,
-    )
+    monkeypatch.setattr("karpool.gpu.process.run", fake)
+    flags = ["--device-limit=1h", "--max-in-flight=3", "--strategy=CompactFirst", "--metrics-bind-address=0"]
+    gpu_scaler.main(flags, standalone_mode=False)
 
     (options,) = seen
-    assert options.scaler.settings.device_limit == 3600
-    assert options.scaler.settings.maximum_age >= 3600 + 300 + 960
-    assert options.scaler.smart_pods.active_deadline_seconds > options.scaler.settings.maximum_age
-    assert options.scaler.settings.max_in_flight == 3
-    assert len(options.listen) == 1
+    assert options.scale_up.device_limit == 3600
+    assert options.scale_up.maximum_age >= 3600 + 300 + 960
+    assert options.smart_pods.active_deadline_seconds > options.scale_up.maximum_age
+    assert options.scale_up.max_in_flight == 3
+    assert len(options.probes.addresses) == 1

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from karpool.cluster.market.market import Market
-from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.controller.options import SCHEDULER_NAME, GpuScalerOptions
 from karpool.gpu.records.scale_up_object import SCALEUPS
-from karpool.gpu.seeing import SCHEDULER_NAME
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod

@@ -181,7 +181,5 @@ def test_a_backend_whose_api_is_not_there_says_what_to_do() -> None:
             assert (await backend("capacity-buffer", client, SETTINGS, monitor)).name == "capacity-buffer"
             with pytest.raises(Invalid, match=r"serves no ProvisioningRequest.*use smart-pod"):
                 await backend("provisioning-request", client, SETTINGS, monitor)
-            with pytest.raises(Invalid, match="must be one of smart-pod"):
-                await backend("direct", client, SETTINGS, monitor)
 
     run_manual(main())

@@ -27,10 +27,12 @@ from karpool.dashboard.api.endpoints import ENDPOINTS
 from karpool.dashboard.server.app import dashboard
 from karpool.estimator import process as estimator
 from karpool.gpu import process as gpu
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig as kubeconfig_of
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.options import read_options
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
@@ -190,7 +192,10 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
             listen=listen["consolidator"],
         )
         group.create_task(consolidation.run(options, stop))
-        scaler = gpu.ProcessOptions(kubeconfig=config, listen=listen["gpu"], region="us-east-1")
+        scaler = read_options(
+            GpuScalerOptions,
+            {**flags, "health-probe-bind-address": probes["gpu"], "region": "us-east-1"},
+        )
         group.create_task(gpu.run(scaler, stop))
         async with asyncio.timeout(120):
             while not await is_told(client):  # noqa: ASYNC110 - what is waited for is a state

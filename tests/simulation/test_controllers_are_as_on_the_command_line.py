@@ -2,7 +2,10 @@
 
 import pytest
 
+from karpool.cli.options.parameters import controller_command
 from karpool.consolidation.policy.policy import PolicyName
+from karpool.gpu.controller.controller import _allocator
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.model.errors import Invalid
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.wire.client_protocol import ask_replicas
@@ -11,7 +14,7 @@ from karpool_fleet.clusters.controllers import (
     CONTROLLERS,
     check_controllers,
     consolidator_options,
-    scaler_options,
+    embedded_options,
 )
 from karpool_fleet.clusters.estimators import Estimators
 
@@ -27,11 +30,28 @@ def test_a_consolidator_takes_its_flags():
     assert not options.plan.replace
 
 
-def test_a_scaler_takes_its_flags_and_shares_no_strategy():
-    first, second = (scaler_options({"hold": "3m", "max-in-flight": 4}) for _ in range(2))
-    assert first.settings.hold == 180
-    assert first.settings.max_in_flight == 4
-    assert first.allocator.strategy is not second.allocator.strategy
+def test_a_scaler_takes_its_flags():
+    options = embedded_options(GpuScalerOptions, {"hold": "3m", "max-in-flight": 4})
+    assert options.scale_up.hold == 180
+    assert options.scale_up.max_in_flight == 4
+
+
+def test_scalers_share_no_strategy():
+    """One of them learns from what it sees."""
+    options = embedded_options(GpuScalerOptions, {"strategy": "FragmentationAware"})
+    first, second = (_allocator(options) for _ in range(2))
+    assert first.strategy is not second.strategy
+
+
+def test_a_smart_pod_lives_as_long_in_a_scenario_as_on_the_command_line():
+    started = []
+    flags = {"device-limit": "30m", "hold": "5m"}
+    command = controller_command(GpuScalerOptions, started.append, help_text="", epilog="")
+    command.main([f"--{name}={value}" for name, value in flags.items()], standalone_mode=False)
+
+    ages = [options.maximum_age_seconds for options in (*started, embedded_options(GpuScalerOptions, flags))]
+
+    assert ages == [3660.0, 3660.0]
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

@@ -16,7 +16,8 @@ from karpool.gpu.columns import DeviceTable
 from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker, key_of
-from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput, ScaleUpSettings
+from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.step import plan_step
 from karpool.gpu.scale_up.triage import must_leave_room
 from karpool.gpu.strategies import strategy as placement

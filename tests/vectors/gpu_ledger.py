@@ -9,7 +9,7 @@ from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.input import ScaleUpSettings
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model import quantity
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount, show

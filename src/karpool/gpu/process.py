@@ -1,12 +1,11 @@
 """The gpu-scaler as the manager runs it. The lease is kept where smart pods are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from karpool.cluster.market.market import Market
-from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
+from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
@@ -17,71 +16,55 @@ from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
 from karpool.provisioning.placeholders.choosing import backend
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
-from karpool.wire.addresses import ListenAddress
 
 COMPONENT = "karpool-gpu-scaler"
 
 
-@dataclass(frozen=True)
-class ProcessOptions:
-    """`listen` are the addresses of probes and metrics."""
-
-    kubeconfig: Path | None = None
-    context: str = ""
-    scaler: GpuScalerOptions = field(default_factory=GpuScalerOptions)
-    backend: str = "smart-pod"
-    region: str = ""
-    catalogue: Path | None = None  # instead of the shipped one
-    leader_elect: bool = True
-    listen: tuple[ListenAddress, ...] = ()
-    original_metric_names: bool = False
-    qps: float | None = 50.0
-    burst: int = 100
-    timeout: float | None = None  # of a request, in seconds
+BURST = 100  # requests at once to the API server
 
 
-async def run(options: ProcessOptions, stop: Stop, *, ready: Callable[[], None] = lambda: None) -> None:
+async def run(options: GpuScalerOptions, stop: Stop, *, ready: Callable[[], None] = lambda: None) -> None:
     """Scale until `stop` is set. Raises as `run_process` does."""
     market = market_of(options.catalogue, options.region)
     await run_process(GPU_SCALER.given(market=market), options, stop, ready=lambda scaler: ready())
 
 
-def _manages(options: ProcessOptions) -> ManagerOptions:
-    lease = LeaseName(COMPONENT, options.scaler.smart_pods.namespace)
+def _manages(options: GpuScalerOptions) -> ManagerOptions:
+    lease = LeaseName(COMPONENT, options.smart_pod_namespace)
     return ManagerOptions(
-        clusters=[kubeconfig.load(options.kubeconfig, context=options.context)],
-        listen=options.listen,
+        clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
+        listen=options.probes.addresses,
         lease=lease if options.leader_elect else None,
-        qps=options.qps,
-        burst=options.burst,
-        timeout=options.timeout,
+        qps=options.kube_api_qps or None,
+        burst=BURST,
+        timeout=options.connection.timeout_seconds,
     )
 
 
 async def _build(
-    environment: Environment, options: ProcessOptions, *, market: Market | None = None
+    environment: Environment, options: GpuScalerOptions, *, market: Market | None = None
 ) -> GpuScaler:
     monitor, registry = ClaimMonitor(environment.clock), environment.registry
     return GpuScaler(
         environment,
-        options.scaler,
+        options,
         market=market,
         metrics=ScaleUpMetrics(
             registry,
             original_names=options.original_metric_names,
-            maximum_age_seconds=options.scaler.settings.maximum_age,
+            maximum_age_seconds=options.maximum_age_seconds,
         ),
         monitor=monitor,
-        backend=await backend(options.backend, environment.client, options.scaler.smart_pods, monitor),
+        backend=await backend(options.backend, environment.client, options.smart_pods, monitor),
         tell=QueueMetrics(registry, COMPONENT, environment.clock.monotonic),
     )
 
 
-async def _namespace_of_lease(client: Client, options: ProcessOptions) -> None:
-    await ensure_prerequisites(client, options.scaler.smart_pods)
+async def _namespace_of_lease(client: Client, options: GpuScalerOptions) -> None:
+    await ensure_prerequisites(client, options.smart_pods)
 
 
-GPU_SCALER = Controller[ProcessOptions](
+GPU_SCALER = Controller[GpuScalerOptions](
     name="gpu-scaler",
     place=Place.EACH_CLUSTER,
     component=lambda options: COMPONENT,

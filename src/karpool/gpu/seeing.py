@@ -44,7 +44,6 @@ from karpool.provisioning.placeholders.placeholder import Placeholder
 log = structlog.get_logger(__name__)
 
 GPUS = ApiResource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
-SCHEDULER_NAME = "karpool-gpu-scheduler"
 _LIVE = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 
@@ -69,7 +68,7 @@ class Sight:
         ladders: CandidateFinder,
         *,
         namespace: str,
-        scheduler_name: str = SCHEDULER_NAME,
+        scheduler_name: str,
         default_pool: str = "",
         hold_seconds: float = 120.0,
     ) -> None:

@@ -9,7 +9,7 @@ process to everybody.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
@@ -17,13 +17,12 @@ from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride, parse_policy, parse_threshold
 from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
 from karpool.estimator.serving import options as estimator_flags
-from karpool.gpu.allocation.allocator import AllocatorSettings
-from karpool.gpu.controller.controller import GpuScaler, GpuScalerOptions
-from karpool.gpu.scale_up.input import ScaleUpSettings as ScalerSettings
-from karpool.gpu.strategies import strategies
+from karpool.gpu.controller.controller import GpuScaler
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
 from karpool.kube.flags import Flag
 from karpool.manager.manager import Manager
+from karpool.manager.options import InvalidOptions, Options, read_options
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults, validate
@@ -36,6 +35,7 @@ from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.live import LiveCluster
 from karpool_fleet.clusters.wiring import Flags, InProcessWiring, Team, Wiring, Work
 
+T = TypeVar("T", bound=Options)
 _Add = Callable[[Team, Flags], None]
 
 
@@ -66,6 +66,17 @@ def add_controllers(fleet: EmbeddedFleet, chosen: Mapping[str, Flags], wiring: W
         if name in chosen:
             controller.add(team, chosen[name])
     return team
+
+
+def embedded_options(options: type[T], flags: Flags) -> T:
+    """Raises Invalid; with the flag as its path, if one is to blame."""
+    try:
+        return read_options(options, flags, embedded=True)
+    except InvalidOptions as error:
+        match error.errors:
+            case (Invalid(path=path, value=value, reason=reason),):
+                raise Invalid(path.removeprefix("--"), value, reason) from None
+        raise Invalid("", dict(flags), "; ".join(map(str, error.errors))) from None
 
 
 # Beside Karmada. None of them is stopped but by ending its task.
@@ -141,10 +152,11 @@ def _consolidator(team: Team, flags: Flags) -> None:
 
 
 def _gpu_scaler(team: Team, flags: Flags) -> None:
+    options = embedded_options(GpuScalerOptions, flags)
+
     def of(cluster: LiveCluster) -> Work:
         async def work(client: Client) -> None:
-            # A strategy learns, so each cluster and each restart has its own.
-            options, market = scaler_options(flags), Market(cluster.catalogue)
+            market = Market(cluster.catalogue)
             await Manager.of(client, lambda environment: GpuScaler(environment, options, market=market)).run()
 
         return work
@@ -256,53 +268,12 @@ def consolidator_options(given: Flags) -> ConsolidatorOptions:
     )
 
 
-_SCALER: Mapping[str, Callable[[Any], Any]] = {
-    "strategy": lambda value: _named(str(value)),
-    "default-pool": str,
-    "scheduler-name": str,
-    "max-in-flight": _positive,
-    "debounce": _seconds,
-    "pending-limit": _seconds,
-    "device-limit": _seconds,
-    "hold": _seconds,
-}
-
-
-def _named(name: str) -> str:
-    strategies.named(name)
-    return name
-
-
-def scaler_options(given: Flags) -> GpuScalerOptions:
-    """Raises Invalid naming the flag."""
-    read = _read(given, _SCALER)
-    base, usual = GpuScalerOptions(), ScalerSettings()
-    changed = {
-        field: read[flag]
-        for flag, field in (
-            ("max-in-flight", "max_in_flight"),
-            ("debounce", "debounce"),
-            ("pending-limit", "pending_limit"),
-            ("device-limit", "device_limit"),
-            ("hold", "hold"),
-        )
-        if flag in read
-    }
-    return replace(
-        base,
-        settings=replace(usual, **changed),
-        allocator=AllocatorSettings(strategy=strategies.named(read.get("strategy", strategies.NAMES[0]))),
-        scheduler_name=read.get("scheduler-name", base.scheduler_name),
-        default_pool=read.get("default-pool", base.default_pool),
-    )
-
-
 def _check_consolidator(given: Flags) -> None:
     consolidator_options(given)
 
 
 def _check_scaler(given: Flags) -> None:
-    scaler_options(given)
+    embedded_options(GpuScalerOptions, given)
 
 
 CONTROLLERS: Mapping[str, _Controller] = {

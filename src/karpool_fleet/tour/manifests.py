@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karpool.gpu.seeing import SCHEDULER_NAME as GPU_SCHEDULER
+from karpool.gpu.controller.options import SCHEDULER_NAME as GPU_SCHEDULER
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.scheduler.controller.options import SCHEDULER_NAME
 

@@ -13,7 +13,8 @@ from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, ScaleUpInput, ScaleUpSettings
+from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, ScaleUpInput
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device

@@ -8,7 +8,7 @@ done in `acting`; here they are only called in order.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,15 @@ from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.controller.hands import ApiScaleUpActuator
 from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.controller.telling import SmartPodCounter, report_step
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition
 from karpool.gpu.scale_up.candidates import CandidateFinder
-from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, ScaleUpSettings, WaitExplanation
+from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, WaitExplanation
 from karpool.gpu.scale_up.step import plan_step
-from karpool.gpu.seeing import SCHEDULER_NAME, Sight
+from karpool.gpu.seeing import Sight
+from karpool.gpu.strategies import strategies
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.watch.informer_set import InformerSet
@@ -44,7 +46,6 @@ from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.backend import ProvisioningBackend
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
-from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 
 log = structlog.get_logger(__name__)
@@ -53,13 +54,9 @@ STEP = "step"
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
 
-@dataclass(frozen=True)
-class GpuScalerOptions:
-    settings: ScaleUpSettings = field(default_factory=ScaleUpSettings)
-    smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
-    allocator: AllocatorSettings | None = None
-    scheduler_name: str = SCHEDULER_NAME
-    default_pool: str = ""
+def _allocator(options: GpuScalerOptions) -> AllocatorSettings:
+    strategy = strategies.named(options.strategy)  # which learns, so each scaler has its own
+    return AllocatorSettings(strategy=strategy, policy=options.isolation_policy)
 
 
 class GpuScaler:
@@ -84,7 +81,8 @@ class GpuScaler:
         self._pods = SmartPodCounter()
         self._client = client
         self._clock = client.clock
-        settings, namespace = self.options.settings, self.options.smart_pods.namespace
+        settings, namespace = self.options.scale_up, self.options.smart_pod_namespace
+        self._settings = settings
         self.monitor = monitor or ClaimMonitor(client.clock)
         self.backend = backend or SmartPodBackend(
             client, self.options.smart_pods, self.monitor, RequestPurpose.SCALE_UP
@@ -97,7 +95,7 @@ class GpuScaler:
             default_pool=self.options.default_pool,
             hold_seconds=settings.hold,
         )
-        self.desk = AllocatorState(settings, self.options.allocator)
+        self.desk = AllocatorState(settings, _allocator(self.options))
         self.announcer = WaitReporter(client, self.sight, environment.events)
         self._hands = ApiScaleUpActuator(
             client,
@@ -171,14 +169,14 @@ class GpuScaler:
                 raise
             except KubeError as error:
                 log.warning("pod not bound", pod=item.request.key, reason=str(error))
-        plan = plan_step(world, self.options.settings)
+        plan = plan_step(world, self._settings)
         done = await actuate(plan, dict(world.records), self._hands)
         self.steps += 1
         self._after(world, plan, {**found.refused, **self.sight.unreadable()})
         self._totals(view)
         if done.stale or done.failed:
             return Requeue(1.0)
-        wake_at = plan.wake_at or view.now + self.options.settings.resync
+        wake_at = plan.wake_at or view.now + self._settings.resync
         return Requeue(max(TOGETHER_SECONDS, wake_at - view.now))
 
     def _view(self) -> View:

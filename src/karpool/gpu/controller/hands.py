@@ -24,8 +24,8 @@ from karpool.gpu.scale_up.input import (
     DeletePlaceholder,
     HoldDevices,
     ScaleUpInput,
-    ScaleUpSettings,
 )
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound

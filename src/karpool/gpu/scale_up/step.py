@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from karpool.gpu.records.scale_up_record import ATTEMPTING, SURPLUS, ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.hand_off import hand_off
-from karpool.gpu.scale_up.input import CreatePlaceholder, ScaleUpInput, ScaleUpPlan, ScaleUpSettings
+from karpool.gpu.scale_up.input import CreatePlaceholder, ScaleUpInput, ScaleUpPlan
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.sizing import size_scale_ups
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import advance, timers

@@ -14,9 +14,9 @@ from karpool.gpu.scale_up.input import (
     HoldDevices,
     ReleaseHold,
     ScaleUpInput,
-    ScaleUpSettings,
     WaitExplanation,
 )
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.provisioning.candidates.attempts import Setback, attempt_delay_seconds, remember
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders.placeholder import Placeholder

@@ -8,7 +8,8 @@ forward. A unit that ran out of time, or whose node is lost, says why. Pure.
 from dataclasses import replace
 
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput, ScaleUpSettings
+from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.device import RUNNING, SMART_POD_USE, Device
 from karpool.provisioning.candidates.attempts import Setback, setback_of
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState

@@ -14,13 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
 
-COMPACT_FIRST = "CompactFirst"
-LOW_LOAD_FIRST = "LowLoadFirst"
-NODE_COMPACT = "NodeCompactGPULowLoad"
-FRAGMENTATION = "FragmentationAware"
+NODE_COMPACT, COMPACT_FIRST, LOW_LOAD_FIRST, FRAGMENTATION = StrategyName
 
 VRAM_WEIGHT, TFLOPS_WEIGHT = 0.7, 0.3
 PENDING_DIVISOR = 4
@@ -144,5 +142,5 @@ def by_load(
     name: str, vram_weight: float = VRAM_WEIGHT, tflops_weight: float = TFLOPS_WEIGHT, *, by_sum: bool = False
 ) -> LoadStrategy:
     directions = {COMPACT_FIRST: (True, True), LOW_LOAD_FIRST: (False, False), NODE_COMPACT: (True, False)}
-    node, device = directions[name]
+    node, device = directions[StrategyName(name)]
     return LoadStrategy(name, node, device, vram_weight, tflops_weight, by_sum)

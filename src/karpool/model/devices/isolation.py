@@ -8,10 +8,18 @@ last one takes it away.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 SHARED, SOFT, HARD, PARTITIONED = "shared", "soft", "hard", "partitioned"
 MODES = (SOFT, SHARED, HARD, PARTITIONED)
-STATIC, DYNAMIC = "Static", "Dynamic"
+
+
+class IsolationPolicy(StrEnum):
+    STATIC = "Static"
+    DYNAMIC = "Dynamic"
+
+
+STATIC, DYNAMIC = IsolationPolicy
 
 _CAPABILITY = {
     SOFT: "SupportsSoftIsolation",

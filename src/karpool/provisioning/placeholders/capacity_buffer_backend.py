@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from karpool.model.kubernetes.meta import Condition
+from karpool.provisioning.placeholders.backend_name import BackendName
 from karpool.provisioning.placeholders.placeholder import PlaceholderState
 from karpool.provisioning.placeholders.template_backend import TemplateBackend, is_true, message_of
 
@@ -17,7 +18,7 @@ ACTIVE = "buffer.x-k8s.io/active-capacity"
 
 
 class CapacityBufferBackend(TemplateBackend):
-    name = "capacity-buffer"
+    name = BackendName.CAPACITY_BUFFER
 
     def spec(self, template: str) -> dict[str, Any]:
         return {"provisioningStrategy": ACTIVE, "podTemplateRef": {"name": template}, "replicas": 1}

@@ -5,6 +5,7 @@ from karpool.model.errors import Invalid
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.backend import ProvisioningBackend
+from karpool.provisioning.placeholders.backend_name import BackendName
 from karpool.provisioning.placeholders.capacity_buffer_backend import KIND as BUFFER
 from karpool.provisioning.placeholders.capacity_buffer_backend import CapacityBufferBackend
 from karpool.provisioning.placeholders.provisioning_request_backend import KIND as REQUEST
@@ -13,22 +14,19 @@ from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 from karpool.provisioning.placeholders.template_backend import GROUP, served
 
-BACKENDS = (SmartPodBackend.name, CapacityBufferBackend.name, ProvisioningRequestBackend.name)
 _KINDS = {CapacityBufferBackend.name: BUFFER, ProvisioningRequestBackend.name: REQUEST}
 
 
 async def backend(
-    name: str,
+    name: BackendName,
     client: Client,
     settings: SmartPodSettings,
     monitor: ClaimMonitor,
     purpose: RequestPurpose | None = None,
 ) -> ProvisioningBackend:
-    """Raises Invalid for a name that does not exist, or whose API the cluster does not serve."""
+    """Raises Invalid for one whose API the cluster does not serve."""
     if name == SmartPodBackend.name:
         return SmartPodBackend(client, settings, monitor, purpose)
-    if name not in _KINDS:
-        raise Invalid("backend", name, f"must be one of {', '.join(BACKENDS)}")
     resource = await served(client, _KINDS[name])
     if resource is None:
         hint = f"the cluster serves no {_KINDS[name]} of {GROUP}; install it, or use {SmartPodBackend.name}"

@@ -13,6 +13,7 @@ from karpool.kube.api.client import Client
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import Condition
 from karpool.provisioning.node_request import RequestPurpose
+from karpool.provisioning.placeholders.backend_name import BackendName
 from karpool.provisioning.placeholders.placeholder import PlaceholderState
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from karpool.provisioning.placeholders.template_backend import TemplateBackend, is_true, message_of
@@ -24,7 +25,7 @@ _ENDS = ("Failed", "BookingExpired", "CapacityRevoked")
 
 
 class ProvisioningRequestBackend(TemplateBackend):
-    name = "provisioning-request"
+    name = BackendName.PROVISIONING_REQUEST
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose
 from karpool.provisioning.placeholders.backend import RequestResult
+from karpool.provisioning.placeholders.backend_name import BackendName
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 from karpool.provisioning.placeholders.pod_events import AutoscalerEventLog
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, placeholder_of, selector, smart_pod
@@ -39,7 +40,7 @@ class SmartPodBackend:
     With a `purpose` it sees, and can withdraw, only smart pods that stand for that purpose.
     """
 
-    name = "smart-pod"
+    name = BackendName.SMART_POD
 
     def __init__(
         self,

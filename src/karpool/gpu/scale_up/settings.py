@@ -1,0 +1,22 @@
+"""How patient a scale-up is, stage by stage."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpSettings:
+    """Seconds, unless the name says otherwise (reference 5.9)."""
+
+    debounce: float = 10.0
+    resync: float = 30.0
+    pending_limit: float = 300.0
+    launch_limit: float = 960.0
+    device_limit: float = 900.0
+    hold: float = 120.0
+    delete_retry: float = 5.0
+    delete_retry_limit: float = 60.0
+    maximum_age: float = 2400.0
+    orphan_grace: float = 120.0
+    rejected_wait: float = 300.0  # before a hopeless request is looked at afresh
+    max_in_flight: int = 15  # nodes
+    max_units: int = 1000  # of one attempt
