@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
+from tests.scheduler.deciding import schedule
 
 from bench.timing import timed
 from karpool.kube.clock import RealClock
@@ -20,7 +21,6 @@ from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
 from karpool.model.karmada.placement import read_placement
 from karpool.model.karmada.replica_requirements import ReplicaRequirements, requirements
 from karpool.scheduler.controller.settings import SchedulingSettings
-from karpool.scheduler.cycle.schedule import schedule
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool.scheduler.promises.ledger import PromiseLedger

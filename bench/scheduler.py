@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from tests.scheduler.deciding import schedule
 
 from bench.timing import timed
 from karpool.kube.api.client import Client
@@ -34,7 +35,6 @@ from karpool.model.karmada.placement import ReplicaStrategy
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler.cycle import assignment
 from karpool.scheduler.cycle.decision import ClusterAvailability, ClusterCandidate, SchedulingMode
-from karpool.scheduler.cycle.schedule import schedule
 from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
 
 BINDINGS = 2000

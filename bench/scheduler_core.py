@@ -5,6 +5,8 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
+from tests.scheduler.deciding import schedule
+
 from bench.timing import timed
 from karpool.model.karmada.binding import Binding, read_binding
 from karpool.model.karmada.member_cluster import MemberCluster, read_cluster
@@ -12,7 +14,6 @@ from karpool.model.karmada.placement import ReplicaStrategy
 from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.scheduler.cycle.assignment import AssignmentTask, assign
 from karpool.scheduler.cycle.decision import ClusterAvailability, ClusterCandidate, SchedulingMode
-from karpool.scheduler.cycle.schedule import schedule
 from karpool.scheduler.estimates import cluster_summary
 from karpool.wire.requests import AssumedWorkload
 

@@ -12,7 +12,7 @@ from karpool.cli.embedded.private_folder import private_folder
 HOLD = """
 import sys, tempfile
 from pathlib import Path
-from karpool.cli.private_folder import private_folder
+from karpool.cli.embedded.private_folder import private_folder
 tempfile.tempdir = sys.argv[1]
 with private_folder("held-") as folder:
     (folder / "kubeconfig").write_text("secret")

@@ -6,7 +6,6 @@ from karpool.consolidation.execution.validation import (
     command_timeout,
     is_stale,
     same_outcome,
-    validate,
     validate_all,
     what_if,
 )
@@ -14,12 +13,17 @@ from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.reasons import MoveFailure
-from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.packing.new_nodes.offerings import StockOut
 from tests.consolidation.built import NOW, BuiltCluster
 
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+def validate(move, view, settings=DEFAULTS, now=0.0, *, arrived=()):
+    """Why this move alone must not be made any more; `arrived` are its new nodes once they are there."""
+    return validate_all((move,), view, settings, now, arrived={move.id: arrived}, targets=arrived)[move.id]
 
 
 def deleting() -> BuiltCluster:

@@ -8,12 +8,12 @@ from karpool.estimator.question import EstimateQuestion, deducted, group_of
 from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, NODES, REPLICASETS
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.counting.first_fit import deduct
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.requests import AssumedWorkload, ReplicasRequest
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
+from tests.packing.deducting import deduct
 
 GATE = {"feature_gates": "SchedulingOvercommitProtection=true"}
 

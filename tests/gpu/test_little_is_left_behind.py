@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.fragmentation_score import FragmentationScore
-from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, mix_of, part_of_device, shape_of
+from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, mix_of_counts, part_of_device, shape_of
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import Refusal
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
@@ -27,6 +27,10 @@ def wanting(share, uid="u", **more):
 
 def whole(uid="u", count=1, **more):
     return replace(ask(uid), request=DeviceShare(), isolation="shared", count=count, **more)
+
+
+def mix_of(requests):
+    return mix_of_counts(Counter(shape_of(request) for request in requests))
 
 
 def aware(*requests):

@@ -8,7 +8,6 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.volumes import (
-    CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -302,20 +301,3 @@ def test_a_foreign_claim_under_the_name_of_an_ephemeral_one_blocks() -> None:
     assert found.waits == (
         "PersistentVolumeClaim default/web-0-tmp was not created for this pod; delete or rename it",
     )
-
-
-def test_attach_limits_of_a_node() -> None:
-    found = decode(
-        {
-            "spec": {
-                "drivers": [
-                    {"name": "a", "allocatable": {"count": 25}},
-                    {"name": "b"},
-                    {"name": "c", "allocatable": {}},
-                ]
-            }
-        },
-        CSINode,
-    )
-
-    assert found.volume_limits == {"a": 25}

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import NodeFilling, PodGroup, deduct, first_fit
+from karpool.packing.counting.first_fit import NodeFilling, PodGroup, first_fit
 from karpool.packing.feasibility import feasible
 from karpool.packing.fit_reasons import explain_nodes
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement
 from tests.packing.cases import allocatables, built, clusters, node_lists, plain_shapes, requests, shapes
+from tests.packing.deducting import deduct
 from tests.packing.naive import admits, best_sets, has_room, naive_count, naive_nodes, naive_sets
 
 component_lists = st.lists(st.tuples(shapes, st.integers(0, 3)), min_size=1, max_size=3)

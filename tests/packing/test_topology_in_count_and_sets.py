@@ -9,10 +9,11 @@ from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
 from karpool.model.labels import parse_selector
 from karpool.model.taints import untolerated
 from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import PodGroup, deduct, first_fit
+from karpool.packing.counting.first_fit import PodGroup, first_fit
 from karpool.packing.fit_reasons import explain_nodes
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement
+from tests.packing.deducting import deduct
 from tests.packing.naive_topology import NaiveCluster, node_matches, one_by_one
 from tests.packing.topology_cases import NAMESPACES, node_rows, shapes, snapshot_of
 

@@ -1,6 +1,5 @@
 """What the monitor says of claims does not depend on the order in which it hears, nor on hearing twice."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +16,7 @@ from karpool.provisioning.claims.claim_monitor import PATIENCE_SECONDS, ClaimMon
 from karpool.provisioning.claims.claim_progress import ClaimStage, Ending, progress_of, stage_of
 from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.node_request import RequestPurpose
-from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState, leftovers
+from karpool.provisioning.placeholders.placeholder import Placeholder
 from karpool.provisioning.placeholders.pod_events import AutoscalerEventLog
 from karpool.provisioning.placeholders.writes import DeleteBackoff
 
@@ -261,28 +260,6 @@ def test_who_was_restarted_sees_that_a_deletion_was_asked_for() -> None:
 def test_age_counts_from_creation_whether_bound_or_not() -> None:
     assert not placeholder().is_overdue(START + 2399, 2400)
     assert placeholder().is_overdue(START + 2400, 2400)
-
-
-@settings(max_examples=60)
-@given(
-    st.integers(0, 3),
-    st.sampled_from([{}, {"r": 1}, {"r": 2}, {"other": 1}]),
-    st.floats(0, 3000),
-    st.sampled_from(PlaceholderState),
-)
-def test_what_no_request_stands_for_goes_and_nothing_else(
-    epoch: int, epochs: dict[str, int], age: float, outlook: PlaceholderState
-) -> None:
-    one = replace(placeholder(), epoch=epoch, outlook=outlook)
-    found = list(leftovers([one], epochs, START + age, maximum_age=2400, orphan_grace=120))
-    wanted = epochs.get("r")
-    keeps = (
-        outlook is not PlaceholderState.ENDED
-        and age < 2400
-        and (age < 120 if wanted is None else epoch >= wanted)
-    )
-    assert (found == []) == keeps
-    assert all(each is one for each, _ in found) and len(found) <= 1
 
 
 def test_a_node_is_ready_for_us_in_this_order() -> None:

@@ -6,7 +6,8 @@ from karpool.model.karmada.binding import read_binding
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import ScheduleReason, SchedulingMode
 from karpool.scheduler.cycle.plugins import AffinityPeers, peers_of
-from karpool.scheduler.cycle.schedule import decide, plan_cycle, schedule
+from karpool.scheduler.cycle.schedule import decide, plan_cycle
+from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding, cluster, clusters, raw_binding, rooms
 
 GPU_ONLY = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]

@@ -2,7 +2,8 @@ import pytest
 
 from karpool.scheduler.controller.settings import CostPreference, SchedulingSettings
 from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart, ScheduleReason, SchedulingMode
-from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle, schedule
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
+from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import (
     AGGREGATED,
     DUPLICATED,

@@ -9,8 +9,9 @@ from karpool.model.karmada.binding import read_binding
 from karpool.model.karmada.member_cluster import read_cluster
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import ClusterAvailability, ScheduleReason, SchedulingMode
-from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle, schedule
+from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
 from tests.scheduler import naive
+from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import AGGREGATED, DUPLICATED, DYNAMIC, STATIC, raw_binding, raw_cluster
 
 NAMES = [f"member{number}" for number in range(1, 7)]

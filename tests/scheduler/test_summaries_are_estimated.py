@@ -7,12 +7,13 @@ from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.counting.first_fit import deduct, first_fit
+from karpool.packing.counting.first_fit import first_fit
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.scheduler.estimates import cluster_summary
 from karpool.scheduler.estimates.graded_nodes import PODS_PER_NODE, STEPS_MAX, GradedNodes
 from karpool.wire.requests import AssumedWorkload
+from tests.packing.deducting import deduct
 from tests.scheduler.placing import cluster
 
 REQUESTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 900)).map(

@@ -5,12 +5,13 @@ Scores are compared without our tolerance, since the vectors hold Karpenter's ow
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.methods.replacement import (
     cheaper_types,
@@ -19,12 +20,13 @@ from karpool.consolidation.methods.replacement import (
     without_same_types,
 )
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
-from karpool.consolidation.policy.prices import cheapest, estimated_savings, worst_launch_price
+from karpool.consolidation.policy.prices import worst_launch_price
 from karpool.consolidation.policy.scoring import (
     MoveScore,
     PoolTotals,
     ScoredNode,
     can_pass,
+    estimated_savings,
     interleaved,
     is_empty,
     node_cost,
@@ -193,6 +195,13 @@ def allowing(requirements: Given) -> Callable[[Offering], bool]:
     return lambda each: (
         (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
     )
+
+
+def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
+    """What the replacement of a case costs: the cheapest that can be had of what it may be."""
+    bought = [each for each in offerings if each.available and allows(each)]
+    prices = [price for each in bought if (price := usable_price(each.price_per_hour)) is not None]
+    return min(prices, default=None)
 
 
 @kind("estimated_savings", same=nearly)

@@ -23,7 +23,7 @@ from karpool.gpu.scale_up.triage import must_leave_room
 from karpool.gpu.strategies import strategy as placement
 from karpool.model import quantity
 from karpool.model.devices import isolation, oversubscription, partitions, quota, tensor_fusion
-from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount, show
+from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount
 from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
@@ -36,7 +36,15 @@ Given = Mapping[str, Any]
 GANG_TIMEOUT = 60.0
 
 
-# From a case to our values
+# From a case to our values, and back
+
+
+def show(amount: DeviceAmount) -> dict[str, str]:
+    """As the cases write amounts."""
+    return {
+        "tflops": quantity.format_milli(amount.tflops_milli),
+        "vram": quantity.format_value(amount.vram_bytes),
+    }
 
 
 def share(given: Given | None) -> DeviceShare:
@@ -534,7 +542,9 @@ def answer_usage(case: Case) -> Given:
     found = usage(given["usage"])
     for step in given["steps"]:
         if step["op"] == "rebuild":
-            found = quota.usage_of(charge(each) for each in step["requests"])
+            found = quota.UNUSED
+            for each in step["requests"]:
+                found = found.allocated(charge(each))
         elif step["op"] == "allocate":
             found = found.allocated(charge(step["request"]))
         elif step["op"] == "deallocate":

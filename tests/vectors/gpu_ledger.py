@@ -12,13 +12,13 @@ from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model import quantity
 from karpool.model.devices import isolation
-from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount, show
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuotas
 from karpool.model.devices.request import GpuRequest
-from tests.vectors.gpu import charge, device, quota_of, same_amounts, share, shown_usage, worker
+from tests.vectors.gpu import charge, device, quota_of, same_amounts, share, show, shown_usage, worker
 from tests.vectors.registry import Case, kind
 
 Given = Mapping[str, Any]

@@ -181,9 +181,6 @@ class DeviceTable:
             self._pool_rows[pool] = found
         return found
 
-    def rows_of_node(self, code: int) -> list[int]:
-        return self._rows_of_node[code]
-
     def all_rows(self) -> Rows:
         return np.flatnonzero(self.alive[: self.n])
 

@@ -303,10 +303,6 @@ class Sight:
                 found[name] = ours
         return found
 
-    def forget_written(self) -> None:
-        """After a conflict or a lost answer: what the watch says counts again."""
-        self.written.clear()
-
     # Looking
 
     def view(

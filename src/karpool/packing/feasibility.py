@@ -49,10 +49,6 @@ def selected(snapshot: Room, shape: PodShape) -> Bools:
     return mask if shape.node_terms is None else mask & matches_terms(snapshot.nodes, shape.node_terms)
 
 
-def tolerated(snapshot: Room, shape: PodShape) -> Bools:
-    return tolerates(snapshot.nodes, shape.tolerations)
-
-
 def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
     """Nodes without a hard taint that is not tolerated; a cordoned node counts as tainted."""
 

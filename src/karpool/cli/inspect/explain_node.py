@@ -18,10 +18,14 @@ from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.eligibility import lifetime_remaining
 from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model import durations
+from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
+from karpool.model.kubernetes.times import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class NodeExplanation:
     """`verdict`: it goes, it could go but is not taken, or it stays. `move` is what would take it.
 
     `what_if` is what happens if it goes whatever holds it: the fate of every pod, or what has no place.
+    `lifetime_remaining` is the share of its expireAfter that is left; None where that cannot be told.
     """
 
     node: str
@@ -38,6 +43,7 @@ class NodeExplanation:
     rejected: tuple[RejectedMove, ...]
     held: KeptNode | None
     what_if: Move | tuple[Infeasible[ConsolidationReason], ...]
+    lifetime_remaining: float | None = None
 
 
 def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
@@ -60,7 +66,20 @@ def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeEx
         rejected,
         held,
         what_if(seen.view, [node], settings, seen.now),
+        _lifetime(node, seen),
     )
+
+
+def _lifetime(node: str, seen: PlannedCluster) -> float | None:
+    claim = next((machine.claim for machine in seen.view.machines if machine.name == node), None)
+    created = moment(claim.metadata.creation_timestamp) if claim is not None else None
+    if claim is None or created is None or not claim.spec.expire_after:
+        return None
+    try:
+        expiry = durations.seconds_or_never(claim.spec.expire_after)
+    except Invalid:
+        return None
+    return lifetime_remaining(expiry, seen.now - created)
 
 
 def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:
@@ -122,6 +141,8 @@ def render(found: NodeExplanation, output: str) -> str:
 def _lines(found: NodeExplanation) -> Iterator[str]:
     yield f"{found.node} {found.verdict}"
     yield from (f"  {why.detail}" for why in found.why)
+    if found.lifetime_remaining is not None and found.lifetime_remaining < 1:
+        yield f"  {found.lifetime_remaining:.0%} of its life (expireAfter) is left; Karpenter ends it then"
     shown = found.move or (found.rejected[0].move if found.rejected else None)
     if shown is not None:
         yield ""

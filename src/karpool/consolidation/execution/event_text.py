@@ -35,11 +35,6 @@ def command(decision: str, nodes: Sequence[str], replacements: int = 0) -> str:
     return f"{text} -> [{replacements} replacement{'' if replacements == 1 else 's'}]"
 
 
-def member(decision: str, node: str, of: int) -> str:
-    """The same for one node of several."""
-    return f"{decision}: [{node}] (part of {of}-node consolidation)"
-
-
 def candidate(command_text: str, savings_per_hour: float) -> str:
     return f"Consolidation candidate: {command_text} (savings: ${savings_per_hour:.2f})"
 

@@ -65,23 +65,6 @@ def is_stale(plan: ConsolidationPlan, view: ClusterView) -> bool:
     return plan.fingerprint != fingerprint(view)
 
 
-def validate(
-    move: Move,
-    view: ClusterView,
-    settings: PlanSettings = DEFAULTS,
-    now: float = 0.0,
-    *,
-    arrived: Collection[str] = (),
-) -> tuple[Infeasible[ConsolidationReason], ...]:
-    """Why a move must not be made any more; empty when it may.
-
-    `arrived` are the new nodes once they are there: they may receive pods however young they are,
-    and no more have to be bought.
-    """
-    names = tuple(arrived)
-    return validate_all((move,), view, settings, now, arrived={move.id: names}, targets=names)[move.id]
-
-
 def validate_all(
     chosen: Iterable[Move],
     view: ClusterView,
@@ -318,11 +301,6 @@ def what_if(
         draft.why,
         *(Infeasible(draft.why.reason, f"pod {pod} finds no place", f"pod {pod}") for pod in shown),
     )
-
-
-def still_valid(results: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]) -> list[str]:
-    """The ids of moves against which nothing speaks."""
-    return [name for name, why in results.items() if not why]
 
 
 # Saved plans

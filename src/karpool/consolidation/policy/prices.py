@@ -15,11 +15,6 @@ LAUNCH_ORDER = (RESERVED, SPOT, ON_DEMAND)
 HOURS_PER_MONTH = 730.0
 
 
-def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
-    """The least that a new node may cost: of offerings in stock that are allowed. None: there is none."""
-    return min(_buyable(offerings, allows), default=None)
-
-
 def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
     """The most that a launch may cost: the dearest of the first capacity type that can be had."""
     known = [offering for offering in offerings if offering.available and allows(offering)]
@@ -31,19 +26,3 @@ def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering
             # One that is not known might be the dearest.
             return max(found) if len(found) == len(usable) else None
     return None
-
-
-def _buyable(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> Iterable[float]:
-    for offering in offerings:
-        price = usable_price(offering.price_per_hour)
-        if offering.available and price is not None and allows(offering):
-            yield price
-
-
-def estimated_savings(sources: Iterable[float | None], destinations: Iterable[float | None]) -> float:
-    """What goes minus what comes. As upstream, a destination without a price counts as nothing;
-    the price filter (`replacement.cheaper_types`) refuses such a replacement before it gets here.
-    """
-    return sum(usable_price(price) or 0.0 for price in sources) - sum(
-        usable_price(price) or 0.0 for price in destinations
-    )

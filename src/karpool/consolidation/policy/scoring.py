@@ -91,6 +91,15 @@ def _totals_of(nodes: list[PoolMember]) -> PoolTotals:
     )
 
 
+def estimated_savings(sources: Iterable[float | None], destinations: Iterable[float | None]) -> float:
+    """What goes minus what comes, per hour. As upstream, a destination without a price counts as nothing;
+    the price filter (`cheaper_types`) refuses such a replacement before it gets here.
+    """
+    return sum(usable_price(price) or 0.0 for price in sources) - sum(
+        usable_price(price) or 0.0 for price in destinations
+    )
+
+
 # Scores
 
 
@@ -197,7 +206,7 @@ def score_sources(
     """
     prices = [usable_price(source.price_per_hour) for source in sources]
     total = sum(price or 0.0 for price in prices)
-    savings = total - (destination_per_hour or 0.0)
+    savings = estimated_savings(prices, (destination_per_hour,))
     by_pool: dict[str, list[tuple[float, float]]] = {}
     for source, price in zip(sources, prices, strict=True):
         by_pool.setdefault(source.pool, []).append((price or 0.0, source.disruption))

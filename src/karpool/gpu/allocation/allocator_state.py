@@ -84,7 +84,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolTotals:
+class DevicePoolTotals:
     """Of a pool of devices. `virtual` is what limits may add up to, `limits` what they add up to."""
 
     capacity: DeviceAmount = NOTHING
@@ -92,8 +92,10 @@ class PoolTotals:
     virtual: DeviceAmount = NOTHING
     limits: DeviceAmount = NOTHING
 
-    def plus(self, capacity: DeviceAmount, available: DeviceAmount, virtual: DeviceAmount) -> "PoolTotals":
-        return PoolTotals(
+    def plus(
+        self, capacity: DeviceAmount, available: DeviceAmount, virtual: DeviceAmount
+    ) -> "DevicePoolTotals":
+        return DevicePoolTotals(
             self.capacity + capacity, self.available + available, self.virtual + virtual, self.limits
         )
 
@@ -246,9 +248,9 @@ class AllocatorState:
             if known.get(namespace) != quota:
                 self.allocator.put_quota(quota)
 
-    def pool_totals(self, nodes: Iterable[NodeFacts]) -> dict[str, PoolTotals]:
+    def pool_totals(self, nodes: Iterable[NodeFacts]) -> dict[str, DevicePoolTotals]:
         """By pool: what its devices have, what is not committed, and limits beside what they may use."""
-        totals: dict[str, PoolTotals] = {}
+        totals: dict[str, DevicePoolTotals] = {}
         for node in nodes:
             by_pool: dict[str, list[Device]] = {}
             for device in node.devices:
@@ -259,12 +261,13 @@ class AllocatorState:
                 virtual = virtual_capacity(
                     capacity, node.host_memory_bytes, node.host_disk_bytes, Oversubscription()
                 )
-                totals[pool] = totals.get(pool, PoolTotals()).plus(capacity, available, virtual)
+                totals[pool] = totals.get(pool, DevicePoolTotals()).plus(capacity, available, virtual)
         for entry in self.allocator.ledger.committed.values():
             pool = entry.request.pool
             limits = entry.charge.limit * entry.charge.count
             totals[pool] = replace(
-                totals.get(pool, PoolTotals()), limits=totals.get(pool, PoolTotals()).limits + limits
+                totals.get(pool, DevicePoolTotals()),
+                limits=totals.get(pool, DevicePoolTotals()).limits + limits,
             )
         return totals
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from karpool.gpu.allocation.allocator_state import PoolTotals
+from karpool.gpu.allocation.allocator_state import DevicePoolTotals
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GpuDemand
 from karpool.model.devices.quota import QuotaRoom
@@ -231,9 +231,9 @@ class ScaleUpMetrics:
             family.overdue.set(overdue)
             family.delete_tries.set(max((delete_tries or {}).values(), default=0))
 
-    def observe_pools(self, totals: Mapping[str, PoolTotals]) -> None:
+    def observe_pools(self, totals: Mapping[str, DevicePoolTotals]) -> None:
         for pool in self._totalled - totals.keys():
-            totals = {**totals, pool: PoolTotals()}
+            totals = {**totals, pool: DevicePoolTotals()}
         self._totalled |= totals.keys()
         for pool, total in totals.items():
             amounts = {

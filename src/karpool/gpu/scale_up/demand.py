@@ -12,7 +12,7 @@ from karpool.model.devices.amounts import whole_tflops
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 from karpool.model.taints import Toleration
-from karpool.provisioning.names import digest, slug
+from karpool.provisioning.names import digest
 from karpool.provisioning.node_request import NodeCandidate
 
 ANY_MODEL = "*"
@@ -80,10 +80,6 @@ class DemandKey:
             self.constraints,
         )
         return "\n".join(str(part) for part in parts)
-
-    @property
-    def slug(self) -> str:
-        return slug(self.model if self.model != ANY_MODEL else self.pool) or "any"
 
     def __str__(self) -> str:
         model = "any model" if self.model == ANY_MODEL else self.model

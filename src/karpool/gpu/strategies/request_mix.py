@@ -6,7 +6,7 @@ keeps one current from the requests it is shown.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -109,10 +109,6 @@ def part_of_device(share: DeviceShare, capacity: DeviceAmount, vram_weight: floa
     ]
     total = sum(weight for weight, _ in parts)
     return DEVICE_MILLI * sum(weight * part for weight, part in parts) / total if total else 0.0
-
-
-def mix_of(requests: Iterable[GpuRequest]) -> RequestMix:
-    return mix_of_counts(Counter(shape_of(request) for request in requests))
 
 
 def mix_of_counts(counted: Mapping[RequestShape, int], covered: float = COVERED) -> RequestMix:

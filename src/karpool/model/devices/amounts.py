@@ -105,13 +105,6 @@ def parse_amount(raw: Mapping[str, Any] | None, path: str = "") -> DeviceAmount:
     )
 
 
-def parse_share(raw: Mapping[str, Any] | None, path: str = "") -> DeviceShare:
-    """`{tflops, vram, compute}` of quantities, `compute` in percent. Raises Invalid."""
-    absolute = parse_amount(raw, path)
-    percent = _parsed(raw or {}, "compute", path, quantity.milli_value)
-    return DeviceShare(absolute.tflops_milli, absolute.vram_bytes, percent)
-
-
 def _parsed(given: Mapping[str, Any], name: str, path: str, read: Any) -> int:
     text = given.get(name)
     if text is None:
@@ -120,11 +113,3 @@ def _parsed(given: Mapping[str, Any], name: str, path: str, read: Any) -> int:
         return int(read(text))
     except Invalid as error:
         raise error.at(f"{path}.{name}" if path else name) from None
-
-
-def show(amount: DeviceAmount) -> dict[str, str]:
-    """As it stands in the status of an object."""
-    return {
-        "tflops": quantity.format_milli(amount.tflops_milli),
-        "vram": quantity.format_value(amount.vram_bytes),
-    }

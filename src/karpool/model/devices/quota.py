@@ -5,7 +5,7 @@ the sum over the namespace. Amounts are compared in whole TFLOPS and bytes; what
 one GPU is asked for is rounded up before it is multiplied by their number.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, whole_tflops
@@ -82,13 +82,6 @@ UNUSED = QuotaUsage()
 
 def used_by(charge: QuotaCharge) -> QuotaUsage:
     return QuotaUsage(charge.request * charge.count, charge.limit * charge.count, 1)
-
-
-def usage_of(charges: Iterable[QuotaCharge]) -> QuotaUsage:
-    found = UNUSED
-    for charge in charges:
-        found = found.allocated(charge)
-    return found
 
 
 def check_single(quota: GpuQuota, charge: QuotaCharge) -> Refusal | None:

@@ -99,11 +99,6 @@ def read_request(
     return request, tuple(reading.problems)
 
 
-def gang_of(annotations: Annotations, namespace: str, workload: str) -> Gang | None:
-    """None when the pod is no member of a gang."""
-    return _Reading(annotations).gang(namespace, workload)
-
-
 def assigned(annotations: Annotations) -> tuple[str, ...]:
     """The devices written on a pod that was allocated."""
     given = annotations.get(GPU_IDS, "")[: _TEXT_MAX * 4]

@@ -10,11 +10,9 @@ ReadWriteOncePod conflicts and attach limits depend on other pods and are not he
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.meta import Int32, LabelSelector, Wire, WireObject, decode
+from karpool.model.kubernetes.meta import LabelSelector, Wire, WireObject, decode
 from karpool.model.kubernetes.node import REGION, ZONE
 from karpool.model.kubernetes.pod import Pod, QuantityMap, ResourceRequirements, Volume
 from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, node_terms_of
@@ -100,34 +98,6 @@ class StorageClass(WireObject, frozen=True):
     @property
     def is_default(self) -> bool:
         return self.annotations.get(_DEFAULT_CLASS) == "true"
-
-
-class DriverAllocatable(Wire, frozen=True):
-    count: Int32 | None = None
-
-
-class CsiDriver(Wire, frozen=True):
-    name: str = ""
-    node_id: str = msgspec.field(default="", name="nodeID")
-    topology_keys: list[str] | None = None
-    allocatable: DriverAllocatable | None = None
-
-
-class CsiNodeSpec(Wire, frozen=True):
-    drivers: list[CsiDriver] | None = None
-
-
-class CSINode(WireObject, frozen=True):
-    spec: CsiNodeSpec = CsiNodeSpec()
-
-    @property
-    def volume_limits(self) -> dict[str, int]:
-        """Most volumes by driver; a driver that sets no limit is left out."""
-        return {
-            driver.name: driver.allocatable.count
-            for driver in self.spec.drivers or ()
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
 
 
 Alternatives = tuple[NodeTerm, ...]

@@ -75,14 +75,6 @@ def first_fit(
     return FirstFitResult(filling.place_sets(components, bound=bound), filling)
 
 
-def deduct(snapshot: Room, workloads: Iterable[Iterable[PodGroup]], *, topology: bool = True) -> Room:
-    """As if each workload were placed once, as far as it fits: Karmada's assumed workloads."""
-    filling = NodeFilling(snapshot, topology=topology)
-    for components in workloads:
-        filling.place_sets(components, bound=1)
-    return filling.snapshot()
-
-
 class NodeFilling:
     """Nodes being filled. Room only shrinks, so a node that takes no more of a shape never will:
     each shape has a cursor that only moves on. Where topology is in play there are no cursors:

@@ -5,7 +5,6 @@ objects give the same placeholders. Only what carries our labels *and* the name 
 follows from them is one, so nothing else can ever be withdrawn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,39 +56,6 @@ class Placeholder:
         """From creation, bound or not: `activeDeadlineSeconds` counts only once a kubelet has it."""
         ends = self.created + maximum_age
         return now >= (ends if self.deadline is None else min(ends, self.deadline))
-
-
-class StalePlaceholder(StrEnum):
-    """Why a placeholder has to go, whatever its request says."""
-
-    ENDED = "Ended"
-    OVERDUE = "Overdue"
-    OLD_EPOCH = "OldEpoch"
-    ORPHAN = "Orphan"
-
-
-def leftovers(
-    placeholders: Iterable[Placeholder],
-    epochs: Mapping[str, int],
-    now: float,
-    *,
-    maximum_age: float,
-    orphan_grace: float,
-) -> Iterator[tuple[Placeholder, StalePlaceholder]]:
-    """Those that no live request stands for. `epochs`: the present epoch of every request that lives.
-
-    A newer epoch than the request's is no leftover: the reader of the request is behind.
-    """
-    for placeholder in placeholders:
-        epoch = epochs.get(placeholder.request)
-        if placeholder.outlook is PlaceholderState.ENDED:
-            yield placeholder, StalePlaceholder.ENDED
-        elif placeholder.is_overdue(now, maximum_age):
-            yield placeholder, StalePlaceholder.OVERDUE
-        elif epoch is not None and placeholder.epoch < epoch:
-            yield placeholder, StalePlaceholder.OLD_EPOCH
-        elif epoch is None and now - placeholder.created >= orphan_grace:
-            yield placeholder, StalePlaceholder.ORPHAN
 
 
 def delete_again_at(placeholder: Placeholder, tries: int, last: float | None) -> float:

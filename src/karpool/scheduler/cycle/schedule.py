@@ -18,7 +18,6 @@ from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask
 from karpool.scheduler.cycle.components import is_divided, places_sets, targets_for
 from karpool.scheduler.cycle.decision import (
     SUCCESS_MESSAGE,
-    UNKNOWN,
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
@@ -102,24 +101,6 @@ def decide(
         (affinity_attempt for affinity_attempt in attempts if affinity_attempt.targets is not None), None
     )
     return _failure(plan, attempts) if partial is None else _partial(plan, partial, attempts)
-
-
-def schedule(
-    binding: Binding,
-    clusters: Sequence[MemberCluster],
-    availability: Mapping[str, ClusterAvailability],
-    settings: SchedulingSettings = DEFAULTS,
-    *,
-    peers: AffinityPeers | None = None,
-    mode: SchedulingMode = SchedulingMode.STEADY,
-) -> SchedulingDecision:
-    """In one go. Clusters without an entry are taken to have room for all, as Karmada does."""
-    plan = plan_cycle(binding, clusters, settings, peers=peers, mode=mode)
-    availability_by_cluster = dict(availability)
-    while isinstance(step := decide(plan, availability_by_cluster), NeedsEstimates):
-        unknown = ClusterAvailability(binding.replicas, UNKNOWN)
-        availability_by_cluster.update((cluster.name, unknown) for cluster in step.clusters)
-    return step
 
 
 # 1. Filter

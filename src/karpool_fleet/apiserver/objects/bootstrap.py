@@ -1,19 +1,19 @@
 """The objects every cluster is born with: namespaces, and the two priority classes of the system."""
 
+from karpool.model.kubernetes.priority import SYSTEM_CLASSES
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.defaults import PRIORITY_CLASSES
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.verbs.writing import Intent, create
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def bootstrap(cluster: ServedCluster) -> None:
     """Create what is missing; a restored cluster usually has it all."""
     for name in NAMESPACES:
         _ensure(cluster, "namespaces", {"metadata": {"name": name}})
-    for name, value in _PRIORITIES.items():
+    for name, value in SYSTEM_CLASSES.items():
         description = "for what the cluster itself cannot do without"
         body = {"metadata": {"name": name}, "value": value, "description": description}
         _ensure(cluster, PRIORITY_CLASSES, body)

@@ -6,6 +6,8 @@ The checks are a list in upstream's order; the first that fails gives the reason
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from karpool.consolidation.policy.eligibility import DisruptionMethod, EligibilityFacts, why_not_method
+from karpool.consolidation.policy.scoring import is_empty, node_cost
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.budgets import allowed_disruptions, budgets_of
 from karpool.model.karpenter.objects import (
@@ -22,7 +24,6 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import (
     blocking_budget,
-    eviction_cost,
     is_active,
     is_evictable,
     is_protected,
@@ -38,7 +39,6 @@ DRIFTED_REASON = "Drifted"
 NEVER = "Never"
 WHEN_EMPTY = "WhenEmpty"
 BALANCED = "Balanced"
-_BASE_COST = 1.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DisruptionCandidate:
 
     @property
     def is_empty(self) -> bool:
-        return self.cost <= _BASE_COST
+        return is_empty(self.cost)
 
     @property
     def rank(self) -> float:
@@ -134,8 +134,7 @@ class Candidates:
         price = self._catalogue.price(
             node.labels.get(INSTANCE_TYPE, ""), node.labels.get(ZONE, ""), node.labels.get(CAPACITY_TYPE, "")
         )
-        cost = _BASE_COST + sum(max(0.0, eviction_cost(pod)) for pod in pods)
-        return DisruptionCandidate(claim, node, pool, pods, price or 0.0, cost)
+        return DisruptionCandidate(claim, node, pool, pods, price or 0.0, node_cost(pods))
 
     # What a method considers
 
@@ -148,9 +147,11 @@ class Candidates:
         return "" if one.claim.is_true(CONSOLIDATABLE) else "not consolidatable"
 
     def for_drift(self, one: DisruptionCandidate) -> str:
-        if one.pool.spec.replicas is not None:
-            return "static"
-        return "" if one.claim.is_true(DRIFTED) else "not drifted"
+        facts = EligibilityFacts(
+            is_static=one.pool.spec.replicas is not None, drifted=one.claim.is_true(DRIFTED)
+        )
+        refusal = why_not_method(facts, DisruptionMethod.DRIFT)
+        return "" if refusal is None else refusal.reason.replace("_", " ")
 
     def for_consolidation(self, one: DisruptionCandidate) -> str:
         if one.pool.spec.replicas is not None:

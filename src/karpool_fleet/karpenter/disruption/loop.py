@@ -7,11 +7,12 @@ minutes have passed. Nothing is decided while a claim has no machine.
 
 from collections.abc import Callable
 
+from karpool.consolidation.execution.validation import same_outcome
 from karpool.kube.errors import KubeError
 from karpool.model.karpenter.objects import DISRUPTED, NodeClaim
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES
 from karpool.model.kubernetes.node import Node
-from karpool.packing.new_nodes.pack_result import PackResult
+from karpool.packing.new_nodes.pack_result import PackResult, PlannedNode
 from karpool_fleet.karpenter.disruption import methods
 from karpool_fleet.karpenter.disruption.candidates import (
     DRIFTED_REASON,
@@ -198,10 +199,10 @@ class DisruptionLoop:
 
 
 def _still_holds(move: DisruptionCommand, packing: PackResult) -> bool:
-    planned = 0 if move.replacement is None else 1
-    if len(packing.nodes) != planned:
-        return False
-    if move.replacement is None:
-        return True
-    options = {choice.instance_type for choice in packing.nodes[0].options}
-    return {choice.instance_type for choice in move.replacement.options} <= options
+    planned = None if move.replacement is None else _types(move.replacement)
+    found = _types(packing.nodes[0]) if packing.nodes else frozenset()
+    return same_outcome(planned, len(packing.nodes), found, unplaced=False)  # which the simulator refuses
+
+
+def _types(node: PlannedNode) -> frozenset[str]:
+    return frozenset(choice.instance_type for choice in node.options)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.consolidation.methods.replacement import SPOT_TYPES_MIN, same_type_ceiling
+from karpool.consolidation.methods.replacement import SPOT_TYPES_MIN, cheaper_types, without_same_types
 from karpool.consolidation.policy import prices
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT
@@ -136,7 +136,8 @@ class Simulator:
             choice.instance_type: worst_launch_price(self._market, choice.instance_type, wanted)
             for choice in planned.options
         }
-        kept = [choice for choice in planned.options if worst[choice.instance_type] < current]
+        cheaper = cheaper_types(worst, current)
+        kept = [choice for choice in planned.options if choice.instance_type in cheaper]
         if not self._has_min_values(wanted, kept):
             return NoMove("Filtering by price: minValues requirement is not met")
         if not kept:
@@ -168,8 +169,8 @@ class Simulator:
         return True
 
 
-def worst_launch_price(market: LaunchMarket, type_: str, wanted: Requirements) -> float:
-    """The most that a launch could cost; infinite when it cannot be had."""
+def worst_launch_price(market: LaunchMarket, type_: str, wanted: Requirements) -> float | None:
+    """The most that a launch could cost; None when it cannot be had."""
     zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
     out = market.unavailable.current()
 
@@ -177,24 +178,22 @@ def worst_launch_price(market: LaunchMarket, type_: str, wanted: Requirements) -
         allowed = (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
         return allowed and CloudOffer(type_, each.zone, each.capacity_type) not in out
 
-    found = prices.worst_launch_price(market.catalogue.types[type_].offerings, can_be_had)
-    return float("inf") if found is None else found
+    return prices.worst_launch_price(market.catalogue.types[type_].offerings, can_be_had)
 
 
 def keep_cheaper_than_same_type(
     planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
 ) -> PlannedNode | NoMove:
     """Keeping a node of the same type and deleting the others would be the better move."""
-    options = [(choice.instance_type, choice.price_per_hour or 0.0) for choice in planned.options]
-    most = same_type_ceiling([(candidate.type, candidate.price) for candidate in candidates], options)
-    if most is None:
-        return planned
-    kept = [
-        choice
+    unknown = float("inf")
+    options = [
+        (choice.instance_type, unknown if choice.price_per_hour is None else choice.price_per_hour)
         for choice in planned.options
-        if choice.price_per_hour is not None and choice.price_per_hour < most
     ]
-    return replace(planned, options=tuple(kept)) if kept else NoMove("same type")
+    sources = [(candidate.type, candidate.price) for candidate in candidates]
+    better = {name for name, _ in without_same_types(sources, options)}
+    kept = tuple(choice for choice in planned.options if choice.instance_type in better)
+    return replace(planned, options=kept) if kept else NoMove("same type")
 
 
 def _pinned(wanted: Requirements, kind: str) -> Requirements:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from karpool.consolidation.policy.eligibility import is_consolidatable
 from karpool.model import durations
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
@@ -32,13 +33,14 @@ def consolidatable(
     after = consolidate_after(pool)
     if after is None:
         return ConsolidateAfterWindow(False)
-    left = parse_rfc3339(claim.status.last_pod_event_time or initialized_at) + after - now
+    since, last_event = parse_rfc3339(initialized_at), claim.status.last_pod_event_time
+    last_event_at = parse_rfc3339(last_event) if last_event else None
+    wait = (pool.spec.disruption or DEFAULT_DISRUPTION).consolidate_after
+    if is_consolidatable(wait, since, last_event_at, now):
+        return ConsolidateAfterWindow(True)
+    left = (since if last_event_at is None else last_event_at) + after - now
     # Longer than that only because the clock was wrong, or is; it may be set right at any time.
-    return (
-        ConsolidateAfterWindow(True)
-        if left <= 0
-        else ConsolidateAfterWindow(False, min(left, max(after, _LOOK_AGAIN_SECONDS)))
-    )
+    return ConsolidateAfterWindow(False, min(left, max(after, _LOOK_AGAIN_SECONDS)))
 
 
 def consolidate_after(pool: NodePool) -> float | None:

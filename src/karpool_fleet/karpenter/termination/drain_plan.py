@@ -13,9 +13,9 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DISRUPTED
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_daemon, is_mirror, is_protected, protected_seconds
+from karpool.model.kubernetes.priority import is_critical
 from karpool.model.kubernetes.times import parse_rfc3339
 
-_CRITICAL = ("system-cluster-critical", "system-node-critical")
 _DEFAULT_GRACE_SECONDS = 30
 # A pod that is this much past its end has a kubelet that will never say so.
 STUCK_SECONDS = 60.0
@@ -72,7 +72,7 @@ def _tolerates_draining(pod: Pod) -> bool:
 
 
 def _tier(pod: Pod) -> int:
-    return 2 * (pod.spec.priority_class_name in _CRITICAL) + is_daemon(pod)
+    return 2 * is_critical(pod) + is_daemon(pod)
 
 
 def _ends_at(pod: Pod) -> float | None:
