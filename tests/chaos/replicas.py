@@ -4,7 +4,6 @@
 to the lease itself and of events, is a violation.
 """
 
-import asyncio
 import contextlib
 import re
 from collections.abc import Callable
@@ -56,12 +55,15 @@ def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Le
 
     def scheduler(context: Context, leadership: Leadership) -> Any:
         asker = estimators.clients(context.clock)
-        return Scheduler(context.client, scheduling, asker=asker, check=leadership.check).run(asyncio.Event())
+        return Manager.of(
+            context.client, lambda env: Scheduler(env, scheduling, asker=asker), check=leadership.check
+        ).run()
 
     def descheduler(context: Context, leadership: Leadership) -> Any:
         asker = estimators.clients(context.clock)
-        found = Descheduler(context.client, asker, descheduling, check=leadership.check)
-        return found.run(asyncio.Event())
+        return Manager.of(
+            context.client, lambda env: Descheduler(env, asker, descheduling), check=leadership.check
+        ).run()
 
     def consolidator(context: Context, leadership: Leadership) -> Any:
         options = consolidator_options(FLAGS["consolidator"])

@@ -156,7 +156,7 @@ def test_the_descheduler_does_its_work_under_its_roles() -> None:
         for kind in ("/resourcebindings", "/clusterresourcebindings"):
             stage.control.faults.fail("descheduler", status=409, method="PATCH", path=kind, times=1)
         stop = Stop()
-        running = asyncio.create_task(Descheduler(client, Stuck()).run(stop))
+        running = asyncio.create_task(Manager.of(client, lambda env: Descheduler(env, Stuck())).run(stop))
         await asyncio.sleep(5)
         stop.set()
         await running

@@ -72,7 +72,7 @@ def test_bindings_are_placed_once_each_whatever_becomes_of_the_leader(end: str) 
                         leadership.check()
                         writes.append((stage.clock.monotonic(), name))
 
-                    await Scheduler(context.client, check=check).run(stop)
+                    await Manager.of(context.client, Scheduler, check=check).run(stop)
 
                 replicas[name] = Replica(context, name, act)
                 return replicas[name]

@@ -7,6 +7,8 @@ from typing import Any
 
 from karpool.kube.api.client import Client
 from karpool.kube.errors import NotFound
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, EVENTS, RESOURCEBINDINGS
 from karpool.scheduler.controller.options import SCHEDULER_NAME
 from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
@@ -144,11 +146,15 @@ class Stage:
     ) -> AsyncIterator[Scheduler]:
         """A scheduler of its own client, until the block is left; then it stops in good order."""
         client: Client = self.control.client(component)
-        scheduler = Scheduler(client, chosen, **more)
-        stop = asyncio.Event()
-        running = asyncio.create_task(scheduler.run(stop))
+        manager = Manager.of(
+            client,
+            lambda environment: Scheduler(environment, chosen, **more),
+            component=(chosen or SchedulerOptions()).name,
+        )
+        stop = Stop()
+        running = asyncio.create_task(manager.run(stop))
         try:
-            yield scheduler
+            yield manager.runnable
         finally:
             stop.set()
             await running

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
 from karpool.scheduler.controller.options import SCHEDULER_NAME
 from karpool.scheduler.controller.running import Scheduler
@@ -18,14 +19,9 @@ from tests.fleet.living import deployment
 from tests.scheduler.acting import AGGREGATED, condition, targets
 
 
-class Ours:
+def ours(context):
     """Our scheduler as a component of the control plane: killed and started again like any other."""
-
-    def __init__(self, context):
-        self._scheduler = Scheduler(context.client)
-
-    async def run(self):
-        await self._scheduler.run(asyncio.Event())
+    return Manager.of(context.client, Scheduler)
 
 
 def policy(name):
@@ -56,7 +52,7 @@ async def fleet(**members):
         await stack.enter_async_context(control)
         for component, build in karmada_components(known).items():
             control.add(component, build)
-        control.add("scheduler", Ours)
+        control.add("scheduler", ours)
         admin = control.client("admin")
         for member in known.values():
             await join(admin, member)

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from karpool.kube.leases import LeaseElector, LeaseTiming
+from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler import gates
 from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
@@ -72,7 +73,7 @@ def _crashing(stage):
 
     def start():
         client = stage.control.client("scheduler")
-        holder["task"] = asyncio.create_task(Scheduler(client).run(asyncio.Event()))
+        holder["task"] = asyncio.create_task(Manager.of(client, Scheduler).run())
 
     def kill(_component="scheduler"):
         holder["task"].cancel()
@@ -126,7 +127,7 @@ def test_a_change_of_leaders_loses_no_promise():
             )
 
             async def led(leadership):
-                await Scheduler(client, check=leadership.check).run(asyncio.Event())
+                await Manager.of(client, Scheduler, check=leadership.check).run()
 
             return asyncio.create_task(elector.run(led))
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.scheduler.descheduler.cool_down import ANNOTATION
 from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerOptions
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
@@ -25,8 +27,11 @@ class Stuck:
 
 
 async def _deschedule(stage, asks, **options):
-    descheduler = Descheduler(stage.control.client("descheduler"), asks, DeschedulerOptions(**options))
-    stop = asyncio.Event()
+    descheduler = Manager.of(
+        stage.control.client("descheduler"),
+        lambda environment: Descheduler(environment, asks, DeschedulerOptions(**options)),
+    )
+    stop = Stop()
     running = asyncio.create_task(descheduler.run(stop))
     await asyncio.sleep(1)
     stop.set()
@@ -143,8 +148,11 @@ def test_a_dry_run_only_says_what_it_would_take():
             await _placed(stage)
         await stage.patch("web", _reported(m1=(10, 6)), subresource="status")
         taken = []
-        descheduler = Descheduler(stage.control.client("descheduler"), Stuck(m1=4), show=taken.append)
-        stop = asyncio.Event()
+        descheduler = Manager.of(
+            stage.control.client("descheduler"),
+            lambda environment: Descheduler(environment, Stuck(m1=4), show=taken.append),
+        )
+        stop = Stop()
         running = asyncio.create_task(descheduler.run(stop))
         await asyncio.sleep(1)
         stop.set()

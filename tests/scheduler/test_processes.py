@@ -12,6 +12,7 @@ from karpool.cli.main import run
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.flags import InvalidOptions
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler import descheduler_process, process
 from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
@@ -157,12 +158,12 @@ async def test_a_dry_run_prints_decisions_and_writes_nothing(tmp_path):
 )
 async def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
     with pytest.raises(InvalidOptions) as refused:
-        await process.run(flags, asyncio.Event())
+        await process.run(flags, Stop())
     assert said in str(refused.value)
 
 
 async def test_the_descheduler_refuses_in_the_same_way():
     with pytest.raises(InvalidOptions, match="unschedulable-threshold"):
-        await descheduler_process.run({"unschedulable-threshold": "-1s"}, asyncio.Event())
+        await descheduler_process.run({"unschedulable-threshold": "-1s"}, Stop())
     with pytest.raises(InvalidOptions, match="--descheduling-interval: '0': must be longer than nothing"):
-        await descheduler_process.run({"descheduling-interval": "0"}, asyncio.Event())
+        await descheduler_process.run({"descheduling-interval": "0"}, Stop())

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.errors import KubeError
+from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import RESOURCEBINDINGS
 from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
 from karpool.scheduler.promises.promise import PromiseLifetime
@@ -64,8 +65,10 @@ class Leader:
         client = self._stage.control.client("scheduler")
         # Summaries come as late as every 7 seconds: nothing counts as settled by time alone.
         lifetime = PromiseLifetime(seconds=300.0, settle_seconds=60.0)
-        self.scheduler = Scheduler(client, SchedulerOptions(workers=4, lifetime=lifetime), asker=self._asker)
-        self._task = asyncio.create_task(self.scheduler.run(asyncio.Event()))
+        options = SchedulerOptions(workers=4, lifetime=lifetime)
+        manager = Manager.of(client, lambda environment: Scheduler(environment, options, asker=self._asker))
+        self.scheduler = manager.runnable
+        self._task = asyncio.create_task(manager.run())
 
     async def keep(self):
         """Whatever runs schedulers starts the next one."""

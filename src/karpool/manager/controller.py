@@ -21,7 +21,6 @@ from karpool.kube.leases import TIMING, LeaseTiming
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
-from karpool.wire.addresses import ListenAddress
 
 O = TypeVar("O")  # noqa: E741 - the options of a controller
 
@@ -79,7 +78,7 @@ class ManagerOptions:
     """
 
     clusters: Sequence[ClusterConfig]
-    listen: Sequence[ListenAddress] = ()  # probes and metrics
+    listen: Sequence[tuple[str, int]] = ()  # probes and metrics
     lease: LeaseName | None = None
     qps: float | None = 50.0
     burst: int = 100

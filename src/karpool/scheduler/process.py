@@ -1,32 +1,18 @@
-"""From flags to a running scheduler: probes first, then the lease, then the watches.
+"""The scheduler as the manager runs it: from flags to its options, and who it asks."""
 
-Only the leader watches and decides. Losing the lease ends the process, as upstream: what
-was under way is cancelled, and whoever leads next finds every promise in the API
-server. Asked to stop, it finishes the writes under way and gives the lease back.
-"""
-
-import asyncio
-import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from prometheus_client import CollectorRegistry
-
 from karpool.kube.api.client import Client
-from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.flags import InvalidOptions
-from karpool.kube.leases import Leadership, LeaseElector, lead
-from karpool.kube.transport.http import HttpTransport
-from karpool.manager.metrics import describe_process
-from karpool.manager.probes import HealthChecks, ProbeServer
+from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
+from karpool.manager.manager import run_process
+from karpool.manager.stop import Stop
 from karpool.model import durations
-from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler import gates
 from karpool.scheduler.controller.options import (
     SCHEDULER_FLAGS,
@@ -38,6 +24,7 @@ from karpool.scheduler.controller.options import (
 from karpool.scheduler.controller.reconciler import Show
 from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
 from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi
 from karpool.scheduler.promises.metrics import follow_estimators
 from karpool.scheduler.promises.promise import PromiseLifetime
 from karpool.wire.addresses import probe_addresses
@@ -45,64 +32,58 @@ from karpool.wire.addresses import probe_addresses
 if TYPE_CHECKING:
     from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
-log = structlog.get_logger(__name__)
-
-Led = Callable[[Leadership | None], Awaitable[None]]
-
 
 async def run(
     given: Mapping[str, Any],
-    stop: asyncio.Event,
+    stop: Stop,
     *,
     ready: Callable[[], None] = lambda: None,
     decided: Show | None = None,
 ) -> None:
-    """Schedule until `stop` is set. `decided` is for a dry run: nothing is written then.
-
-    Raises WrongOptions, ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the
-    lease was lost.
-    """
+    """Schedule until `stop` is set. `decided` is for a dry run: nothing is written then. Raises as
+    `run_process` does."""
     chosen = defaults(SCHEDULER_FLAGS) | dict(given)
+    controller = SCHEDULER.given(show=decided)
+    await run_process(
+        controller, chosen, stop, ready=lambda scheduler: ready(), reads_only=decided is not None
+    )
+
+
+def _manages(chosen: Mapping[str, Any]) -> ManagerOptions:
     if errors := validate(SCHEDULER_FLAGS, chosen):
         raise InvalidOptions("\n".join(errors))
-    # Bindings, clusters and promises live long and hold no cycles. With Python's own thresholds, looking
-    # through a hundred thousand promises for garbage takes as long as deciding.
-    gc.set_threshold(50_000, 20, 100)
-    async with AsyncExitStack() as stack:
-        control = await stack.enter_async_context(controlling(chosen, chosen["scheduler-name"]))
-        estimators = estimator_clients(chosen, control.client)
-        if estimators is not None:
-            stack.push_async_callback(estimators.close)
-            follow_estimators(control.registry, estimators.lost)
-
-        async def led(leadership: Leadership | None) -> None:
-            def follow(old: MemberCluster | None, new: MemberCluster | None) -> None:
-                if estimators is not None and new is None:
-                    estimators.keep({cluster.name for cluster in scheduler.view.clusters.all()})
-
-            scheduler = Scheduler(
-                control.client,
-                scheduler_options(chosen),
-                asker=estimators,
-                events=control.events,
-                metrics=control.registry,
-                check=leadership.check if leadership is not None else _no_check,
-                show=decided,
-                follow=follow,
-            )
-            # Until we lead there is nothing to be ready for: waiting is what rivals are for.
-            control.health.add("readyz", "informers", scheduler.not_ready)
-            scheduler.metrics.leading(True)
-            ready()
-            await scheduler.run(stop)
-
-        # Looking writes nothing, so it needs no lease.
-        elected = chosen if decided is None else chosen | {"leader-elect": False}
-        await leading(elected, control.client, stop, led)
+    return manager_options(chosen)
 
 
-def _no_check() -> None:
-    return None
+async def _build(
+    environment: Environment,
+    chosen: Mapping[str, Any],
+    *,
+    asker: EstimatorApi | None = None,
+    show: Show | None = None,
+) -> Scheduler:
+    estimators = None if asker is not None else estimator_clients(chosen, environment.client)
+    if estimators is not None:
+        follow_estimators(environment.registry, estimators.lost)
+    options = scheduler_options(chosen)
+    return Scheduler(environment, options, asker=asker, estimators=estimators, show=show)
+
+
+async def check_estimators(client: Client, chosen: Mapping[str, Any]) -> None:
+    """Certificates that cannot be used end a process that does not lead yet, too. Raises Invalid."""
+    estimators = estimator_clients(chosen, client)
+    if estimators is not None:
+        await estimators.close()
+
+
+SCHEDULER = Controller[Mapping[str, Any]](
+    name="scheduler",
+    place=Place.CONTROL_PLANE,
+    component=lambda chosen: str(chosen["scheduler-name"]),
+    manages=_manages,
+    build=_build,
+    before_lease=check_estimators,
+)
 
 
 def scheduler_options(chosen: Mapping[str, Any]) -> SchedulerOptions:
@@ -179,38 +160,17 @@ def _path(text: str) -> Path | None:
 # What the descheduler's process needs as well
 
 
-@dataclass
-class Control:
-    """A process and its API server: probes and metrics are answered, clients are open."""
-
-    client: Client
-    events: Client
-    clock: Clock
-    registry: CollectorRegistry
-    health: HealthChecks
-
-
-@asynccontextmanager
-async def controlling(chosen: Mapping[str, Any], component: str) -> AsyncIterator[Control]:
-    config, clock = config_of(chosen), RealClock()
-    async with AsyncExitStack() as stack:
-        limits: dict[str, Any] = {
-            "name": "karmada",
-            "qps": chosen["kube-api-qps"] or None,
-            "burst": max(1, chosen["kube-api-burst"]),
-            "user_agent": component,
-            "field_manager": component,
-        }
-        client = Client(HttpTransport(config, clock), clock, **limits)
-        await stack.enter_async_context(client)
-        # Events have a limit of their own: a flood of them must not hold up decisions.
-        events = Client(client.rest.transport, clock, **limits)
-        control = Control(client, events, clock, CollectorRegistry(), HealthChecks())
-        describe_process(control.registry)
-        for host, port in probe_addresses(chosen):
-            server = ProbeServer(control.health, host=host, port=port, registry=control.registry)
-            await stack.enter_async_context(server)
-        yield control
+def manager_options(chosen: Mapping[str, Any]) -> ManagerOptions:
+    lease = LeaseName(
+        chosen["leader-elect-resource-name"], chosen["leader-elect-resource-namespace"], lease_timing(chosen)
+    )
+    return ManagerOptions(
+        clusters=[replace(config_of(chosen), name="karmada")],
+        listen=probe_addresses(chosen),
+        lease=lease if chosen["leader-elect"] else None,
+        qps=chosen["kube-api-qps"] or None,
+        burst=max(1, chosen["kube-api-burst"]),
+    )
 
 
 def config_of(chosen: Mapping[str, Any]) -> ClusterConfig:
@@ -220,18 +180,3 @@ def config_of(chosen: Mapping[str, Any]) -> ClusterConfig:
         return ClusterConfig("karmada", master.rstrip("/"))
     config = kubeconfig.load(Path(path) if path else None)
     return replace(config, server=master.rstrip("/")) if master else config
-
-
-async def leading(chosen: Mapping[str, Any], client: Client, stop: asyncio.Event, led: Led) -> None:
-    """Run `led` while holding the lease, or at once without election; or return when asked to stop
-    before the lease was ours."""
-    if not chosen["leader-elect"]:
-        await led(None)
-        return
-    elector = LeaseElector(
-        client,
-        chosen["leader-elect-resource-name"],
-        namespace=chosen["leader-elect-resource-namespace"],
-        timing=lease_timing(chosen),
-    )
-    await lead(elector, led, stop)

@@ -6,7 +6,6 @@ are the flags of the commands. A component that is killed and started again is a
 process to everybody.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -87,9 +86,10 @@ def _scheduler(team: Team, flags: Flags) -> None:
     options = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(flags))
 
     async def work(client: Client) -> None:
-        scheduler = Scheduler(client, options, asker=team.wiring.asker(client.clock))
-        team.schedulers[karmada.name] = scheduler
-        await scheduler.run(asyncio.Event())
+        asker = team.wiring.asker(client.clock)
+        manager = Manager.of(client, lambda env: Scheduler(env, options, asker=asker), component=options.name)
+        team.schedulers[karmada.name] = manager.runnable
+        await manager.run()
 
     team.add(karmada, "scheduler", work)
 
@@ -98,7 +98,8 @@ def _descheduler(team: Team, flags: Flags) -> None:
     options = descheduler_options(defaults(DESCHEDULER_FLAGS) | dict(flags))
 
     async def work(client: Client) -> None:
-        await Descheduler(client, team.wiring.asker(client.clock), options).run(asyncio.Event())
+        asker = team.wiring.asker(client.clock)
+        await Manager.of(client, lambda env: Descheduler(env, asker, options), component=options.name).run()
 
     team.add(_karmada(team.fleet), "descheduler", work)
 

@@ -1,6 +1,5 @@
 """`karpool descheduler`: takes back replicas that cannot start, so that other clusters get them."""
 
-import asyncio
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ from karpool.cli import logging
 from karpool.cli.options.karmada import SPELLING, parameters, values
 from karpool.cli.output.text import note
 from karpool.manager.shutdown import run_until_signalled
+from karpool.manager.stop import Stop
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, validate
 from karpool.scheduler.descheduler.descheduler import DescheduledReplicas
 from karpool.scheduler.descheduler_process import run
@@ -20,7 +20,7 @@ def _descheduler(**given: Any) -> None:
     if errors := validate(DESCHEDULER_FLAGS, chosen):
         raise click.UsageError("\n".join(errors))
 
-    async def serve(stop: asyncio.Event) -> None:
+    async def serve(stop: Stop) -> None:
         await run(
             chosen,
             stop,

@@ -1,6 +1,5 @@
 """`karpool scheduler`: places Karmada's workloads, beside or in place of karmada-scheduler."""
 
-import asyncio
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ from karpool.cli import logging
 from karpool.cli.options.karmada import SPELLING, parameters, values
 from karpool.cli.output.text import note
 from karpool.manager.shutdown import run_until_signalled
+from karpool.manager.stop import Stop
 from karpool.scheduler.controller.options import SCHEDULER_FLAGS, validate
 from karpool.scheduler.cycle.decision import SchedulingDecision
 from karpool.scheduler.cycle.explanation import line
@@ -21,7 +21,7 @@ def _scheduler(**given: Any) -> None:
     if errors := validate(SCHEDULER_FLAGS, chosen):
         raise click.UsageError("\n".join(errors))
 
-    async def serve(stop: asyncio.Event) -> None:
+    async def serve(stop: Stop) -> None:
         await run(
             chosen,
             stop,

@@ -9,7 +9,6 @@ are one look at those who wait. Stopping finishes the writes under way.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -18,8 +17,11 @@ from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import LeadershipLost
-from karpool.kube.watch.informer import Informer
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueShutDown
+from karpool.manager.readiness import ManagerStatus
+from karpool.manager.stop import Stop
 from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
@@ -51,10 +53,12 @@ class SchedulerController:
         queue: BindingQueue[BindingKey],
         metrics: SchedulerMetrics,
         *,
+        status: ManagerStatus,
         workers: int = WORKERS,
         follow: Follow = lambda old, new: None,
     ) -> None:
         self._name = name
+        self._status = status
         self._clock: Clock = client.clock
         self._view = view
         self._known = view.bindings
@@ -67,43 +71,34 @@ class SchedulerController:
         self._room: set[str] = set()
         self._room_appeared = asyncio.Event()
         self._started = False
-        self._informers: list[Informer[Object]] = []
-        for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
-            informer: Informer[Object] = Informer(client, resource, into=dict)
-            informer.add_sink(_Each(self._on_binding))
-            self._informers.append(informer)
-        members: Informer[Object] = Informer(client, CLUSTERS, into=dict)
-        members.add_sink(_Each(self._on_cluster))
-        self._informers.append(members)
+        self.informers = InformerSet(
+            client,
+            [
+                WatchedKind(RESOURCEBINDINGS, dict, _Each(self._on_binding)),
+                WatchedKind(CLUSTERRESOURCEBINDINGS, dict, _Each(self._on_binding)),
+                WatchedKind(CLUSTERS, dict, _Each(self._on_cluster)),
+            ],
+        )
 
-    def not_ready(self) -> str | None:
-        waiting = [str(informer.resource) for informer in self._informers if not informer.synced.is_set()]
-        return f"waiting for {', '.join(waiting)}" if waiting else None
-
-    def staleness(self) -> float:
-        return max(informer.staleness() for informer in self._informers)
-
-    async def run(
-        self, placer: BindingReconciler, stop: asyncio.Event, *, grace_seconds: float = 10.0
-    ) -> None:
+    async def run(self, placer: BindingReconciler, stop: Stop, *, grace_seconds: float = 10.0) -> None:
         """Place bindings until `stop` is set; then finish what is under way."""
+        self.start()
         async with asyncio.TaskGroup() as group:
-            background: list[asyncio.Task[Any]] = [group.create_task(each.run()) for each in self._informers]
-            for informer in self._informers:
-                await informer.synced.wait()
-            self.start()
-            background += [group.create_task(self._wake()), group.create_task(self._expire())]
-            workers = [group.create_task(self._work(placer)) for _ in range(self._workers)]
+            beside = [group.create_task(self._wake()), group.create_task(self._expire())]
             try:
-                await stop.wait()
-                log.info("stopping", waiting=self._queue.sizes())
+                await stop.finish(self._work_together(placer, stop), self._close, grace_seconds=grace_seconds)
             finally:
-                self._queue.shut_down()
-                for task in background:
+                for task in beside:
                     task.cancel()
-            _, late = await asyncio.wait(workers, timeout=grace_seconds)
-            for task in late:
-                task.cancel()
+
+    def _close(self) -> None:
+        log.info("stopping", waiting=self._queue.sizes())
+        self._queue.shut_down()
+
+    async def _work_together(self, placer: BindingReconciler, stop: Stop) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work(placer, stop))
 
     def start(self) -> None:
         """Everything was listed: find all promises again, then look at every binding of ours."""
@@ -168,13 +163,15 @@ class SchedulerController:
 
     # What it does
 
-    async def _work(self, placer: BindingReconciler) -> None:
+    async def _work(self, placer: BindingReconciler, stop: Stop) -> None:
         while True:
             try:
                 key = await self._queue.get()
             except QueueShutDown:
                 return
             try:
+                if not await self._status.fresh(stop):
+                    return
                 with decision_scope():
                     await self._reconcile(placer, key)
             finally:

@@ -6,21 +6,21 @@ the next leader is a new one.
 """
 
 import asyncio
-from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
-from karpool.kube.api.client import Client
-from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.feature_gates import Gates
+from karpool.manager.controller import Environment
 from karpool.manager.metrics import QueueMetrics
+from karpool.manager.stop import Stop
 from karpool.model.karmada.binding import BindingKey
+from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler import gates
 from karpool.scheduler.controller import options
 from karpool.scheduler.controller.binding_store import SchedulerStores
 from karpool.scheduler.controller.binding_writer import BindingWriter
-from karpool.scheduler.controller.controller import WORKERS, Follow, SchedulerController
+from karpool.scheduler.controller.controller import WORKERS, SchedulerController
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
 from karpool.scheduler.controller.reconciler import BindingReconciler, Show
@@ -32,6 +32,9 @@ from karpool.scheduler.estimates.estimate_cache import EstimatorApi
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics
 from karpool.scheduler.promises.promise import PromiseLifetime
+
+if TYPE_CHECKING:
+    from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
 VERIFY_SECONDS = 2.0
 QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
@@ -53,22 +56,20 @@ class SchedulerOptions:
 
 
 class Scheduler:
-    """`asker` None: there are no estimators. `events` is a client that may have limits of its own."""
+    """`asker` None: there are no estimators. `estimators` are those that are ours to close."""
 
     def __init__(
         self,
-        client: Client,
+        environment: Environment,
         chosen: SchedulerOptions | None = None,
         *,
         asker: EstimatorApi | None = None,
-        events: Client | None = None,
-        metrics: CollectorRegistry | None = None,
-        check: Callable[[], None] = lambda: None,
+        estimators: "EstimatorClient | None" = None,
         show: Show | None = None,
-        follow: Follow = lambda old, new: None,
     ) -> None:
         self._options = use = chosen or SchedulerOptions()
-        registry = metrics or CollectorRegistry()
+        self._estimators = estimators
+        client, registry = environment.client, environment.registry
         promises = PromiseMetrics(registry)
         protected = use.gates[gates.OVERCOMMIT_PROTECTION]
         self.view = SchedulerStores(
@@ -80,7 +81,7 @@ class Scheduler:
             use.settings,
             client.clock,
             ledger=self.view.ledger,
-            asker=asker,
+            asker=asker or estimators,
             hold_down_seconds=use.hold_down_seconds,
             on_freed=self._room_in,
         )
@@ -92,10 +93,17 @@ class Scheduler:
             tell=QueueMetrics(registry, QUEUE, client.clock.monotonic),
         )
         self.metrics = SchedulerMetrics(registry, self.queue.sizes)
-        self._recorder = EventRecorder(events or client, use.name)
         self._controller = SchedulerController(
-            client, use.name, self.view, self.queue, self.metrics, workers=use.workers, follow=follow
+            client,
+            use.name,
+            self.view,
+            self.queue,
+            self.metrics,
+            status=environment.status,
+            workers=use.workers,
+            follow=self._follow_clusters,
         )
+        self.informers = (self._controller.informers,)
         self._placer = BindingReconciler(
             use.name,
             self.view,
@@ -103,9 +111,12 @@ class Scheduler:
                 self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics
             ),
             BindingWriter(
-                client, check=check, count=self.metrics.wrote, get_version=self.view.bindings.get_version
+                client,
+                check=environment.check,
+                count=self.metrics.wrote,
+                get_version=self.view.bindings.get_version,
             ),
-            reporter=BindingReporter(self._recorder),
+            reporter=BindingReporter(environment.events),
             metrics=self.metrics,
             show=show,
         )
@@ -113,19 +124,23 @@ class Scheduler:
     def _room_in(self, clusters: set[str]) -> None:
         self.view.room_in(clusters)
 
-    def not_ready(self) -> str | None:
-        return self._controller.not_ready()
+    def _follow_clusters(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
+        if self._estimators is not None and new is None:
+            self._estimators.keep({cluster.name for cluster in self.view.clusters.all()})
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        if self._estimators is not None:
+            stack.push_async_callback(self._estimators.close)
+
+    async def run(self, stop: Stop) -> None:
         """Until `stop` is set, and what was under way is written."""
+        self.metrics.leading(True)
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._recorder.run()), group.create_task(self._verify())]
+            verifying = group.create_task(self._verify())
             try:
                 await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
-                await self._recorder.flush()
             finally:
-                for task in beside:
-                    task.cancel()
+                verifying.cancel()
 
     async def _verify(self) -> None:
         """Ask estimators now and then what of the promises has arrived."""

@@ -8,23 +8,31 @@ and from where is noted on the binding in the same patch (`cool_down`).
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import Counter
 
-from karpool.kube.api.client import Client
+from karpool.cluster.changes import PutDropSink
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
-from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.watch.informer import Informer
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.kube.watched import WatchedKind
+from karpool.manager.controller import Environment
 from karpool.manager.metrics import describe_process
+from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy, read_placement
-from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import (
+    CLUSTERRESOURCEBINDINGS,
+    RESOURCEBINDINGS,
+    ApiResource,
+    ObjectKey,
+)
 from karpool.scheduler.controller.binding_store import read
 from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome
 from karpool.scheduler.controller.reporting import DESCHEDULED, DESCHEDULING_FAILED, BindingReporter
@@ -34,6 +42,9 @@ from karpool.scheduler.descheduler.lowering import LoweredTarget, lower_targets,
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.promises.landed_replicas import landing_of
 from karpool.wire.requests import WorkloadReference
+
+if TYPE_CHECKING:
+    from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
 log = structlog.get_logger(__name__)
 
@@ -77,26 +88,25 @@ class DescheduledReplicas:
 class Descheduler:
     def __init__(
         self,
-        client: Client,
+        environment: Environment,
         asks: UnschedulableSource,
         chosen: DeschedulerOptions | None = None,
         *,
-        metrics: CollectorRegistry | None = None,
-        check: Callable[[], None] = lambda: None,
+        estimators: "EstimatorClient | None" = None,
         show: Callable[[DescheduledReplicas], None] | None = None,
     ) -> None:
         self._options = chosen or DeschedulerOptions()
-        self._clock = client.clock
+        client, registry = environment.client, environment.registry
+        self._clock, self._status = client.clock, environment.status
+        self._estimators = estimators  # that are ours to close
         self._asks = asks
         self._show = show
-        self._writer = BindingWriter(client, check=check)
-        self._recorder = EventRecorder(client, self._options.name)
-        self._announcer = BindingReporter(self._recorder)
-        self._informers: list[Informer[Object]] = [
-            Informer(client, resource, into=dict) for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
-        ]
+        self._writer = BindingWriter(client, check=environment.check)
+        self._announcer = BindingReporter(environment.events)
+        self._bindings: dict[tuple[ApiResource, ObjectKey], Binding | None] = {}
+        kinds = (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
+        self.informers = (InformerSet(client, [self._watched(resource) for resource in kinds]),)
         self._turns = asyncio.Semaphore(self._options.workers)
-        registry = metrics or CollectorRegistry()
         describe_process(registry)
         self._taken = Counter(
             "karpool_descheduler_replicas", "Replicas that were taken back.", registry=registry
@@ -106,32 +116,28 @@ class Descheduler:
         )
         self._results = {result: results.labels(result) for result in ("kept", "descheduled", "error")}
 
-    def not_ready(self) -> str | None:
-        waiting = [str(informer.resource) for informer in self._informers if not informer.synced.is_set()]
-        return f"waiting for {', '.join(waiting)}" if waiting else None
+    def _watched(self, resource: ApiResource) -> WatchedKind[Object]:
+        def put(key: ObjectKey, raw: Object) -> None:
+            self._bindings[resource, key] = read(raw).binding
 
-    async def run(self, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            background: list[asyncio.Task[Any]] = [group.create_task(each.run()) for each in self._informers]
-            background.append(group.create_task(self._recorder.run()))
-            stopping = asyncio.ensure_future(stop.wait())
-            try:
-                for informer in self._informers:
-                    await informer.synced.wait()
-                while not stop.is_set():
-                    await self.run_once()
-                    pause = asyncio.ensure_future(self._clock.sleep(self._options.interval_seconds))
-                    await asyncio.wait((stopping, pause), return_when=asyncio.FIRST_COMPLETED)
-                    pause.cancel()
-                await self._recorder.flush()
-            finally:
-                stopping.cancel()
-                for task in background:
-                    task.cancel()
+        def drop(key: ObjectKey) -> None:
+            self._bindings.pop((resource, key), None)
+
+        return WatchedKind(resource, dict, PutDropSink(put, drop))
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        if self._estimators is not None:
+            stack.push_async_callback(self._estimators.close)
+
+    async def run(self, stop: Stop) -> None:
+        while await self._status.fresh(stop):
+            await self.run_once()
+            if await stop.sleep(self._options.interval_seconds):
+                return
 
     async def run_once(self) -> None:
         """One look at all bindings; what goes wrong with one is said and costs no other."""
-        bindings = [read(raw).binding for informer in self._informers for raw in informer.objects()]
+        bindings = list(self._bindings.values())
         concerned = [binding for binding in bindings if binding is not None and self._concerns(binding)]
         await asyncio.gather(*(self._one(binding) for binding in concerned))
 
