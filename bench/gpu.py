@@ -18,6 +18,7 @@ import numpy as np
 from bench import openb, openb_policies
 from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.open_nodes import NodeChoice
 from karpool.gpu.strategies import strategies
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.request_mix import RequestMix, mix_of_counts, shape_of
@@ -29,6 +30,9 @@ from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.isolation import SHARED, SOFT
 from karpool.model.devices.request import GpuRequest
 from karpool.model.requirements import NodeTerm, ValueSet
+from karpool.packing.feasibility import matches_terms
+from karpool.packing.tables.columns import Bools
+from karpool.packing.tables.node_table import NodeRow, NodeTable, table_of
 
 POOL = "openb"
 MODEL_LABEL = "gpu-model"
@@ -59,6 +63,12 @@ def usual_mix(variant: str) -> RequestMix:
     """What FGD knows beforehand: the usual specs and how often each comes."""
     counted = {shape_of(request_of(pod)): number for pod, number in usual(variant).items()}
     return mix_of_counts(counted, covered=1.0)
+
+
+def _has_room(allocator: Allocator, request: GpuRequest) -> Bools:
+    table = allocator.table
+    fits: Bools = (table.cpu_room >= request.cpu_milli) & (table.memory_room >= request.memory_bytes)
+    return fits
 
 
 class Karpool:
@@ -92,6 +102,7 @@ class Karpool:
         self.allocator.open()
         self.seconds: list[float] = []
         self._came = 0
+        self._nodes: NodeTable | None = None
 
     def place(self, pod: TracePod) -> bool:
         self._came += 1
@@ -99,17 +110,27 @@ class Karpool:
         if not pod.gpus:
             return self._place_without_gpu(request)
         start = perf_counter()
-        found = self.allocator.try_allocate(request)
+        found = self.allocator.try_allocate(request, nodes=self._open_to(request))
         self.seconds.append(perf_counter() - start)
         if isinstance(found, Refusal):
             return False
         self.allocator.commit(request.uid)
         return True
 
+    def _open_to(self, request: GpuRequest) -> NodeChoice:
+        """Nodes that take the pod: the trace knows CPU, memory and models of nodes, and nothing else."""
+        is_open = _has_room(self.allocator, request)
+        if request.node_terms is not None:
+            names = self.allocator.table.node_names
+            if self._nodes is None or self._nodes.n != len(names):
+                labels = self.allocator.table.node_labels
+                self._nodes = table_of([NodeRow(name, labels.get(name, {})) for name in names])
+            is_open[: len(names)] &= matches_terms(self._nodes, request.node_terms)
+        return NodeChoice(is_open)
+
     def _place_without_gpu(self, request: GpuRequest) -> bool:
         table = self.allocator.table
-        fits = (table.cpu_room >= request.cpu_milli) & (table.memory_room >= request.memory_bytes)
-        where = np.flatnonzero(fits[: len(table.node_names)])
+        where = np.flatnonzero(_has_room(self.allocator, request)[: len(table.node_names)])
         if not len(where):
             return False
         ours = self.strategy
@@ -241,7 +262,9 @@ def pool(strategy: PlacementStrategy, filled: float = 0.6) -> tuple[Allocator, l
     taken = 0.0
     while taken < target:
         request = requests.pop()
-        if not isinstance(allocator.try_allocate(request), Refusal):
+        if not isinstance(
+            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Refusal
+        ):
             allocator.commit(request.uid)
             taken += request.count * (request.request.percent_milli / 100 or WHOLE)
     return allocator, requests
@@ -270,7 +293,9 @@ def allocation_times(strategy: str) -> list[float]:
     values = []
     for number, request in enumerate(requests[:2_000]):
         start = perf_counter()
-        if not isinstance(allocator.try_allocate(request), Refusal):
+        if not isinstance(
+            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Refusal
+        ):
             allocator.commit(request.uid)
         values.append((perf_counter() - start) * 1e3)
         if number % 2:

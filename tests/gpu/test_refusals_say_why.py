@@ -3,13 +3,16 @@ from dataclasses import replace
 import pytest
 
 from karpool.gpu.allocation.allocator import fits_template
+from karpool.gpu.allocation.open_nodes import OpenNodes
 from karpool.gpu.allocation.preemption import find_victims, free_without
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionTemplate
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, WorkloadQuota
-from karpool.model.requirements import NodeTerm, ValueSet
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
 from tests.gpu.devices import GIB, ask, gpu, node, opened
 
 MIG = PartitionCatalogue(
@@ -35,13 +38,6 @@ MIG = PartitionCatalogue(
         pytest.param(ask(count=3), DeviceReason.SAME_NODE_UNSATISFIED, "3 GPUs", id="too many on one node"),
         pytest.param(ask(count=0), DeviceReason.GPU_COUNT_OUT_OF_RANGE, "1 to 128", id="none at all"),
         pytest.param(ask(indices=(7,)), DeviceReason.NO_GPU_AFTER_FILTER, "index dropped", id="index"),
-        pytest.param(ask(cpu_milli=9999), DeviceReason.NO_GPU_AFTER_FILTER, "node room dropped", id="no CPU"),
-        pytest.param(
-            ask(node_terms=(NodeTerm((("zone", ValueSet(frozenset(("b",)))),)),)),
-            DeviceReason.NO_GPU_AFTER_FILTER,
-            "node affinity dropped",
-            id="affinity",
-        ),
     ],
 )
 def test_a_refusal_has_a_code_and_says_what_was_dropped(request_, code, words):
@@ -54,6 +50,26 @@ def test_a_refusal_has_a_code_and_says_what_was_dropped(request_, code, words):
     assert isinstance(refused, Refusal)
     assert refused.code is code
     assert words in str(refused)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(PodShape(requests=(("cpu", 9999),)), id="no CPU"),
+        pytest.param(PodShape(requests=(("ephemeral-storage", 1),)), id="no disk"),
+        pytest.param(PodShape(node_selector=(("zone", "b"),)), id="affinity"),
+    ],
+)
+def test_a_node_that_does_not_take_the_pod_gives_no_device(shape):
+    allocator = opened([*node("node-0", 2), *node("node-1", 1)])
+    offers = {"cpu": 4000, "pods": 10}
+    room = snapshot_of([NodeRow(name, {"zone": "a"}, allocatable=offers) for name in ("node-0", "node-1")])
+
+    refused = allocator.try_allocate(ask(), nodes=OpenNodes(allocator.table, room, {}).choice(shape))
+
+    assert isinstance(refused, Refusal)
+    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
+    assert "node dropped 3 of 3" in str(refused)
 
 
 def test_quota_refusals_name_the_resource_and_whether_waiting_helps():

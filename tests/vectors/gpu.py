@@ -11,6 +11,7 @@ from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.ledger import DeviceLedger
+from karpool.gpu.allocation.open_nodes import OpenNodes, by_nodes
 from karpool.gpu.allocation.preemption import FreedDevices, free_without
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.controller.wake_ups import should_wake
@@ -27,9 +28,12 @@ from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amoun
 from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
-from karpool.model.devices.request import Gang, GpuRequest, PreferredTerm
+from karpool.model.devices.request import Gang, GpuRequest
 from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import snapshot_of
 from tests.vectors.registry import Case, includes, kind
 
 Given = Mapping[str, Any]
@@ -183,7 +187,8 @@ def same_names(expected: Given, actual: Given) -> bool:
 @kind("filter", same=same_names)
 def answer_filter(case: Case) -> Given:
     given = case["input"]
-    table = DeviceTable(device(each) for each in given["gpus"])
+    devices = (device(each) for each in given["gpus"])
+    table = DeviceTable(replace(one, node=one.node or one.owner) for one in devices)
     for each in given["gpus"]:
         row = table.find(each["name"])
         table.has_available[row] = "available" in each
@@ -199,7 +204,6 @@ def answer_filter(case: Case) -> Given:
 
 def one_filter(table: DeviceTable, given: Given) -> tuple[str, device_filters.Filter]:
     asked = GpuRequest(uid="u", request=share(given))
-    required = given.get("required")
     known: dict[str, tuple[str, device_filters.Filter]] = {
         "phase": ("phase", partial(phase_filter, allowed=given.get("allowed", [RUNNING]))),
         "index": ("index", partial(device_filters.by_index, indices=given.get("indices") or ())),
@@ -214,20 +218,28 @@ def one_filter(table: DeviceTable, given: Given) -> tuple[str, device_filters.Fi
         "vendor": ("vendor", partial(device_filters.by_vendor, vendor=given.get("vendor", ""))),
         "node_affinity": (
             "node affinity",
-            partial(
-                device_filters.by_node_affinity,
-                required=None if required is None else terms(required),
-                preferred=[
-                    PreferredTerm(each["weight"], term)
-                    for each in given.get("preferred") or ()
-                    for term in terms([each["preference"]])
-                ],
-            ),
+            affinity_filter(table, given),
         ),
         "same_node": ("same node", partial(device_filters.by_same_node, count=given.get("count", 0))),
     }
     known |= dict.fromkeys(("whole", "shared", "shared_gpu", "whole_device"), known["whole_gpu"])
     return known[given["type"]]
+
+
+def affinity_filter(table: DeviceTable, given: Given) -> device_filters.Filter:
+    required = given.get("required")
+    shape = PodShape(
+        node_terms=None if required is None else terms(required),
+        preferred_nodes=tuple(
+            WeightedNodeTerm(each["weight"], term)
+            for each in given.get("preferred") or ()
+            for term in terms([each["preference"]])
+        ),
+    )
+    room = snapshot_of(
+        [NodeRow(name, labels, allocatable={"pods": 110}) for name, labels in table.node_labels.items()]
+    )
+    return partial(by_nodes, nodes=OpenNodes(table, room, {}).choice(shape))
 
 
 def phase_filter(table: DeviceTable, rows: device_filters.Rows, *, allowed: list[str]) -> device_filters.Rows:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
+from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
 from karpool.gpu.controller.wake_ups import should_wake
@@ -29,22 +30,28 @@ from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, NodePool, pool_of
-from karpool.model.kubernetes.api_resources import NODEPOOLS, NODES, PODS, ApiResource, ListOptions, ObjectKey
+from karpool.model.kubernetes.api_resources import (
+    GPUS,
+    NODEPOOLS,
+    NODES,
+    PODS,
+    ApiResource,
+    ListOptions,
+    ObjectKey,
+)
 from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import moment
 from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
+from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
 log = structlog.get_logger(__name__)
-
-GPUS = ApiResource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
-_LIVE = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class Sight:
     def watches(self) -> Sequence[WatchedKind[Any]]:
         own = ListOptions(namespace=self._namespace)
         return (
-            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), _LIVE),
+            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), LIVE_PODS),
             WatchedKind(NODES, Node, PutDropSink(self.put_node, self.drop_node)),
             WatchedKind(NODEPOOLS, NodePool, PutDropSink(self.put_pool, self.drop_pool), optional=True),
             WatchedKind(GPUS, GpuObject, PutDropSink(self.put_gpu, self.drop_gpu), optional=True),
@@ -175,7 +182,7 @@ class Sight:
         size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
         where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations, size)
         created = moment(pod.metadata.creation_timestamp) or 0.0
-        return WaitingWorker(request, created, digest(repr(where)), shape.tolerations)
+        return WaitingWorker(request, created, digest(repr(where)), shape)
 
     def concerns(self, resource: ApiResource, change: ObjectChange[Any]) -> bool:
         """Whether a change may matter here: most pods and nodes of a cluster have nothing to do with GPUs."""
@@ -312,8 +319,10 @@ class Sight:
         claims: Mapping[str, ClaimProgress],
         resting: Mapping[str, float],
         busy: Mapping[str, frozenset[str]],
+        *,
+        room: Room | None = None,
     ) -> View:
-        """`busy` are devices with workers, by node."""
+        """`busy` are devices with workers, by node; `room` is that of the cluster's snapshot."""
         on_node: dict[str, dict[str, int]] = {}
         own: set[ObjectKey] = set()
         for pod in placeholders:
@@ -335,6 +344,7 @@ class Sight:
                 if node.name in self._gpu_nodes or node.name in described or node.name in on_node
             ),
             resting=resting,
+            room=room,
         )
 
     def _gpus_of(self, pod: Placeholder) -> int:

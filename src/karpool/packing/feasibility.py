@@ -13,7 +13,7 @@ import numpy as np
 from karpool.model.kubernetes.pod_shape import HostPort, Pairs, PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.taints import Toleration, untolerated
-from karpool.packing.tables.columns import Bools
+from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.node_table import NodeTable
 from karpool.packing.tables.room import Room
 
@@ -102,6 +102,14 @@ def _has_field(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
         if row is not None:
             mask[row] = not wanted.complement
     return mask
+
+
+def preference(nodes: NodeTable, shape: PodShape) -> Int64s:
+    """How much a pod prefers each node, by its preferred node affinity: the sum of weights."""
+    weight = np.zeros(nodes.n, dtype=np.int64)
+    for preferred in shape.preferred_nodes:
+        weight += preferred.weight * matches_terms(nodes, (preferred.term,))
+    return weight
 
 
 def ports_free(snapshot: Room, shape: PodShape) -> Bools:

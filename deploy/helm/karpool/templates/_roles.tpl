@@ -108,10 +108,11 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, patch, watch]}
 - {apiGroups: [""], resources: [pods/binding], verbs: [create]}
 - {apiGroups: [""], resources: [pods/status], verbs: [patch]}
-- {apiGroups: [""], resources: [events, nodes], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes], verbs: [list, watch]}
 - {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .smart }}], verbs: [get]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
+- {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
 {{- end }}
 

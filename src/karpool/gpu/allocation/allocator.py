@@ -15,6 +15,7 @@ import numpy as np
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.ledger import RESERVATION_SECONDS, DeviceLedger
+from karpool.gpu.allocation.open_nodes import NodeChoice, by_nodes
 from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
 from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
@@ -118,10 +119,12 @@ class Allocator:
         request: GpuRequest,
         only: Collection[str] | None = None,
         avoid_nodes: Collection[str] = (),
+        nodes: NodeChoice | None = None,
     ) -> tuple[str, ...] | Refusal:
         """The devices that `try_allocate` would take; nothing changes.
 
-        `only` narrows it to these devices, `avoid_nodes` leaves nodes out.
+        `only` narrows it to these devices, `avoid_nodes` leaves nodes out. `nodes` are those that take the
+        pod itself; None: whoever asks has seen to that.
         """
         refused = self._not_now(request) or self._over_quota(request)
         if refused is not None:
@@ -135,10 +138,10 @@ class Allocator:
         if not len(rows):
             where = " among those allowed here" if is_narrowed else ""
             return Refusal(DeviceReason.POOL_EMPTY, f"pool {request.pool} has no GPU{where}")
-        survivors = self._filtered(request, rows, trace=False)
+        survivors = self._filtered(request, rows, nodes, trace=False)
         if survivors.refusal is not None or not len(survivors.rows):
-            return self._explained(request, rows)
-        scope = CandidateScope(self._counted(request), is_narrowed or bool(request.indices))
+            return self._explained(request, rows, nodes)
+        scope = CandidateScope(self._counted(request), only is not None or bool(request.indices))
         chosen = self.settings.strategy.choose(self.table, survivors.rows, request, scope)
         if len(chosen) < request.count:
             return Refusal(
@@ -154,6 +157,7 @@ class Allocator:
         *,
         only: Collection[str] | None = None,
         avoid_nodes: Collection[str] = (),
+        nodes: NodeChoice | None = None,
         until: float | None = None,
     ) -> GpuAllocation | Refusal:
         """Find devices and reserve them, until `until` or for half an hour."""
@@ -161,7 +165,7 @@ class Allocator:
         if refused is not None:
             return refused
         self.settings.strategy.observe(request)
-        found = self.find(request, only, avoid_nodes)
+        found = self.find(request, only, avoid_nodes, nodes)
         if isinstance(found, Refusal):
             return found
         return self.ledger.assume(request, found, now, until)
@@ -217,10 +221,14 @@ class Allocator:
             return None
         return self.quotas.check(request.namespace, known_charge(request))
 
-    def _filtered(self, request: GpuRequest, rows: Rows, trace: bool) -> device_filters.FittingDevices:
+    def _filtered(
+        self, request: GpuRequest, rows: Rows, nodes: NodeChoice | None, trace: bool
+    ) -> device_filters.FittingDevices:
         chain = device_filters.device_filters(request, self.settings.policy, self.settings.catalogue)
         cap = self.settings.workers_per_node
         more: list[tuple[str, device_filters.Filter]] = []
+        if nodes is not None:
+            more.append(("node", partial(by_nodes, nodes=nodes)))
         if cap > 0:
             more.append(("worker cap", partial(device_filters.by_worker_cap, cap=cap)))
         if request.isolation == PARTITIONED:
@@ -235,8 +243,8 @@ class Allocator:
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
         return kept
 
-    def _explained(self, request: GpuRequest, rows: Rows) -> Refusal:
-        survivors = self._filtered(request, rows, trace=True)
+    def _explained(self, request: GpuRequest, rows: Rows, nodes: NodeChoice | None) -> Refusal:
+        survivors = self._filtered(request, rows, nodes, trace=True)
         if survivors.refusal is not None:
             return replace(
                 survivors.refusal,

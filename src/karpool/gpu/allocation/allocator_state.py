@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.open_nodes import NodeHold, OpenNodes
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.scale_up.demand import WaitingWorker
@@ -24,6 +25,7 @@ from karpool.model.devices.oversubscription import Oversubscription, node_totals
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.request import GpuRequest
 from karpool.model.taints import Taint
+from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
@@ -81,6 +83,7 @@ class View:
     claims: Mapping[str, ClaimProgress] = field(default_factory=dict)
     nodes: tuple[NodeFacts, ...] = ()
     resting: Mapping[str, float] = field(default_factory=dict)
+    room: Room | None = None  # of the cluster's snapshot; None: nodes are not asked for more than devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class AllocatorState:
         self.refused_resizes: dict[str, Refusal] = {}  # by uid of the pod
         self._devices: dict[str, Device] = {}
         self._nodes: dict[str, NodeFacts] = {}
+        self._latest: OpenNodes | None = None
         self._answers: dict[tuple[GpuRequest, NodeYield], Refusal | None] = {}
 
     def look(
@@ -132,7 +136,7 @@ class AllocatorState:
             now=view.now,
             until=view.now + self.settings.hold,
             reserved_nodes=reserved_nodes(view),
-            taints={node.name: node.taints for node in view.nodes if node.taints},
+            open_nodes=self._open_nodes(view),
             gangs_running=running,
             nominated={
                 worker.item: worker.nominated_node
@@ -143,6 +147,28 @@ class AllocatorState:
             why_none=why_none,
         )
         return found, self._world(view, found, running)
+
+    def _open_nodes(self, view: View) -> OpenNodes | None:
+        """Less what is held or given to pods that are not seen on their node yet."""
+        self._latest = None
+        if view.room is not None:
+            waiting = {worker.uid: worker.item.shape for worker in view.workers if not worker.node}
+            holds = {
+                entry.request.uid: NodeHold(
+                    entry.node, waiting[entry.request.uid], tuple(share.device for share in entry.taken)
+                )
+                for entry in self.allocator.ledger.entries()
+                if entry.request.uid in waiting
+            }
+            self._latest = OpenNodes(self.allocator.table, view.room, holds)
+        return self._latest
+
+    def takes(self, item: WaitingWorker) -> bool:
+        """Whether the node of its hold takes the pod itself, as things were seen last."""
+        entry = self.allocator.ledger.assumed.get(item.uid)
+        if entry is None or self._latest is None:
+            return True  # nothing is held, or nobody looks
+        return self._latest.takes(item.uid, NodeHold(entry.node, item.shape))
 
     def _world(self, view: View, found: TriageResult, running: Mapping[str, int]) -> ScaleUpInput:
         served = {item.uid for item, _ in found.served}

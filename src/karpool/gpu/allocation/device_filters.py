@@ -4,7 +4,7 @@ A filter is a function from candidate rows to candidate rows. It changes nothing
 The chain stops when nothing is left, and tells what each step dropped.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +14,11 @@ from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
 from karpool.model.devices.device_reasons import DeviceReason, FilterStep, Refusal
 from karpool.model.devices.isolation import DYNAMIC, HARD, PARTITIONED, SHARED, SOFT
 from karpool.model.devices.partitions import PartitionCatalogue
-from karpool.model.devices.request import GpuRequest, PreferredTerm
+from karpool.model.devices.request import GpuRequest
 from karpool.model.requirements import NodeTerm
+from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.node_table import NodeRow, table_of
 
 Filter = Callable[[DeviceTable, Rows], Rows]
 _PERCENT_OF_MILLI = 100 * 1000 * 1000
@@ -73,15 +75,6 @@ def device_filters(
         filters.append(("model", partial(by_model, model=request.model)))
     if request.vendor:
         filters.extend(vendor_filter(request.vendor))
-    if request.node_terms is not None or request.preferred:
-        filters.append(
-            (
-                "node affinity",
-                partial(by_node_affinity, required=request.node_terms, preferred=request.preferred),
-            )
-        )
-    if request.cpu_milli or request.memory_bytes:
-        filters.append(("node room", partial(by_node_room, request=request)))
     if request.count > 1:
         filters.append(("same node", partial(by_same_node, count=request.count)))
     return filters
@@ -213,62 +206,19 @@ def by_vendor(table: DeviceTable, rows: Rows, *, vendor: str) -> Rows:
     return _kept(rows, table.vendor[rows] == table.strings.find(vendor)) if vendor else rows
 
 
-def by_node_affinity(
-    table: DeviceTable,
-    rows: Rows,
-    *,
-    required: Sequence[NodeTerm] | None,
-    preferred: Sequence[PreferredTerm] = (),
-) -> Rows:
-    """Required terms drop, preferred ones only sort. A device of a node that is not known is dropped."""
-    if required is None and not preferred:
-        return rows
-    terms = None if required is None else tuple(required)
-    admitted = _per_owner(table, ("admits", terms), lambda labels, name: admits(terms, labels, name))
-    kept = _kept(rows, admitted[table.owner[rows]] != 0)
-    if not preferred:
-        return kept
-    wishes = tuple(preferred)
-    weights = _per_owner(table, ("weighs", wishes), lambda labels, name: _weight(wishes, labels, name))
-    order = np.argsort(-weights[table.owner[kept]], kind="stable")
-    return kept[order]
-
-
-def _per_owner(
-    table: DeviceTable, key: tuple[str, object], compute: Callable[[Mapping[str, str], str], int]
-) -> Int64s:
-    """By the number of the owner's name; computed once until devices or labels change."""
-    found = table.derived.get(key)
-    if found is None:
+def by_node_terms(table: DeviceTable, rows: Rows, *, terms: tuple[NodeTerm, ...]) -> Rows:
+    """Devices of nodes with such labels, as far as labels were told."""
+    admitted = table.derived.get(("admits", terms))
+    if admitted is None:
         if len(table.derived) >= _DERIVED_KEPT:
             table.derived.clear()
-        found = table.derived[key] = np.zeros(len(table.strings), dtype=np.int64)
-        for name, labels in table.node_labels.items():
+        admitted = table.derived["admits", terms] = np.zeros(len(table.strings), dtype=np.int64)
+        nodes = table_of([NodeRow(name, labels) for name, labels in table.node_labels.items()])
+        for name, fits in zip(nodes.names, matches_terms(nodes, terms).tolist(), strict=True):
             code = table.strings.find(name)
             if code > 0:
-                found[code] = compute(labels, name)
-    return found
-
-
-def _weight(preferred: Sequence[PreferredTerm], labels: Mapping[str, str], name: str) -> int:
-    return sum(term.weight for term in preferred if _matches(term.term, labels, name))
-
-
-def admits(required: Sequence[NodeTerm] | None, labels: Mapping[str, str], name: str) -> bool:
-    return required is None or any(_matches(term, labels, name) for term in required)
-
-
-def _matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
-    return all(wanted.admits(labels.get(key)) for key, wanted in term.labels) and all(
-        wanted.admits(name if key == "metadata.name" else "") for key, wanted in term.fields
-    )
-
-
-def by_node_room(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
-    """The pod itself must fit on the node, as far as the room there is known."""
-    node = table.node[rows]
-    fits = (table.cpu_room >= request.cpu_milli) & (table.memory_room >= request.memory_bytes)
-    return _kept(rows, (node == NO_NODE) | fits[node])
+                admitted[code] = fits
+    return _kept(rows, admitted[table.owner[rows]] != 0)
 
 
 def by_worker_cap(table: DeviceTable, rows: Rows, *, cap: int) -> Rows:

@@ -14,7 +14,9 @@ from typing import Any
 
 import structlog
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import ObjectChange
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
@@ -32,6 +34,7 @@ from karpool.gpu.seeing import Sight
 from karpool.gpu.strategies import strategies
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
+from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
@@ -107,7 +110,15 @@ class GpuScaler:
             check=environment.check,
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
-        kinds = [*self.sight.watches, *self.monitor.watches, *self.backend.watches]
+        # Volumes and namespaces may be closed to us: pods that depend on them then wait.
+        refining = Aspect.NAMESPACES | Aspect.VOLUMES
+        self._cluster = Cluster(Aspect.DEVICES | refining, market=self.ladders.market)
+        kinds = [
+            *cluster_watches(self._cluster, client.clock, refining=refining),
+            *self.sight.watches,
+            *self.monitor.watches,
+            *self.backend.watches,
+        ]
         # Asked first: what is gone must still be known.
         self.informers = (InformerSet(client, [*self._wakers(), *kinds]),)
         # Ages are counted on a clock that does not jump.
@@ -193,7 +204,9 @@ class GpuScaler:
             progress = self.monitor.progress(name)
             if progress is not None:
                 claims[name] = progress
-        return self.sight.view(now, placeholders, claims, self._resting(now), self._busy())
+        return self.sight.view(
+            now, placeholders, claims, self._resting(now), self._busy(), room=self._cluster.snapshot().room
+        )
 
     def _busy(self) -> dict[str, frozenset[str]]:
         busy: dict[str, set[str]] = {}

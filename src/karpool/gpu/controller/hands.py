@@ -187,6 +187,10 @@ class ApiScaleUpActuator:
         if entry is not None and any(pod.spec.node_name == entry.node for pod in left.items):
             raise Conflict(f"node {entry.node}", 409, message="a smart pod is still there")
         self._desk.attempted.add((commit.item.uid, record.uid, commit.readiness_epoch))
+        if not self._desk.takes(commit.item):
+            # The kubelet would refuse it. It waits again, and is served wherever there is room.
+            log.info("commit refused", pod=commit.item.request.key, reason="its node does not take the pod")
+            return
         await self.bind(commit.item)
 
     async def bind(self, item: WaitingWorker) -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from karpool.model.devices.amounts import whole_tflops
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Toleration
 from karpool.provisioning.names import digest
 from karpool.provisioning.node_request import NodeCandidate
@@ -21,12 +22,17 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class WaitingWorker:
-    """One waiting worker. `constraints` is a digest of where it may run and what it tolerates."""
+    """One waiting worker. `constraints` is a digest of where it may run and what it tolerates; `shape` is
+    what the packing kernel is asked."""
 
     request: GpuRequest
     created: float
     constraints: str = ""
-    tolerations: tuple[Toleration, ...] = ()
+    shape: PodShape = field(default_factory=PodShape)
+
+    @property
+    def tolerations(self) -> tuple[Toleration, ...]:
+        return self.shape.tolerations
 
     @property
     def uid(self) -> str:

@@ -8,7 +8,6 @@ one readiness is tried once. Gangs move together. Pure.
 
 from dataclasses import replace
 
-from karpool.gpu.allocation.device_filters import admits
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.feasibility import could_use
@@ -18,7 +17,8 @@ from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import shown_devices
 from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.request import Gang
-from karpool.model.taints import untolerated
+from karpool.packing.feasibility import admitted
+from karpool.packing.tables.node_table import NodeRow, table_of
 from karpool.provisioning.candidates.attempts import Setback
 
 
@@ -189,12 +189,10 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
     cpu = node.cpu_milli + (unit.cpu_milli if pod is not None and pod.node else 0)
     memory = node.memory_bytes + (unit.memory_bytes if pod is not None and pod.node else 0)
 
+    as_row = table_of([NodeRow(node.name, node.labels, node.taints)])
+
     def serves(item: WaitingWorker, room: DeviceRoom) -> bool:
-        if untolerated(node.taints, item.tolerations) is not None:
-            return False
-        if not admits(item.request.node_terms, node.labels, node.name):
-            return False
-        return could_use(item.request, by_name[room.name])
+        return bool(admitted(as_row, item.shape)[0]) and could_use(item.request, by_name[room.name])
 
     return NodeBin(unit.node, rooms, cpu, memory, serves)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, known_charge
+from karpool.gpu.allocation.open_nodes import NodeHold, OpenNodes
 from karpool.gpu.allocation.preemption import PreemptionVictims, find_victims
 from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWorker, by_key
 from karpool.gpu.scale_up.feasibility import Answers, feasible
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.gpu.scale_up.node_bins import by_service, signature
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
-from karpool.model.taints import Taint, Toleration, untolerated
 
 CandidateSource = Callable[[WaitingWorker], tuple[ScaleUpCandidate, ...]]
 Why = Callable[[WaitingWorker], str]
@@ -48,7 +48,7 @@ def triage(
     now: float,
     until: float,
     reserved_nodes: Collection[str] = (),
-    taints: Mapping[str, Sequence[Taint]] | None = None,
+    open_nodes: OpenNodes | None = None,
     gangs_running: Mapping[str, int] | None = None,
     nominated: Mapping[WaitingWorker, str] | None = None,
     answers: Answers | None = None,
@@ -56,12 +56,13 @@ def triage(
 ) -> TriageResult:
     """`until` is when reservations for those served now lapse. Items with a hold stay demand.
 
+    `open_nodes` says which nodes take a pod; None where nobody knows more of nodes than their devices.
     `nominated` are workers that somebody promised room on a node (by name). `why_none` says why an item has
     no candidate at all.
     """
     found = TriageResult()
     promised = _Promised(allocator, nominated or {}, now)
-    open_ = _Open(allocator, frozenset(reserved_nodes), taints or {})
+    serving = _Serving(allocator, open_nodes, frozenset(reserved_nodes), now, until)
     failed: list[WaitingWorker] = []
     known: dict[object, Refusal] = {}  # devices only get fuller here: equal pods get equal answers
     for group in by_service(items):
@@ -70,8 +71,8 @@ def triage(
             failed.extend(group)
             continue
         promised.reserve_before(group)
-        alike = (group[0].request.namespace, signature(group[0])) if len(group) == 1 else None
-        answer = known.get(alike) or _serve(group, allocator, open_, now, until)
+        alike = _alike(group[0]) if len(group) == 1 else None
+        answer = known.get(alike) or serving.serve(group)
         if isinstance(answer, Refusal):
             failed.extend(group)
             found.refusals.update({item.uid: answer for item in group})
@@ -82,34 +83,6 @@ def triage(
     promised.drop()
     _weigh(failed, allocator, ladders, found, answers=answers, why_none=why_none)
     return found
-
-
-class _Open:
-    """The devices of its pool that an item may take: not reserved, and on nodes it tolerates."""
-
-    def __init__(
-        self, allocator: Allocator, reserved: frozenset[str], taints: Mapping[str, Sequence[Taint]]
-    ) -> None:
-        self._allocator = allocator
-        self._reserved = reserved
-        self._taints = taints
-        self._known: dict[tuple[str, tuple[Toleration, ...]], frozenset[str]] = {}
-
-    def of(self, item: WaitingWorker) -> frozenset[str] | None:
-        """None: all of them."""
-        if not self._reserved and not self._taints:
-            return None
-        key = (item.request.pool, item.tolerations)
-        if key not in self._known:
-            refused = {
-                node
-                for node, taints in self._taints.items()
-                if untolerated(taints, item.tolerations) is not None
-            }
-            closed = self._reserved | refused
-            every = self._allocator.devices_of(item.request.pool)
-            self._known[key] = frozenset(device.name for device in every if device.node not in closed)
-        return self._known[key]
 
 
 class _Promised:
@@ -145,24 +118,55 @@ def must_leave_room(current: WaitingWorker, nominated: WaitingWorker) -> bool:
     return current.request.gang is not None and nominated.gang == current.gang
 
 
+def _alike(item: WaitingWorker) -> object:
+    """Equal for workers that fit in exactly the same places now."""
+    return item.request.namespace, signature(item), item.shape
+
+
 def _is_whole(group: Sequence[WaitingWorker], running: Mapping[str, int]) -> bool:
     gang = group[0].request.gang
     return gang is None or len(group) + running.get(gang.group, 0) >= gang.required_members
 
 
-def _serve(
-    group: Sequence[WaitingWorker], allocator: Allocator, open_: _Open, now: float, until: float
-) -> list[GpuAllocation] | Refusal:
-    """All of a group, or none."""
-    served: list[GpuAllocation] = []
-    for item in group:
-        answer = allocator.try_allocate(item.request, now, only=open_.of(item), until=until)
-        if isinstance(answer, Refusal):
-            for done in served:
-                allocator.drop(done.uid)
-            return answer
-        served.append(answer)
-    return served
+@dataclass(frozen=True)
+class _Serving:
+    """Reservations on nodes that take the pod and are not reserved for a scale-up."""
+
+    allocator: Allocator
+    open_nodes: OpenNodes | None
+    reserved: frozenset[str]
+    now: float
+    until: float
+
+    def serve(self, group: Sequence[WaitingWorker]) -> list[GpuAllocation] | Refusal:
+        """All of a group, or none."""
+        served: list[GpuAllocation] = []
+        for item in group:
+            answer = self._one(item)
+            if isinstance(answer, Refusal):
+                for done in served:
+                    self._drop(done.uid)
+                return answer
+            served.append(answer)
+        return served
+
+    def _one(self, item: WaitingWorker) -> GpuAllocation | Refusal:
+        open_nodes = self.open_nodes
+        answer = self.allocator.try_allocate(
+            item.request,
+            self.now,
+            avoid_nodes=self.reserved,
+            nodes=None if open_nodes is None else open_nodes.choice(item.shape),
+            until=self.until,
+        )
+        if open_nodes is not None and isinstance(answer, GpuAllocation):
+            open_nodes.hold(item.uid, NodeHold(answer.node, item.shape, answer.devices))
+        return answer
+
+    def _drop(self, uid: str) -> None:
+        self.allocator.drop(uid)
+        if self.open_nodes is not None:
+            self.open_nodes.drop(uid)
 
 
 def _weigh(

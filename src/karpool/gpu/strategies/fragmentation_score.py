@@ -277,7 +277,7 @@ def _allowed_nodes(table: DeviceTable, where: RequestConstraint) -> Bools:
         keep &= table.vendor[rows] == code(where.vendor)
     kept = rows[keep]
     if where.node_terms is not None:
-        kept = device_filters.by_node_affinity(table, kept, required=where.node_terms)
+        kept = device_filters.by_node_terms(table, kept, terms=where.node_terms)
     mask = np.zeros(len(table.node_names), dtype=np.bool_)
     node = table.node[kept]
     mask[node[node != NO_NODE]] = True

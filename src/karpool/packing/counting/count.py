@@ -16,7 +16,7 @@ from karpool.model.quantity import INT64_MAX
 from karpool.packing.counting.spread_replicas import spread_replicas
 from karpool.packing.device_room import device_room
 from karpool.packing.feasibility import feasible
-from karpool.packing.tables.columns import Int64s
+from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.topology import Topology
 
@@ -89,6 +89,13 @@ def room_for(snapshot: Room, shape: PodShape) -> Int64s:
 def fits(snapshot: Room, shape: PodShape) -> Int64s:
     """How many fit on each node that passes the filters, other pods' places apart."""
     return np.where(feasible(snapshot, shape), room_for(snapshot, shape), 0)
+
+
+def open_nodes(snapshot: Room, shape: PodShape) -> Bools:
+    """Nodes that take one more pod of a shape now, wherever other pods run."""
+    is_open = fits(snapshot, shape) > 0
+    allowed = Topology(snapshot).allowed(shape) if in_play(snapshot, shape) else None
+    return is_open if allowed is None else is_open & allowed
 
 
 def exact_sum(amounts: Int64s) -> int:
