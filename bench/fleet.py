@@ -21,7 +21,7 @@ from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
 from karpool_fleet.clusters.live import LiveCluster
-from karpool_fleet.clusters.loading import restore_objects
+from karpool_fleet.clusters.object_loader import restore_objects
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 

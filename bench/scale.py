@@ -30,7 +30,7 @@ from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.controllers import add_controllers
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.fleet_file import ClusterSpec, FleetFile, KarmadaSpec, StaticNodes
-from karpool_fleet.clusters.loading import restore_objects
+from karpool_fleet.clusters.object_loader import restore_objects
 
 SIZES = tuple(int(each) for each in os.environ.get("KARPOOL_SCALE_CLUSTERS", "10,25,50,100").split(","))
 NODES = int(os.environ.get("KARPOOL_SCALE_NODES", "1000"))

@@ -30,7 +30,7 @@ from karpool.manager.manager import Manager
 from karpool.model.catalogue.files import load_shipped, shipped_zones
 from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS, PODS, ListOptions
 from karpool.provisioning.placeholders.smart_pod import SELECTOR
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 
 REQUESTS = 1000
 RUNS = 3

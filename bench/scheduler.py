@@ -35,7 +35,7 @@ from karpool.model.karmada.placement import ReplicaStrategy
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler.cycle import assignment
 from karpool.scheduler.cycle.decision import ClusterAvailability, ClusterCandidate, SchedulingMode
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 
 BINDINGS = 2000
 MEMBERS = 100

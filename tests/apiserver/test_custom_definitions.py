@@ -10,7 +10,7 @@ import yaml
 
 from karpool_fleet.apiserver.kinds import crds
 from karpool_fleet.apiserver.kinds.builtin import builtin_types
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, KARPENTER, bundled_crds
 
 WIDGETS = yaml.safe_load((Path(__file__).parent / "crds" / "widgets.yaml").read_text())
 DEFINITION = next(kind for kind in builtin_types() if kind.kind == "CustomResourceDefinition")

@@ -10,8 +10,8 @@ import yaml
 
 from karpool.kube.transport.transport import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.documents import discovery, openapi
+from karpool_fleet.apiserver.documents.documents import Documents
 from karpool_fleet.apiserver.documents.openapi_protobuf import encode_document
-from karpool_fleet.apiserver.documents.responding import Documents
 from karpool_fleet.apiserver.kinds import crds
 from karpool_fleet.apiserver.kinds.builtin import builtin_types
 from karpool_fleet.apiserver.kinds.registry import Registry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool_fleet.apiserver.verbs import reading
+from karpool_fleet.apiserver.verbs import get_and_list
 from tests.apiserver.serving import CONFIG_MAPS, PODS, Client, StillClock, config_map, pod
 
 
@@ -47,7 +47,7 @@ async def test_an_expired_page_offers_to_go_on_from_the_newest_state(
     await fill(client, 6)
     first = await client.get(CONFIG_MAPS, limit=2)
     await client.delete(f"{CONFIG_MAPS}/c003")
-    clock.seconds += reading._HELD_SECONDS + 1
+    clock.seconds += get_and_list._HELD_SECONDS + 1
     answer = await client.refused(
         410, "Expired", "GET", CONFIG_MAPS, limit=2, **{"continue": first["metadata"]["continue"]}
     )
@@ -58,7 +58,7 @@ async def test_an_expired_page_offers_to_go_on_from_the_newest_state(
 async def test_only_so_many_unfinished_lists_are_kept(client: Client) -> None:
     await fill(client, 3)
     first = await client.get(CONFIG_MAPS, limit=1)
-    for _ in range(reading._HELD_LISTS):
+    for _ in range(get_and_list._HELD_LISTS):
         await client.merge(f"{CONFIG_MAPS}/c000", {"data": {"n": str(_)}})
         await client.get(CONFIG_MAPS, limit=1)
     await client.refused(410, "Expired", "GET", CONFIG_MAPS, **{"continue": first["metadata"]["continue"]})

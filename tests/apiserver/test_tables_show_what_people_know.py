@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from karpool_fleet.apiserver.kinds import crds
 from karpool_fleet.apiserver.kinds.builtin import builtin_types
 from karpool_fleet.apiserver.objects.types import ResourceType
+from karpool_fleet.apiserver.printing.cell_text import duration
 from karpool_fleet.apiserver.printing.json_paths import BadPath, compile_path
 from karpool_fleet.apiserver.printing.tables import table
-from karpool_fleet.apiserver.printing.words import duration
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 TYPES = {kind.kind: kind for kind in builtin_types()}

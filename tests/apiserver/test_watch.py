@@ -6,7 +6,7 @@ import json
 import pytest
 
 from karpool_fleet.apiserver.serve.server import ApiServer
-from karpool_fleet.apiserver.verbs.watching import BOOKMARK_SECONDS
+from karpool_fleet.apiserver.verbs.watch import BOOKMARK_SECONDS
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from tests.apiserver.serving import (
     CONFIG_MAPS,

@@ -11,8 +11,8 @@ from karpool.kube.config.kubeconfig import load
 from karpool.kube.transport.http import HttpTransport
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
+from karpool_fleet.clusters.object_loader import load_objects
 from tests.cli.example_fleet import example_fleet
 
 KARPOOL = [sys.executable, "-m", "karpool.cli.main"]

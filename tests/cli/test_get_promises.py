@@ -10,7 +10,7 @@ from karpool.cli.main import run
 from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.scheduler.acting import binding
 

@@ -12,7 +12,7 @@ from karpool.kube.clock import RealClock
 from karpool.kube.transport.transport import HttpRequest
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
 from karpool.model.kubernetes.times import rfc3339_micro
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.run import run_apiserver
 from tests.consolidation.executing import NAMESPACE

@@ -16,9 +16,9 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
 from karpool.provisioning.node_request import NodeCandidate
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, KARPENTER, bundled_crds
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.loading import restore_objects
+from karpool_fleet.clusters.object_loader import restore_objects
 from tests.consolidation import cluster_objects
 from tests.scheduler import acting
 

@@ -11,7 +11,7 @@ from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
 from karpool_fleet.clusters.clock import LoopClock, run_manual
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.object_loader import load_objects
 from tests.consolidation import cluster_objects
 from tests.dashboard.fleets import clusters_of, control_plane, placed, scale_ups
 from tests.fleet.living import deployment, play, pool, ready, until

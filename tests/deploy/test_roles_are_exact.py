@@ -33,7 +33,7 @@ from karpool.provisioning.placeholders.writes import create_missing
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.estimates.estimator_client import EstimatorSettings, service_resolver
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.clusters.embedded import EmbeddedCluster

@@ -15,7 +15,7 @@ from karpool.gpu.records.scale_up_object import definition, to_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from tests.docs.shown_commands import ROOT
 from tests.estimator.serving import node
 from tests.kubectl.serving import RunningServer

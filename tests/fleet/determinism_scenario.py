@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud
 from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool_fleet.cluster_autoscaler.groups import NodeGroup

@@ -32,7 +32,7 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud, CloudStockOut
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster

@@ -18,7 +18,7 @@ from karpool.model.kubernetes.api_resources import (
     RESOURCEQUOTAS,
 )
 from karpool.model.taints import Taint
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings
 from karpool_fleet.cloud.delays import constant
 from karpool_fleet.clusters.clock import LoopClock, run_manual

@@ -17,7 +17,7 @@ from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, PODS
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from tests.kubectl.conftest import Kubectl
 
 pytestmark = pytest.mark.kubectl

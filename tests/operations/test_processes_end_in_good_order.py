@@ -14,7 +14,7 @@ import aiohttp
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer

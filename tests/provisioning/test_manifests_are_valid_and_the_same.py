@@ -28,7 +28,7 @@ from karpool.provisioning.placeholders.smart_pod import (
     pod_name,
     smart_pod,
 )
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.provisioning.acting import ACCELERATED, SETTINGS, ask

@@ -11,7 +11,7 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, RESOURCEBINDI
 from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.scheduler.acting import APIS, binding, cluster, summary

@@ -15,7 +15,7 @@ from karpool.kube.flags import InvalidOptions
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler import descheduler_process, process
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.run import run_apiserver
 from tests.scheduler.acting import APIS, binding, cluster, condition, summary, targets

@@ -50,7 +50,7 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.scheduler import descheduler_process as descheduler
 from karpool.scheduler import process as scheduler
 from karpool.wire.addresses import ListenAddress
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer

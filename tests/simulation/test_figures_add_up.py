@@ -14,10 +14,10 @@ from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool_fleet.cloud.cloud import Cloud, CloudOffer
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.strict_file import FleetError
-from karpool_fleet.simulation import engine, measuring
+from karpool_fleet.simulation import engine, measurements
 from karpool_fleet.simulation.engine import simulate
 from karpool_fleet.simulation.figures import FIGURES, document
-from karpool_fleet.simulation.measuring import Bill, most_at_once, quantile
+from karpool_fleet.simulation.measurements import Bill, most_at_once, quantile
 from tests.simulation.small import scenario
 
 pytestmark = pytest.mark.timeout(240)  # whole runs, on a machine that may be busy
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(240)  # whole runs, on a machine that may be bu
 def run():
     """One run, and a naive look at the same clusters right before it ended."""
     seen = {}
-    original = measuring.Measuring.through
+    original = measurements.RunMeasurements.through
 
     async def through(self, progress):
         await original(self, progress)
@@ -39,7 +39,7 @@ def run():
         }
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(engine.Measuring, "through", through)
+    patch.setattr(engine.RunMeasurements, "through", through)
     try:
         [named] = scenario()
         return simulate(named), seen

@@ -8,7 +8,7 @@ from typing import TypeVar
 from karpool.kube.clock import RealClock
 from karpool_fleet.clusters.clock import LoopClock, run_scaled
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.serving import served
+from karpool_fleet.clusters.served_fleet import served
 from karpool_fleet.tour.stage import TourStage
 from karpool_fleet.tour.tour import staged, tour_fleet
 

@@ -44,7 +44,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.new_nodes.pack import in_order, placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
 from karpool_fleet.karpenter.disruption.methods import multi_node
-from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove
 from tests.consolidation.prefix_search import largest_prefix
 from tests.vectors.near import infinite_as_text, nearly
 from tests.vectors.registry import Case, kind

@@ -11,7 +11,7 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_disruption import is_protected, protected_seconds
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.apiserver.kinds import crds
-from karpool_fleet.apiserver.kinds.bundled import bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from tests.vectors.consolidation import vector_pod
 from tests.vectors.registry import Case, kind
 

@@ -15,11 +15,11 @@ from karpool.model.kubernetes.node import Node
 from karpool_fleet.cloud.cloud import Cloud
 from karpool_fleet.cluster_autoscaler import scale_down, status
 from karpool_fleet.cluster_autoscaler.backoff import GroupBackoffs
+from karpool_fleet.cluster_autoscaler.group_counts import GroupView, NodeCounts, observe, others, total
 from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup, checked, instances_of
-from karpool_fleet.cluster_autoscaler.growing import Growing
-from karpool_fleet.cluster_autoscaler.observed import Counts, GroupView, observe, others, total
-from karpool_fleet.cluster_autoscaler.removing import Removals
 from karpool_fleet.cluster_autoscaler.reporting import Reporter
+from karpool_fleet.cluster_autoscaler.scale_down_actuator import GroupScaleDownActuator
+from karpool_fleet.cluster_autoscaler.scale_up_actuator import GroupScaleUpActuator
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
 from karpool_fleet.clusters.runtime import Build, Context
 
@@ -47,7 +47,7 @@ class ClusterAutoscaler:
         self._watched = AutoscalerState(context)
         self._backoffs = GroupBackoffs(settings)
         self._reporter = Reporter(context)
-        self._growing = Growing(
+        self._growing = GroupScaleUpActuator(
             context,
             cloud,
             self._watched,
@@ -55,7 +55,7 @@ class ClusterAutoscaler:
             reporter=self._reporter,
             settings=settings,
         )
-        self._removals = Removals(context, cloud, self._watched, settings, self._removal_failed)
+        self._removals = GroupScaleDownActuator(context, cloud, self._watched, settings, self._removal_failed)
         self._unneeded: dict[str, float] = {}  # node -> since when, monotonic
         self._movers: dict[str, tuple[str, ...]] = {}  # unneeded node -> pods that would move
         self._kept_until: dict[str, float] = {}  # node whose pods have no other place -> when to look again
@@ -105,7 +105,7 @@ class ClusterAutoscaler:
             for group in self._groups
         ]
 
-    def _counts(self, views: Sequence[GroupView]) -> Counts:
+    def _counts(self, views: Sequence[GroupView]) -> NodeCounts:
         grouped = {instance.id for view in views for instance in view.instances}
         rest = (node for node in self._watched.nodes() if node.name not in grouped)
         return total([*(view.counts for view in views), others(rest, self._clock.now(), self._settings)])

@@ -6,7 +6,7 @@ from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.event_recorder import EventType, ObjectReference
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool_fleet.cluster_autoscaler import status
-from karpool_fleet.cluster_autoscaler.observed import Counts
+from karpool_fleet.cluster_autoscaler.group_counts import NodeCounts
 from karpool_fleet.clusters.runtime import Context
 
 
@@ -25,7 +25,7 @@ class Reporter:
         except AlreadyExists:
             return
 
-    async def write(self, groups: Sequence[status.GroupReport], cluster: Counts, healthy: bool) -> None:
+    async def write(self, groups: Sequence[status.GroupReport], cluster: NodeCounts, healthy: bool) -> None:
         document = status.document(groups, cluster, healthy, self._transitions, self._clock.now())
         patch = {
             "metadata": {"annotations": {status.LAST_UPDATED: document["time"]}},

@@ -10,7 +10,7 @@ from typing import Any
 
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.cluster_autoscaler.backoff import GroupFailure
-from karpool_fleet.cluster_autoscaler.observed import Counts, GroupView
+from karpool_fleet.cluster_autoscaler.group_counts import GroupView, NodeCounts
 
 NAME = "cluster-autoscaler-status"
 NAMESPACE = "kube-system"
@@ -59,7 +59,7 @@ def initializing(now: float) -> Document:
 
 
 def document(
-    groups: Sequence[GroupReport], cluster: Counts, healthy: bool, transitions: Transitions, now: float
+    groups: Sequence[GroupReport], cluster: NodeCounts, healthy: bool, transitions: Transitions, now: float
 ) -> Document:
     stamp = partial(transitions.stamp, rfc3339(now))
     candidates = sum(group.candidates for group in groups)
@@ -114,7 +114,7 @@ def _health(healthy: bool) -> str:
     return "Healthy" if healthy else "Unhealthy"
 
 
-def _counts(counts: Counts) -> Document:
+def _counts(counts: NodeCounts) -> Document:
     registered: Document = {
         "total": counts.registered,
         "ready": counts.ready,

@@ -10,7 +10,7 @@ import structlog
 
 from karpool.kube.clock import Clock
 from karpool.model import durations
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.fleet_file import FaultSpec, FleetFile
 from karpool_fleet.clusters.live import LiveCluster

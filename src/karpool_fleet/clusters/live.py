@@ -20,14 +20,14 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.taints import Taint
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud, CloudOffer, CloudSettings, offer_labels
 from karpool_fleet.cloud.delays import Delay
 from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.object_loader import load_objects
 from karpool_fleet.clusters.runtime import Build
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.karpenter import karpenter_components

@@ -19,7 +19,7 @@ from karpool_fleet.karmada.propagation.detector import ResourceDetector
 from karpool_fleet.karmada.propagation.execution import ExecutionController
 from karpool_fleet.karmada.status.binding_status import BindingStatusController
 from karpool_fleet.karmada.status.cluster_status import ClusterStatusController, StatusSettings
-from karpool_fleet.karmada.status.interpreting import Interpretation, Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import Interpretation, ResourceInterpreter
 from karpool_fleet.karmada.status.work_status import WorkStatusController
 
 __all__ = [
@@ -54,7 +54,7 @@ def karmada_components(
     `members` may grow while the components run; a Cluster without an entry is not ready.
     """
     use = settings or KarmadaSettings()
-    interpreter, gather = Interpreter(use.interpretations), use.gather_seconds
+    interpreter, gather = ResourceInterpreter(use.interpretations), use.gather_seconds
     components: dict[str, Build] = {
         "cluster-controller": lambda context: ClusterController(
             context, use.clusters, evicts=use.taint_eviction

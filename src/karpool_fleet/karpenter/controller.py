@@ -13,7 +13,7 @@ from karpool_fleet.karpenter.provisioning.machines import CLUSTER_TAG, NAME_TAG
 from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.karpenter.shared import shared
-from karpool_fleet.karpenter.termination.draining import Draining
+from karpool_fleet.karpenter.termination.node_terminator import NodeTerminator
 
 
 class Karpenter:
@@ -23,7 +23,7 @@ class Karpenter:
         self.shared = parts = shared(context, cloud, settings)
         self.pools = Pools(parts)
         self.lifecycle = Lifecycle(parts)
-        self.draining = Draining(parts)
+        self.node_terminator = NodeTerminator(parts)
         self.provisioner = Provisioner(parts)
         self.interruptions = Interruptions(parts)
         self.pod_events = PodEventTimes(parts)
@@ -39,8 +39,8 @@ class Karpenter:
                     group.create_task(kind.verify())
                 group.create_task(self.pools.run())
                 group.create_task(self.lifecycle.run())
-                group.create_task(self.draining.run())
-                group.create_task(self.draining.evictions.run())
+                group.create_task(self.node_terminator.run())
+                group.create_task(self.node_terminator.evictions.run())
                 group.create_task(self.provisioner.run())
                 group.create_task(self.interruptions.run())
                 group.create_task(self.interruptions.sweep())
@@ -58,4 +58,4 @@ class Karpenter:
         if instance.state == "terminated":
             self.lifecycle.queue.add(instance.tags.get(NAME_TAG, ""))
             for node in self.shared.view.nodes_with(instance.provider_id):
-                self.draining.queue.add(node.name)
+                self.node_terminator.queue.add(node.name)

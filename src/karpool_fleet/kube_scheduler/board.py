@@ -26,7 +26,7 @@ def _repels(shape: PodShape) -> bool:
     return bool(shape.anti_affinity)
 
 
-class Rows(Room):
+class RoomSubset(Room):
     """Some rows of another snapshot, as they are now."""
 
     def __init__(self, base: Room, rows: Sequence[int]) -> None:
@@ -170,7 +170,7 @@ class PlacementBoard(Room):
     def blocked_by(self, reserved: Sequence[tuple[PodShape, int]], shape: PodShape) -> list[int]:
         """Rows that do not take one more pod of `shape` when these others come as well."""
         rows = list(dict.fromkeys(row for _, row in reserved))
-        trial = PlacementBoard(Rows(self, rows))
+        trial = PlacementBoard(RoomSubset(self, rows))
         for other, row in reserved:
             trial.place(other, rows.index(row))
         room = fits(trial, shape).tolist()

@@ -36,13 +36,13 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
 from karpool_fleet.clusters.runtime import Build, Context, Feed
 from karpool_fleet.kube_scheduler import claims, messages
-from karpool_fleet.kube_scheduler.board import Rows, has_rules
+from karpool_fleet.kube_scheduler.board import RoomSubset, has_rules
 from karpool_fleet.kube_scheduler.cache import Happened, SchedulerCache
-from karpool_fleet.kube_scheduler.choosing import Chooser
+from karpool_fleet.kube_scheduler.node_choice import NodeChooser
 from karpool_fleet.kube_scheduler.preemption import Preemption, preempt
 from karpool_fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
-from karpool_fleet.kube_scheduler.writing import Bind, Report, SchedulerWriter
+from karpool_fleet.kube_scheduler.writer import Bind, Report, SchedulerWriter
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +89,7 @@ class KubeScheduler:
             settings.flush_seconds,
             settings.message_seconds,
         )
-        self._chooser: Chooser | None = None
+        self._chooser: NodeChooser | None = None
         self._nominated: dict[ObjectKey, Nomination] = {}
         self._woken = asyncio.Event()
         self._writer = SchedulerWriter(
@@ -222,7 +222,7 @@ class KubeScheduler:
     def _wake_shapes(self, happened: Happened, now: float) -> None:
         board = self._cache.board()
         found = [row for row in map(board.find, happened.nodes) if row is not None]
-        rows = Rows(board, found) if found else None
+        rows = RoomSubset(board, found) if found else None
 
         def helps(shape: PodShape) -> bool:
             if happened.topology and has_rules(shape):
@@ -258,10 +258,10 @@ class KubeScheduler:
             first=board.find(promise.node) if promise else None,
         )
 
-    def _current_chooser(self) -> Chooser:
+    def _current_chooser(self) -> NodeChooser:
         board = self._cache.board()
         if self._chooser is None or self._chooser.board is not board:
-            self._chooser = Chooser(board, self._settings, self._chance)
+            self._chooser = NodeChooser(board, self._settings, self._chance)
         return self._chooser
 
     def _reserved(self, key: ObjectKey, shape: PodShape) -> list[tuple[PodShape, int]]:

@@ -25,11 +25,11 @@ from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, PODS, ApiR
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.controllers import add_controllers
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.object_loader import load_objects
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.simulation.arrivals import Arrival, arrivals
 from karpool_fleet.simulation.figures import Result
-from karpool_fleet.simulation.measuring import Measuring
+from karpool_fleet.simulation.measurements import RunMeasurements
 from karpool_fleet.simulation.scenario_file import Named, ScenarioAction
 from karpool_fleet.simulation.traces import read_traces
 
@@ -88,10 +88,10 @@ async def _run(
 ) -> Result:
     scenario, clock = named.scenario, LoopClock()
     lines = DecisionLog(clock, keep=keep_log)
-    measuring: list[Measuring] = []
+    measuring: list[RunMeasurements] = []
 
     def furnish(fleet: EmbeddedFleet) -> None:
-        measuring.append(Measuring(fleet, scenario, lines.say))
+        measuring.append(RunMeasurements(fleet, scenario, lines.say))
         add_controllers(fleet, scenario.controllers)
 
     async with EmbeddedFleet(
@@ -219,7 +219,7 @@ class People:
         except KubeError as error:
             log.warning("not deleted", cluster=cluster, name=name, reason=str(error))
 
-    async def sweep(self, measuring: Measuring) -> None:
+    async def sweep(self, measuring: RunMeasurements) -> None:
         """Take away pods that ran to their end and that nobody owns."""
         while True:
             await self._fleet.clock.sleep(60.0)

@@ -29,7 +29,7 @@ from karpool.scheduler.estimates.estimator_client import EstimatorClient, Estima
 from karpool.wire.addresses import PORT, service_name
 from karpool_fleet.clusters.controllers import add_controllers
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.object_loader import load_objects
 from karpool_fleet.clusters.runtime import Context, FleetComponent
 from karpool_fleet.clusters.wiring import Flags, Team, Work, Working
 from karpool_fleet.tour.manifests import Object, namespace

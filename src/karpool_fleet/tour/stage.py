@@ -22,7 +22,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool.wire.client_protocol import ask_replicas
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.loading import load_objects
+from karpool_fleet.clusters.object_loader import load_objects
 from karpool_fleet.clusters.wiring import Team
 
 LOOK_SECONDS = 1.0  # of the fleet, between two looks at the same thing

@@ -1,7 +1,7 @@
 """One pod of a DaemonSet on every node that suits it, for as long as it suits.
 
 Which nodes those are is asked of the shared kernel; what each needs is decided in
-`places`. A pod is tied to its node by a node affinity on the node's name and placed
+`daemon_places`. A pod is tied to its node by a node affinity on the node's name and placed
 there by the scheduler, so that it counts like any other.
 """
 
@@ -18,12 +18,12 @@ from karpool.model.kubernetes.pod_disruption import scaled
 from karpool.model.kubernetes.workload import daemon_tolerations
 from karpool.model.taints import Toleration
 from karpool_fleet.clusters.runtime import Context
-from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings, slow_start
+from karpool_fleet.workloads.daemon_places import NOWHERE, DaemonLedger, DaemonStanding, assess
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, remember
 from karpool_fleet.workloads.nodes import DaemonNodes, EligibleDaemonNodes
-from karpool_fleet.workloads.places import NOWHERE, DaemonLedger, DaemonStanding, assess
+from karpool_fleet.workloads.ownership import claim, owner_reference
 from karpool_fleet.workloads.pods import available_in, is_available, new_pod, prefix_for
 from karpool_fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH
 

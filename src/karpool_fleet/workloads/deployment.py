@@ -15,9 +15,10 @@ from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, REPLICASET
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.workloads import progress
-from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import controller_of, meta_of
+from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.replicaset_pods import SetPods
 from karpool_fleet.workloads.revisions import same_template, template_hash
 from karpool_fleet.workloads.rollout import (
     Bounds,
@@ -29,7 +30,6 @@ from karpool_fleet.workloads.rollout import (
     rescale,
     shrink_old,
 )
-from karpool_fleet.workloads.set_pods import SetPods
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

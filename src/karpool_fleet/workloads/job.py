@@ -17,7 +17,6 @@ from karpool.model.kubernetes.api_resources import JOBS, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.clusters.runtime import Context
-from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.dependents import controller_of, key_of
 from karpool_fleet.workloads.job_rules import (
@@ -33,6 +32,7 @@ from karpool_fleet.workloads.job_rules import (
     verdict,
     wanted_active,
 )
+from karpool_fleet.workloads.ownership import claim, owner_reference
 from karpool_fleet.workloads.pods import new_pod, prefix_for, removal_order
 
 _TARGETS = {True: "SuccessCriteriaMet", False: "FailureTarget"}

@@ -14,10 +14,10 @@ from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.clusters.runtime import Context, Feed
-from karpool_fleet.workloads.claiming import claim, owner_reference
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, hash_of, remember
+from karpool_fleet.workloads.ownership import claim, owner_reference
 from karpool_fleet.workloads.pods import available_in, is_available, is_ready, new_pod
 from karpool_fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH, template_of
 

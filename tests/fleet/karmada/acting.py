@@ -23,7 +23,7 @@ from karpool.model.kubernetes.api_resources import (
     ObjectKey,
 )
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.apiserver.kinds.bundled import KARMADA, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.runtime import Context, Feed

@@ -21,7 +21,7 @@ from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.pack import pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PendingPod
-from karpool_fleet.apiserver.kinds.bundled import KARPENTER, bundled_crds
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud, CloudSettings
 from karpool_fleet.cloud.delays import constant
 from karpool_fleet.clusters.clock import LoopClock, run_manual

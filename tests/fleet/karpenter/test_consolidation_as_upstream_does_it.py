@@ -11,7 +11,7 @@ from karpool.model.kubernetes.meta import ObjectMeta
 from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
 from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
 from karpool_fleet.karpenter.disruption.methods import MULTI_NODE_MAX, multi_node
-from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from tests.fleet.karpenter.acting import Stage, play, pod, status_of
 

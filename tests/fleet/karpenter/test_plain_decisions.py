@@ -13,7 +13,7 @@ from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.requirements import ValueSet
 from karpool_fleet.cloud.cloud import CloudOffer
 from karpool_fleet.karpenter.lifecycle.conditions import FALSE, OF_CLAIM, READY, TRUE, UNKNOWN, Conditions
-from karpool_fleet.karpenter.provisioning.batching import BatchWindow
+from karpool_fleet.karpenter.provisioning.batch_window import BatchWindow
 from karpool_fleet.karpenter.provisioning.claims import pool_hash, wire_requirements
 from karpool_fleet.karpenter.provisioning.market import Priced, chosen
 from karpool_fleet.karpenter.termination.drain_plan import STUCK_SECONDS, drain_plan, is_waited_for

@@ -11,7 +11,7 @@ from karpool.manager.shutdown import run_until_signalled
 from karpool_fleet.clusters.clock import LoopClock, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.fleet_file import FleetFile, parse_fleet, read_fleet_file
-from karpool_fleet.clusters.serving import served
+from karpool_fleet.clusters.served_fleet import served
 
 # What there is without a file: nothing runs yet, and two pools are ready to grow.
 DEFAULT_FLEET = """\

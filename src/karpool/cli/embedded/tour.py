@@ -20,7 +20,7 @@ from karpool.kube.clock import RealClock
 from karpool.manager.shutdown import run_until_signalled
 from karpool_fleet.clusters.clock import LoopClock, ScaledLoop, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.serving import served
+from karpool_fleet.clusters.served_fleet import served
 from karpool_fleet.tour.chapter import Chapter, ChapterOutcome
 from karpool_fleet.tour.over_https import connect
 from karpool_fleet.tour.stage import TourStage

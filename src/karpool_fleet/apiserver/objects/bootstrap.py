@@ -4,7 +4,7 @@ from karpool.model.kubernetes.priority import SYSTEM_CLASSES
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.defaults import PRIORITY_CLASSES
 from karpool_fleet.apiserver.objects.types import Object
-from karpool_fleet.apiserver.verbs.writing import Intent, create
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, create
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 

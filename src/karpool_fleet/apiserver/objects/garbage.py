@@ -13,8 +13,8 @@ from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.deleting import FOREGROUND, ORPHAN, DeleteOptions, delete
-from karpool_fleet.apiserver.verbs.writing import Intent, store_changed
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, store_changed
+from karpool_fleet.apiserver.verbs.deletion import FOREGROUND, ORPHAN, DeleteOptions, delete
 
 _MANAGER = "karpool-garbage-collector"
 

@@ -9,8 +9,8 @@ from karpool_fleet.apiserver.objects.types import Object, ResourceType
 from karpool_fleet.apiserver.serve.status import forbidden
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.deleting import DeleteOptions, delete
-from karpool_fleet.apiserver.verbs.writing import Intent, store_changed
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, store_changed
+from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete
 
 IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 FINALIZER = "kubernetes"

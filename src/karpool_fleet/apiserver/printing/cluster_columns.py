@@ -1,8 +1,8 @@
 """Columns of nodes, namespaces, configuration, events and permissions."""
 
 from karpool_fleet.apiserver.objects.types import Object
+from karpool_fleet.apiserver.printing.cell_text import NONE, UNKNOWN, age, age_of, shown
 from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, count, spec_of, status_of
-from karpool_fleet.apiserver.printing.words import NONE, UNKNOWN, age, age_of, shown
 
 _ROLE = "node-role.kubernetes.io/"
 

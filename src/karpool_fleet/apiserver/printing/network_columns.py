@@ -1,8 +1,8 @@
 """Columns of services, endpoints and what routes to them."""
 
 from karpool_fleet.apiserver.objects.types import Object
+from karpool_fleet.apiserver.printing.cell_text import NONE, age_of, labels, selector, shown
 from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, spec_of, status_of
-from karpool_fleet.apiserver.printing.words import NONE, age_of, labels, selector, shown
 
 
 def _service(obj: Object, now: float) -> list[Cell]:

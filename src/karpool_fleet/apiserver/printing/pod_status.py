@@ -7,7 +7,7 @@ The word is the phase, replaced by the most telling state of its containers, as 
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import Object
-from karpool_fleet.apiserver.printing.words import NONE, age, age_of
+from karpool_fleet.apiserver.printing.cell_text import NONE, age, age_of
 
 
 def pod_cells(obj: Object, now: float) -> list[Any]:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import Object
+from karpool_fleet.apiserver.printing.cell_text import NONE, age_of, joined, shown
 from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, spec_of, status_of
-from karpool_fleet.apiserver.printing.words import NONE, age_of, joined, shown
 
 _MODES = {
     "ReadWriteOnce": "RWO",

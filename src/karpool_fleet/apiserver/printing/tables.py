@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import Object, PrinterColumn, ResourceType
+from karpool_fleet.apiserver.printing.cell_text import age, age_of
 from karpool_fleet.apiserver.printing.cluster_columns import CLUSTER
 from karpool_fleet.apiserver.printing.json_paths import BadPath, compile_path
 from karpool_fleet.apiserver.printing.network_columns import NETWORK
 from karpool_fleet.apiserver.printing.printer import Cell, Printed
 from karpool_fleet.apiserver.printing.storage_columns import STORAGE
-from karpool_fleet.apiserver.printing.words import age, age_of
 from karpool_fleet.apiserver.printing.workload_columns import WORKLOADS
 
 Cells = Callable[[Object, float], list[Cell]]

@@ -2,9 +2,7 @@
 
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool_fleet.apiserver.objects.types import Object
-from karpool_fleet.apiserver.printing.pod_status import pod_cells
-from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, count, spec_of, status_of
-from karpool_fleet.apiserver.printing.words import (
+from karpool_fleet.apiserver.printing.cell_text import (
     NONE,
     UNKNOWN,
     age,
@@ -14,6 +12,8 @@ from karpool_fleet.apiserver.printing.words import (
     selector,
     shown,
 )
+from karpool_fleet.apiserver.printing.pod_status import pod_cells
+from karpool_fleet.apiserver.printing.printer import Cell, Printer, columns, count, spec_of, status_of
 
 
 def _containers(template_owner: Object) -> tuple[str, str]:

@@ -4,13 +4,13 @@ from karpool.kube.transport.transport import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.kinds.conversion import stored_fields
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import ResourceType
-from karpool_fleet.apiserver.serve.rendering import Form, Renderer, negotiate
+from karpool_fleet.apiserver.serve.response_bodies import Form, Renderer, negotiate
 from karpool_fleet.apiserver.serve.routes import Query, Route
 from karpool_fleet.apiserver.serve.status import JSON, bad_request
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.reading import find
+from karpool_fleet.apiserver.verbs.create_and_update import Intent
+from karpool_fleet.apiserver.verbs.get_and_list import find
 from karpool_fleet.apiserver.verbs.selectors import StoredSelection, parse_selection
-from karpool_fleet.apiserver.verbs.writing import Intent
 
 _MANAGER_MAX = 128
 

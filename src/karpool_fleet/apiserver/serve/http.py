@@ -16,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from karpool.kube.transport.transport import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.apiserver.serve.status import ApiStatusError, bad_request, too_large, unauthorized
-from karpool_fleet.apiserver.verbs.watching import WatchStream
+from karpool_fleet.apiserver.verbs.watch import WatchStream
 
 MAX_BODY = 3 * 1024 * 1024  # as kube-apiserver
 FIRST_REQUEST_SECONDS = 30.0  # for a new connection to ask for something

@@ -11,10 +11,10 @@ from karpool_fleet.apiserver.serve.bodies import decode_object
 from karpool_fleet.apiserver.serve.call import Call
 from karpool_fleet.apiserver.serve.routes import Route
 from karpool_fleet.apiserver.serve.status import JSON, details_of, method_not_allowed, no_such_path, success
-from karpool_fleet.apiserver.verbs import deleting, reviews, subresources, writing
-from karpool_fleet.apiserver.verbs.patching import apply_patch, replace
-from karpool_fleet.apiserver.verbs.reading import HeldLists, list_objects
-from karpool_fleet.apiserver.verbs.watching import BeforeSend, WatchStream
+from karpool_fleet.apiserver.verbs import create_and_update, deletion, reviews, subresources
+from karpool_fleet.apiserver.verbs.get_and_list import HeldLists, list_objects
+from karpool_fleet.apiserver.verbs.put_and_patch import apply_patch, replace
+from karpool_fleet.apiserver.verbs.watch import BeforeSend, WatchStream
 
 # These answer a delete with the object; the others with a Status.
 _RETURN_DELETED = frozenset(
@@ -77,7 +77,7 @@ class ResourceVerbs:
         match method:
             case "POST":
                 obj = decode_object(call.request)
-                return call.reply(writing.create(self._cluster, call.intent(), obj), code=201)
+                return call.reply(create_and_update.create(self._cluster, call.intent(), obj), code=201)
             case "DELETE":
                 return self._delete_collection(call)
         raise method_not_allowed(method, call.request.path)
@@ -91,20 +91,20 @@ class ResourceVerbs:
         return call.reply(call.record())
 
     def _delete(self, call: Call) -> HttpResponse:
-        options = deleting.read_options(call.request, call.query, dry_run=call.dry_run())
-        deletion = deleting.delete(self._cluster, call.resource, call.record(), options)
-        if deletion.gone and call.resource.group_resource not in _RETURN_DELETED:
-            return success(details_of(call.resource, call.route.name, uid=deletion.record.uid))
-        return call.reply(deletion.record)
+        options = deletion.read_options(call.request, call.query, dry_run=call.dry_run())
+        outcome = deletion.delete(self._cluster, call.resource, call.record(), options)
+        if outcome.gone and call.resource.group_resource not in _RETURN_DELETED:
+            return success(details_of(call.resource, call.route.name, uid=outcome.record.uid))
+        return call.reply(outcome.record)
 
     def _delete_collection(self, call: Call) -> HttpResponse:
-        options = deleting.read_options(call.request, call.query, dry_run=call.dry_run())
+        options = deletion.read_options(call.request, call.query, dry_run=call.dry_run())
         selection = call.selection()
         chosen = [
             record
             for record in selection.candidates(self._cluster.collection(call.resource))
             if selection.matches(record)
         ]
-        last = [deleting.delete(self._cluster, call.resource, record, options).record for record in chosen]
+        last = [deletion.delete(self._cluster, call.resource, record, options).record for record in chosen]
         version = {"resourceVersion": str(self._cluster.store.version)}
         return HttpResponse(200, JSON, call.renderer().many(last, version))

@@ -13,9 +13,9 @@ import structlog
 
 from karpool.kube.clock import Clock
 from karpool.kube.transport.transport import HttpRequest, HttpResponse
-from karpool_fleet.apiserver.documents.responding import Documents
+from karpool_fleet.apiserver.documents.documents import Documents
 from karpool_fleet.apiserver.kinds.builtin import builtin_types, review_types
-from karpool_fleet.apiserver.kinds.customs import CustomResources
+from karpool_fleet.apiserver.kinds.custom_resources import CustomResources
 from karpool_fleet.apiserver.kinds.registry import Registry
 from karpool_fleet.apiserver.objects.bootstrap import bootstrap
 from karpool_fleet.apiserver.objects.cluster import Admission, ServedCluster
@@ -28,7 +28,7 @@ from karpool_fleet.apiserver.serve.rest import ResourceVerbs
 from karpool_fleet.apiserver.serve.status import ApiStatusError, bad_request, internal, no_such_path
 from karpool_fleet.apiserver.storage.history import MAX_EVENTS
 from karpool_fleet.apiserver.storage.store import ObjectStore
-from karpool_fleet.apiserver.verbs.watching import WatchStream
+from karpool_fleet.apiserver.verbs.watch import WatchStream
 
 if TYPE_CHECKING:
     from karpool_fleet.apiserver.storage.durability import Durability

@@ -5,8 +5,8 @@ from karpool_fleet.apiserver.objects.metadata import metadata_of
 from karpool_fleet.apiserver.objects.types import FieldError, Object, ResourceType
 from karpool_fleet.apiserver.serve.status import bad_request, conflict, invalid
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.reading import find
-from karpool_fleet.apiserver.verbs.writing import Intent, store_changed
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, store_changed
+from karpool_fleet.apiserver.verbs.get_and_list import find
 
 _BINDING = ResourceType("", "v1", "Binding", "bindings", "binding", True, generation=False)
 

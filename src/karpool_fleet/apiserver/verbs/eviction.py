@@ -11,7 +11,7 @@ from karpool_fleet.apiserver.objects.metadata import metadata_of
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.status import bad_request, internal, too_many_requests
 from karpool_fleet.apiserver.storage.record import READY, StoredObject
-from karpool_fleet.apiserver.verbs.deleting import DeleteOptions, delete
+from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete
 
 _MAX_DISRUPTED = 2000
 _UNOBSERVED_RETRY_SECONDS = 10

@@ -9,10 +9,10 @@ from typing import Any
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.metadata import metadata_of
 from karpool_fleet.apiserver.objects.types import FieldError, Object, ResourceType, ScalePaths
-from karpool_fleet.apiserver.printing.words import selector_text
+from karpool_fleet.apiserver.printing.cell_text import selector_text
 from karpool_fleet.apiserver.serve.status import bad_request, conflict, invalid
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.writing import Intent, update
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, update
 
 SCALE = ResourceType("autoscaling", "v1", "Scale", "scales", "scale", True, generation=False)
 _USUAL = ScalePaths(".spec.replicas", ".status.replicas")

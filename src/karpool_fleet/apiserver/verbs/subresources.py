@@ -15,7 +15,7 @@ from karpool_fleet.apiserver.serve.status import (
     success,
 )
 from karpool_fleet.apiserver.verbs import binding, eviction, scale
-from karpool_fleet.apiserver.verbs.patching import APPLY, apply_patch, patched, read_patch, replace
+from karpool_fleet.apiserver.verbs.put_and_patch import APPLY, apply_patch, patched, read_patch, replace
 
 # Parts of the object itself, read and written like it.
 _VIEWS = frozenset({"status", "finalize", "ephemeralcontainers", "resize"})

@@ -15,9 +15,9 @@ from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESO
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import Object
-from karpool_fleet.karmada.propagation.retrying import looking_again
-from karpool_fleet.karmada.status.interpreting import HEALTHY
+from karpool_fleet.karmada.status.resource_interpreter import HEALTHY
 
 TIMEOUT_SECONDS = 600.0
 

@@ -12,6 +12,7 @@ from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import owner_of
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
     CONFLICT_RESOLUTION,
     WORK_FINALIZER,
@@ -21,7 +22,6 @@ from karpool_fleet.karmada.propagation.names import (
     execution_space,
     is_reserved,
 )
-from karpool_fleet.karmada.propagation.retrying import looking_again
 from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, work_patch
 
 

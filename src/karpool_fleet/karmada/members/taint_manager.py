@@ -25,8 +25,8 @@ from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_EXECUTE, Taint, Toleration
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, evict
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, Object
-from karpool_fleet.karmada.propagation.retrying import looking_again
 
 PRODUCER, REASON = "TaintManager", "TaintUntolerated"
 

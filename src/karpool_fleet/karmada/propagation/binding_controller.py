@@ -20,6 +20,7 @@ from karpool.model.kubernetes.api_resources import (
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import MemberKinds
 from karpool_fleet.karmada.propagation.bindings import BindingRef, keeps_works_in, ref_in, ref_of, targets_of
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
     CLUSTEROVERRIDEPOLICIES,
     OVERRIDEPOLICIES,
@@ -28,9 +29,8 @@ from karpool_fleet.karmada.propagation.names import (
     execution_space,
 )
 from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
-from karpool_fleet.karmada.propagation.retrying import looking_again
 from karpool_fleet.karmada.propagation.works import manifests, new_work, work_patch
-from karpool_fleet.karmada.status.interpreting import Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 KIND_RETRY = Requeue(10.0)
 GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
@@ -65,10 +65,10 @@ class WorksByBinding:
 
 
 class BindingController:
-    def __init__(self, context: Context, interpreter: Interpreter | None = None) -> None:
+    def __init__(self, context: Context, interpreter: ResourceInterpreter | None = None) -> None:
         self._context = context
         self._client = context.client
-        self._interpreter = interpreter or Interpreter()
+        self._interpreter = interpreter or ResourceInterpreter()
         self._kinds = MemberKinds(context.client)
         self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
         self._bindings: dict[bool, Feed[Object]] = {

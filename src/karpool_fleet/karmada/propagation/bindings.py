@@ -28,7 +28,7 @@ from karpool_fleet.karmada.propagation.names import (
     permanent_id,
 )
 from karpool_fleet.karmada.propagation.policies import Claim, placement_of
-from karpool_fleet.karmada.status.interpreting import Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 # What the detector keeps equal to the template and the policy.
 OWN_FIELDS = (
@@ -100,7 +100,7 @@ def ref_in(annotations: Object) -> BindingRef | None:
 
 
 def spec_for(
-    template: Object, policy: Object, interpreter: Interpreter, schedule_priority: int | None
+    template: Object, policy: Object, interpreter: ResourceInterpreter, schedule_priority: int | None
 ) -> Object:
     """The part of a binding's spec that follows from template and policy; absent where empty."""
     meta, rules = template["metadata"], policy["spec"]

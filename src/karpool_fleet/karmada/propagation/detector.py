@@ -29,6 +29,7 @@ from karpool_fleet.karmada.propagation.bindings import (
     ref_for,
     spec_for,
 )
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import CLUSTER_POLICY_ID, POLICY_ID, Object, is_reserved
 from karpool_fleet.karmada.propagation.policies import (
     MISMATCH,
@@ -38,14 +39,13 @@ from karpool_fleet.karmada.propagation.policies import (
     claim_on,
     match_policy,
 )
-from karpool_fleet.karmada.propagation.retrying import looking_again
 from karpool_fleet.karmada.propagation.templates import (
     TemplateKey,
     WatchedTemplates,
     key_in,
     same_specification,
 )
-from karpool_fleet.karmada.status.interpreting import Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 KIND_RETRY = Requeue(10.0)  # a kind that is not served may be defined later
 GOING_RETRY = Requeue(1.0)  # until the binding of a predecessor is gone
@@ -59,10 +59,10 @@ class _Policy(NamedTuple):
 
 
 class ResourceDetector:
-    def __init__(self, context: Context, interpreter: Interpreter | None = None) -> None:
+    def __init__(self, context: Context, interpreter: ResourceInterpreter | None = None) -> None:
         self._context = context
         self._client = context.client
-        self._interpreter = interpreter or Interpreter()
+        self._interpreter = interpreter or ResourceInterpreter()
         self._queue: WorkQueue[TemplateKey | _Policy] = WorkQueue(context.clock, chance=context.random.random)
         self._templates = WatchedTemplates(context, self._on_template)
         self._claimed: dict[tuple[str, str], dict[TemplateKey, None]] = {}

@@ -25,6 +25,7 @@ from karpool_fleet.karmada.members.members import (
     MemberInformers,
     MemberQueues,
 )
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
     MANAGED,
     WORK_FINALIZER,
@@ -35,7 +36,6 @@ from karpool_fleet.karmada.propagation.names import (
 )
 from karpool_fleet.karmada.propagation.names import cluster_of as cluster_of_space
 from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
-from karpool_fleet.karmada.propagation.retrying import looking_again
 
 APPLIED = ("Applied", "AppliedSuccessful", "Manifest has been successfully applied")
 SUSPENDED = ("SuspendDispatching", "Work dispatching is in a suspended state.")

@@ -25,7 +25,7 @@ from karpool_fleet.karmada.propagation.names import (
     permanent_id,
     work_name,
 )
-from karpool_fleet.karmada.status.interpreting import Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 # Metadata that means something in the control plane only.
 _LOCAL = (
@@ -100,7 +100,7 @@ def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mappin
     return shares
 
 
-def manifests(template: Object, spec: Object, interpreter: Interpreter) -> dict[str, Object]:
+def manifests(template: Object, spec: Object, interpreter: ResourceInterpreter) -> dict[str, Object]:
     """What each cluster is to hold, before overrides. A target without replicas gets none."""
     plain, targets = plain_manifest(template), targets_of(spec)
     completions = shares_of_completions(template, targets)

@@ -1,0 +1,1 @@
+"""From members back: the status of works, bindings, templates and clusters."""

@@ -16,15 +16,15 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of, targets_of
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import Object, cluster_of
-from karpool_fleet.karmada.propagation.retrying import looking_again
 from karpool_fleet.karmada.propagation.templates import (
     TemplateKey,
     WatchedTemplates,
     key_in,
     same_specification,
 )
-from karpool_fleet.karmada.status.interpreting import UNKNOWN, Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import UNKNOWN, ResourceInterpreter
 
 GATHER_SECONDS = 0.1
 _DONE = ("True", "FullyAppliedSuccess", "All works have been successfully applied")
@@ -66,13 +66,13 @@ class BindingStatusController:
     def __init__(
         self,
         context: Context,
-        interpreter: Interpreter | None = None,
+        interpreter: ResourceInterpreter | None = None,
         *,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self._context = context
         self._client = context.client
-        self._interpreter = interpreter or Interpreter()
+        self._interpreter = interpreter or ResourceInterpreter()
         self._gather = gather_seconds
         self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
         self._templates = WatchedTemplates(context, self._on_template)

@@ -31,8 +31,8 @@ from karpool_fleet.karmada.members.members import (
     start_in,
 )
 from karpool_fleet.karmada.members.summary import Models, SummaryBuilder
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Object
-from karpool_fleet.karmada.propagation.retrying import looking_again
 
 
 @dataclass(frozen=True)

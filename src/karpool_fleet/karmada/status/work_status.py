@@ -15,16 +15,16 @@ from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import Connections, JoinedMember, MemberInformers, MemberQueues
+from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
-from karpool_fleet.karmada.propagation.retrying import looking_again
-from karpool_fleet.karmada.status.interpreting import Interpreter
+from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 GATHER_SECONDS = 0.1
 UNSEEN_RETRY = Requeue(1.0)
 
 
 def manifest_status(
-    ordinal: int, resource: ApiResource, observed: Object, interpreter: Interpreter
+    ordinal: int, resource: ApiResource, observed: Object, interpreter: ResourceInterpreter
 ) -> Object:
     meta = observed["metadata"]
     identifier: Object = {
@@ -49,13 +49,13 @@ class WorkStatusController:
         self,
         context: Context,
         members: Mapping[str, JoinedMember],
-        interpreter: Interpreter | None = None,
+        interpreter: ResourceInterpreter | None = None,
         *,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self._context = context
         self._client = context.client
-        self._interpreter = interpreter or Interpreter()
+        self._interpreter = interpreter or ResourceInterpreter()
         self._gather = gather_seconds
         self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
         self._connections = Connections(members)

@@ -16,12 +16,12 @@ from karpool.model.karpenter.objects import DISRUPTED, NodeClaim
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES
 from karpool.model.kubernetes.node import Node
 from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
-from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand
 from karpool_fleet.karpenter.lifecycle.conditions import DISRUPTION_REASON, TRUE
 from karpool_fleet.karpenter.provisioning.claims import node_claim, wire_taint
 from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
 from karpool_fleet.karpenter.shared import Shared
-from karpool_fleet.karpenter.termination.finalizing import claim_conditions, write_conditions
+from karpool_fleet.karpenter.termination.claim_finalizer import claim_conditions, write_conditions
 
 log = structlog.get_logger(__name__)
 POLL_SECONDS = 1.0

@@ -24,7 +24,7 @@ from karpool_fleet.karpenter.disruption.candidates import (
 )
 from karpool_fleet.karpenter.disruption.commands import Commands
 from karpool_fleet.karpenter.disruption.methods import DisruptionProposal
-from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove, Simulator
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove, Simulator
 from karpool_fleet.karpenter.lifecycle.conditions import DISRUPTION_REASON
 from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
 from karpool_fleet.karpenter.shared import Shared

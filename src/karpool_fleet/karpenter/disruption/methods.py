@@ -12,7 +12,7 @@ from karpool_fleet.karpenter.disruption.candidates import (
     UNDERUTILIZED,
     DisruptionCandidate,
 )
-from karpool_fleet.karpenter.disruption.simulating import DisruptionCommand, NoMove, Simulator
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove, Simulator
 
 MULTI_NODE_MAX = 100
 

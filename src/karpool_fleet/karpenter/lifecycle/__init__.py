@@ -1,0 +1,1 @@
+"""A NodeClaim from launch to an initialised node, and the conditions of pools. Start in `lifecycle`."""

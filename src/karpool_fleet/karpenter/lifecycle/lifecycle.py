@@ -3,7 +3,7 @@
 One look at a claim does what can be done now, in upstream's order: launch, register,
 initialise, note whether it may be disrupted, and check the deadlines; then it writes
 the status once. Deadlines are those of the claim itself, so a restart changes
-nothing. What happens to a claim that is being deleted is in `finalizing`.
+nothing. What happens to a claim that is being deleted is in `claim_finalizer`.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.resources import quantities
 from karpool_fleet.cloud.cloud import Instance
-from karpool_fleet.karpenter.lifecycle import joining, marks
+from karpool_fleet.karpenter.lifecycle import marks, registration
 from karpool_fleet.karpenter.lifecycle.conditions import (
     CONSOLIDATABLE,
     DRIFTED,
@@ -36,7 +36,7 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.machines import LaunchFailed, OutOfStock
 from karpool_fleet.karpenter.shared import Shared
-from karpool_fleet.karpenter.termination.finalizing import Finalizer
+from karpool_fleet.karpenter.termination.claim_finalizer import ClaimFinalizer
 
 log = structlog.get_logger(__name__)
 _CONFLICT_SECONDS = 0.05
@@ -55,7 +55,7 @@ class Lifecycle:
         self._health = shared.health
         self._say = shared.say
         self._settings = shared.settings
-        self._finalizer = Finalizer(shared)
+        self._finalizer = ClaimFinalizer(shared)
         shared.machines.on_launched.append(self.queue.add)
         view.claims.subscribe(self._on_claim)
         view.nodes.subscribe(self._on_node)
@@ -171,7 +171,7 @@ class Lifecycle:
         assert node is not None
         if look.conditions.is_true(REGISTERED):
             return node
-        if patch := joining.registration_patch(claim, node):
+        if patch := registration.registration_patch(claim, node):
             node = await self._view.nodes.patch(node, patch)
             if node is None:
                 return None
@@ -184,10 +184,10 @@ class Lifecycle:
         if look.conditions.is_true(INITIALIZED):
             return
         assert look.claim is not None
-        if (waiting := joining.not_initialized(look.claim, node)) is not None:
+        if (waiting := registration.not_initialized(look.claim, node)) is not None:
             look.conditions.set(INITIALIZED, UNKNOWN, *waiting)
             return
-        patch = joining.initialization_patch(node)
+        patch = registration.initialization_patch(node)
         if patch and await self._view.nodes.patch(node, patch) is None:
             return
         look.conditions.set(INITIALIZED, TRUE)

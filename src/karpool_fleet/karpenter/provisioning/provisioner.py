@@ -37,9 +37,9 @@ from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PlannedNode
 from karpool.packing.tables.room import Room
 from karpool_fleet.karpenter.lifecycle.conditions import READY
-from karpool_fleet.karpenter.provisioning.batching import BatchWindow
+from karpool_fleet.karpenter.provisioning.batch_window import BatchWindow
 from karpool_fleet.karpenter.provisioning.claims import Object, node_claim, wire_requirements
-from karpool_fleet.karpenter.provisioning.refusing import refusal, refuses_pools
+from karpool_fleet.karpenter.provisioning.unsupported_pods import refusal, refuses_pools
 from karpool_fleet.karpenter.reporting import FAILED_SCHEDULING_SECONDS
 from karpool_fleet.karpenter.shared import Shared
 from karpool_fleet.karpenter.view import KarpenterState

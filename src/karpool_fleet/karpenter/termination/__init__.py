@@ -1,0 +1,1 @@
+"""The end of nodes (`node_terminator`) and of claims (`claim_finalizer`)."""

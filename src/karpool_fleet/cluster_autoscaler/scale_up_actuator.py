@@ -15,6 +15,7 @@ from karpool.packing.tables.room import PodPlacement, Room
 from karpool_fleet.cloud.cloud import Cloud, Instance, InsufficientCapacity
 from karpool_fleet.cluster_autoscaler import priorities, scale_up
 from karpool_fleet.cluster_autoscaler.backoff import GroupBackoffs, GroupFailure
+from karpool_fleet.cluster_autoscaler.group_counts import GroupView
 from karpool_fleet.cluster_autoscaler.groups import (
     CLUSTER_TAG,
     GROUP_TAG,
@@ -25,7 +26,6 @@ from karpool_fleet.cluster_autoscaler.groups import (
     node_labels,
     offers,
 )
-from karpool_fleet.cluster_autoscaler.observed import GroupView
 from karpool_fleet.cluster_autoscaler.reporting import Reporter
 from karpool_fleet.cluster_autoscaler.status import NAMESPACE
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
@@ -39,7 +39,7 @@ _MOST_NEW = 1000
 _NO_STOCK = "placeholder-cannot-be-fulfilled"
 
 
-class Growing:
+class GroupScaleUpActuator:
     def __init__(
         self,
         context: Context,

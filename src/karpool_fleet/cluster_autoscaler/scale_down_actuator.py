@@ -17,14 +17,14 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.taints import Taint
 from karpool_fleet.cloud.cloud import Cloud
-from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings
-from karpool_fleet.cluster_autoscaler.observed import (
+from karpool_fleet.cluster_autoscaler.group_counts import (
     CANDIDATE,
     TO_BE_DELETED,
     candidate_taint,
     deletion_taint,
     has_taint,
 )
+from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings
 from karpool_fleet.cluster_autoscaler.scale_down import moves
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
 from karpool_fleet.clusters.runtime import Context
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 5.0
 _EXTRA_SECONDS = 30.0  # that the last pod has after its grace period
 
 
-class Removals:
+class GroupScaleDownActuator:
     """The removals under way. `on_failure` is told when one was given up."""
 
     def __init__(

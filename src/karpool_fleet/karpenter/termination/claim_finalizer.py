@@ -1,7 +1,7 @@
 """The end of a claim: its node first, then its machine, then the claim itself.
 
 Every step is seen from what is left, so that it goes on after a crash wherever it
-stood. A node that registered is deleted and drained by `draining`; one that never
+stood. A node that registered is deleted and drained by `node_terminator`; one that never
 did has no finalizer and goes with its machine, as a cloud controller would see to.
 """
 
@@ -20,7 +20,7 @@ from karpool_fleet.karpenter.view import KarpenterState
 POLL_SECONDS = 5.0
 
 
-class Finalizer:
+class ClaimFinalizer:
     def __init__(self, shared: Shared) -> None:
         self._clock = shared.context.clock
         self._view = shared.view

@@ -18,7 +18,7 @@ from karpool_fleet.apiserver.serve.bodies import decode_object
 from karpool_fleet.apiserver.serve.routes import Query
 from karpool_fleet.apiserver.serve.status import bad_request, conflict
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.writing import finished
+from karpool_fleet.apiserver.verbs.create_and_update import finished
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -36,7 +36,7 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class DeletionOutcome:
     record: StoredObject  # the last state
     gone: bool
 
@@ -69,7 +69,7 @@ def read_options(request: HttpRequest, query: Query, *, dry_run: bool) -> Delete
 
 def delete(
     cluster: ServedCluster, resource: ResourceType, record: StoredObject, options: DeleteOptions
-) -> Deletion:
+) -> DeletionOutcome:
     _check_preconditions(resource, record, options)
     obj = record.object()
     cluster.admit("DELETE", resource, None, obj)
@@ -78,12 +78,12 @@ def delete(
     _mark(cluster, resource, obj, options)
     if finished(obj):
         if options.dry_run:
-            return Deletion(record, True)
+            return DeletionOutcome(record, True)
         final = cluster.store.remove(record, obj if record.deleting else None)
-        return Deletion(final, True)
+        return DeletionOutcome(final, True)
     if obj == before or options.dry_run:
-        return Deletion(record, False)
-    return Deletion(cluster.store.put(record.collection, obj), False)
+        return DeletionOutcome(record, False)
+    return DeletionOutcome(cluster.store.put(record.collection, obj), False)
 
 
 def _check_preconditions(resource: ResourceType, record: StoredObject, options: DeleteOptions) -> None:

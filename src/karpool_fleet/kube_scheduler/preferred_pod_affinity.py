@@ -22,7 +22,7 @@ def attracts(shape: PodShape) -> bool:
     return bool(shape.preferred_affinity or shape.preferred_anti_affinity or shape.affinity)
 
 
-class Attraction:
+class PreferredPodAffinity:
     """The pull of all pods on one shape."""
 
     def __init__(self, snapshot: Room, shape: PodShape) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import Object, ResourceType
-from karpool_fleet.apiserver.serve.rendering import Renderer
+from karpool_fleet.apiserver.serve.response_bodies import Renderer
 from karpool_fleet.apiserver.serve.routes import Query
 from karpool_fleet.apiserver.serve.status import (
     ApiStatusError,

@@ -15,10 +15,10 @@ from karpool.packing.counting.count import fits
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.topology.constraints import SpreadRule
 from karpool.packing.topology.topology import Topology
-from karpool_fleet.kube_scheduler import scoring
-from karpool_fleet.kube_scheduler.attraction import Attraction, attracts
-from karpool_fleet.kube_scheduler.board import PlacementBoard, Rows
+from karpool_fleet.kube_scheduler import score_plugins
+from karpool_fleet.kube_scheduler.board import PlacementBoard, RoomSubset
 from karpool_fleet.kube_scheduler.messages import FilterVerdict
+from karpool_fleet.kube_scheduler.preferred_pod_affinity import PreferredPodAffinity, attracts
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 
 NEVER = -1
@@ -32,11 +32,11 @@ class _Opinion:
     scores: Int64s
     seen: int  # of the board's placements
     probe: PodShape | None = None  # its soft spreads, as the kernel can count them
-    attraction: Attraction | None = None
+    attraction: PreferredPodAffinity | None = None
     attraction_seen: int = 0
 
 
-class Chooser:
+class NodeChooser:
     def __init__(
         self, board: PlacementBoard, settings: KubeSchedulerSettings, chance: Callable[[], float]
     ) -> None:
@@ -90,12 +90,12 @@ class Chooser:
             if len(rows) * 4 > self.board.n:
                 known.scores = self._ask(self.board, shape)
             else:
-                known.scores[rows] = self._ask(Rows(self.board, rows), shape)
+                known.scores[rows] = self._ask(RoomSubset(self.board, rows), shape)
             known.seen = len(placed)
         return known
 
-    def _ask(self, nodes: PlacementBoard | Rows, shape: PodShape) -> Int64s:
-        return np.where(fits(nodes, shape) > 0, scoring.room_score(nodes, shape, self._settings), NEVER)
+    def _ask(self, nodes: PlacementBoard | RoomSubset, shape: PodShape) -> Int64s:
+        return np.where(fits(nodes, shape) > 0, score_plugins.room_score(nodes, shape, self._settings), NEVER)
 
     # Preferences
 
@@ -104,7 +104,7 @@ class Chooser:
             shape.preferred_nodes
             or any(not spread.required for spread in shape.spreads)
             or self._is_attracted(shape)
-            or scoring.soft_taints(self.board.nodes, shape.tolerations).any()
+            or score_plugins.soft_taints(self.board.nodes, shape.tolerations).any()
         )
 
     def _is_attracted(self, shape: PodShape) -> bool:
@@ -116,15 +116,15 @@ class Chooser:
         shape, nodes, weights = opinion.shape, self.board.nodes, self._settings.weights
         total = np.zeros(self.board.n, dtype=np.int64)
         if shape.preferred_nodes:
-            raw = scoring.preferred_nodes(nodes, shape.preferred_nodes)
-            total += weights.node_affinity * scoring.most_is_best(raw, open_nodes)
-        raw = scoring.soft_taints(nodes, shape.tolerations)
+            raw = score_plugins.preferred_nodes(nodes, shape.preferred_nodes)
+            total += weights.node_affinity * score_plugins.most_is_best(raw, open_nodes)
+        raw = score_plugins.soft_taints(nodes, shape.tolerations)
         if raw.any():
-            total += weights.taints * scoring.least_is_best(raw, open_nodes)
+            total += weights.taints * score_plugins.least_is_best(raw, open_nodes)
         if any(not spread.required for spread in shape.spreads):
-            total += weights.spread * scoring.spread_score(self._soft_spreads(opinion), open_nodes)
+            total += weights.spread * score_plugins.spread_score(self._soft_spreads(opinion), open_nodes)
         if self._is_attracted(shape) and (raw_pull := self._pull(opinion)) is not None:
-            total += weights.pod_affinity * scoring.between_extremes(raw_pull, open_nodes)
+            total += weights.pod_affinity * score_plugins.between_extremes(raw_pull, open_nodes)
         return total
 
     def _soft_spreads(self, opinion: _Opinion) -> list[SpreadRule]:
@@ -138,7 +138,7 @@ class Chooser:
     def _pull(self, opinion: _Opinion) -> Int64s | None:
         placed = self.board.placed
         if opinion.attraction is None:
-            opinion.attraction = Attraction(self.board, opinion.shape)
+            opinion.attraction = PreferredPodAffinity(self.board, opinion.shape)
         else:
             for other, row in placed[opinion.attraction_seen :]:
                 opinion.attraction.add(other, row)

@@ -131,7 +131,7 @@ BUILTIN: Mapping[tuple[str, str], Interpretation] = {
 _BY_CONVENTION = Interpretation("replicas", "template")
 
 
-class Interpreter:
+class ResourceInterpreter:
     """Reads objects of any kind; `custom` comes before the built-in table."""
 
     def __init__(self, custom: Mapping[tuple[str, str], Interpretation] | None = None) -> None:

@@ -24,25 +24,25 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.claims import wire_taint
 from karpool_fleet.karpenter.shared import Shared
-from karpool_fleet.karpenter.termination.drain_plan import DrainPlan, Forced, drain_plan
-from karpool_fleet.karpenter.termination.evicting import Evictions
-from karpool_fleet.karpenter.termination.finalizing import (
+from karpool_fleet.karpenter.termination.claim_finalizer import (
     POLL_SECONDS,
     claim_conditions,
     is_held,
     terminating,
     write_conditions,
 )
+from karpool_fleet.karpenter.termination.drain_plan import DrainPlan, Forced, drain_plan
+from karpool_fleet.karpenter.termination.eviction_queue import EvictionQueue
 
 EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _CONFLICT_SECONDS = 0.05
 
 
-class Draining:
+class NodeTerminator:
     def __init__(self, shared: Shared) -> None:
         context, view = shared.context, shared.view
         self.queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
-        self.evictions = Evictions(shared)
+        self.evictions = EvictionQueue(shared)
         self._client = context.client
         self._clock = context.clock
         self._view = view

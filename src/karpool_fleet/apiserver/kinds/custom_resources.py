@@ -10,8 +10,8 @@ from karpool_fleet.apiserver.objects.types import Object, ResourceType
 from karpool_fleet.apiserver.serve.status import conflict
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs.deleting import DeleteOptions, delete
-from karpool_fleet.apiserver.verbs.writing import Intent, store_changed
+from karpool_fleet.apiserver.verbs.create_and_update import Intent, store_changed
+from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"

@@ -26,8 +26,8 @@ from karpool_fleet.apiserver.serve.status import (
     unsupported_media_type,
 )
 from karpool_fleet.apiserver.storage.record import StoredObject
-from karpool_fleet.apiserver.verbs import writing
-from karpool_fleet.apiserver.verbs.writing import Intent
+from karpool_fleet.apiserver.verbs import create_and_update
+from karpool_fleet.apiserver.verbs.create_and_update import Intent
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -38,7 +38,7 @@ _CODES = {"BadRequest": 400, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
 def replace(cluster: ServedCluster, call: Call) -> StoredObject:
-    return writing.update(cluster, call.intent(), call.record(), decode_object(call.request))
+    return create_and_update.update(cluster, call.intent(), call.record(), decode_object(call.request))
 
 
 def apply_patch(cluster: ServedCluster, call: Call) -> tuple[StoredObject, bool]:
@@ -49,7 +49,7 @@ def apply_patch(cluster: ServedCluster, call: Call) -> tuple[StoredObject, bool]
         return _apply(cluster, call, intent, patch)
     record = call.record()
     new = patched(kind, live_object(record, call.resource), patch, call.resource)
-    return writing.update(cluster, intent, record, new), False
+    return create_and_update.update(cluster, intent, record, new), False
 
 
 def live_object(record: StoredObject, resource: ResourceType) -> Object:
@@ -94,7 +94,7 @@ def _apply(cluster: ServedCluster, call: Call, intent: Intent, applied: Any) -> 
     record = cluster.collection(resource).get(call.namespace, call.route.name)
     if record is None and intent.subresource:
         raise not_found(resource, call.route.name)
-    writing.check_applied(intent, applied)
+    create_and_update.check_applied(intent, applied)
     live = _tracked(cluster, live_object(record, resource), resource) if record is not None else None
     intent.applying = True
     try:
@@ -113,10 +113,10 @@ def _apply(cluster: ServedCluster, call: Call, intent: Intent, applied: Any) -> 
     except PatchError as error:
         raise _refusal(error) from None
     if record is None:
-        return writing.create(cluster, intent, new), True
+        return create_and_update.create(cluster, intent, new), True
     if new is live:
         return record, False
-    return writing.update(cluster, intent, record, new), False
+    return create_and_update.update(cluster, intent, record, new), False
 
 
 def _tracked(cluster: ServedCluster, live: Object, resource: ResourceType) -> Object:

@@ -15,7 +15,7 @@ CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 
 
 @dataclass(frozen=True)
-class Counts:
+class NodeCounts:
     """As the status counts them. `resource_unready` nodes are part of `unready` or `not_started`."""
 
     registered: int = 0
@@ -41,7 +41,7 @@ class GroupView:
     starting: list[Instance] = field(default_factory=list)  # machines whose nodes will be ready
     long_unregistered: list[Instance] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)  # names of nodes that are being deleted
-    counts: Counts = Counts()
+    counts: NodeCounts = NodeCounts()
 
     @property
     def target(self) -> int:
@@ -89,7 +89,7 @@ def observe(
             else:
                 unready += 1
     late_ones = len(view.long_unregistered)
-    view.counts = Counts(
+    view.counts = NodeCounts(
         registered=registered,
         ready=len(view.ready),
         not_started=not_started,
@@ -116,12 +116,12 @@ def _is_young(node: Node, now: float, settings: AutoscalerSettings) -> bool:
     return not created or now - parse_rfc3339(created) < settings.max_node_startup_seconds
 
 
-def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> Counts:
+def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> NodeCounts:
     """Nodes that belong to no group."""
     known = list(nodes)
     unready = [node for node in known if not node.is_ready]
     young = sum(_is_young(node, now, settings) for node in unready)
-    return Counts(
+    return NodeCounts(
         registered=len(known),
         ready=len(known) - len(unready),
         not_started=young,
@@ -129,9 +129,11 @@ def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> C
     )
 
 
-def total(counts: Iterable[Counts]) -> Counts:
+def total(counts: Iterable[NodeCounts]) -> NodeCounts:
     every = list(counts)
-    return Counts(**{name: sum(getattr(status, name) for status in every) for name in Counts.__annotations__})
+    return NodeCounts(
+        **{name: sum(getattr(status, name) for status in every) for name in NodeCounts.__annotations__}
+    )
 
 
 def has_taint(node: Node, key: str) -> bool:

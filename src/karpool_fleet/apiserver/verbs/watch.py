@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 import msgspec
 
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
-from karpool_fleet.apiserver.serve.rendering import Form, Renderer
+from karpool_fleet.apiserver.serve.response_bodies import Form, Renderer
 from karpool_fleet.apiserver.serve.routes import Query
 from karpool_fleet.apiserver.serve.status import JSON, ApiStatusError, bad_request, expired
 from karpool_fleet.apiserver.storage.history import StoredEvent

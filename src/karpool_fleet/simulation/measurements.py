@@ -15,14 +15,14 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool_fleet.cloud.cloud import Instance
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.live import LiveCluster
+from karpool_fleet.simulation.cluster_recorder import ClusterRecorder, WatchedTotals
 from karpool_fleet.simulation.figures import FigureSeries, Result
 from karpool_fleet.simulation.scenario_file import Scenario
-from karpool_fleet.simulation.watching import ClusterRecorder, WatchedTotals
 
 _HOUR = 3600.0
 
 
-class Log(Protocol):
+class RunLog(Protocol):
     count: int
     lines: list[bytes]
 
@@ -67,7 +67,7 @@ class Bill:
         self.per_hour += price or 0.0
 
 
-class Measuring:
+class RunMeasurements:
     def __init__(
         self, fleet: EmbeddedFleet, scenario: Scenario, say: Callable[[str, str, dict[str, Any]], None]
     ) -> None:
@@ -140,7 +140,7 @@ class Measuring:
         for name, value in values.items():
             self._samples[name].append(value)
 
-    def result(self, variant: str, log: Log, refused: int = 0) -> Result:
+    def result(self, variant: str, log: RunLog, refused: int = 0) -> Result:
         """`refused`: arrivals that no cluster accepted."""
         for name in self._fleet.clusters:
             self.watching[name].settle()

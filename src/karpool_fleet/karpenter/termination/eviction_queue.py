@@ -10,7 +10,7 @@ from karpool_fleet.karpenter.shared import Shared
 RETRY = Backoff(first=0.1, limit=10.0)
 
 
-class Evictions:
+class EvictionQueue:
     """The uid goes with every request, so that a successor of the same name is left alone."""
 
     def __init__(self, shared: Shared) -> None:
