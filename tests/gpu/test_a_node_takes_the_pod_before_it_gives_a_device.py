@@ -8,7 +8,8 @@ import pytest
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.input import HoldDevices, ScaleUpSettings
+from karpool.gpu.scale_up.input import HoldDevices
+from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.request import UNREADABLE_DEMAND
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape

@@ -47,11 +47,12 @@ class DeviceStore:
     def __init__(self) -> None:
         self._kinds = DeviceKinds()
         self._rows: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin
+        self._labelled: dict[str, tuple[Device, ...]] = {}  # what their labels and plugins promise
         self._described: dict[str, dict[str, Device]] = {}  # by node
         self._node_of_device: dict[str, str] = {}
         self._held: dict[str, dict[str, HeldDevices]] = {}  # by node, then by pod
         self._node_of_pod: dict[str, str] = {}
-        self._devices: dict[str, tuple[Device, ...]] = {}  # by node, as they stand in the columns
+        self._devices: dict[str, tuple[tuple[Device, ...], str]] = {}  # by node, and its plugin
         self._slots: dict[str, list[int]] = {}
         self._spare: list[int] = []
         self._names: list[str] = []
@@ -79,6 +80,7 @@ class DeviceStore:
             return
         if plugin_of(node.allocatable):
             self._rows[node.name] = node
+            self._labelled[node.name] = labelled_devices(node.name, node.labels, node.allocatable)
             self._stale.add(node.name)
         elif self._rows.pop(node.name, None) is not None or node.name in self._described:
             self._stale.add(node.name)
@@ -86,6 +88,7 @@ class DeviceStore:
     def remove_node(self, name: str, moved: str = "") -> None:
         """`moved` is the node that has its row now."""
         self._rows.pop(name, None)
+        self._labelled.pop(name, None)
         self._stale |= {node for node in (name, moved) if node in self._slots or node in self._described}
 
     def put_device(self, device: Device) -> bool:
@@ -171,25 +174,24 @@ class DeviceStore:
         plugin = plugin_of(node.allocatable) if node is not None else ""
         devices: tuple[Device, ...] = ()
         if row is not None:
-            devices = described or (labelled_devices(name, node.labels, node.allocatable) if node else ())
-        self._settle(name, devices)
+            devices = described or (self._labelled[name] if node is not None else ())
+        self._settle(name, devices, plugin)
         if row is None:
             return
         held = self._held.get(name, _NO_PODS)
         uses = _uses(devices, held, given_away=0 if described else room.units_taken(row, plugin))
-        for slot, device, use in zip(self._slots.get(name, ()), devices, uses, strict=True):
+        for slot, use in zip(self._slots.get(name, ()), uses, strict=True):
             self._node[slot] = row
-            self._kind[slot] = self._kinds.intern(kind_of(device, plugin))
             self._tflops[slot], self._vram[slot] = use.tflops, use.vram
             self._users[slot], self._lock[slot] = use.users, lock_code(use.lock)
             self._closed[slot] = use.closed
         if plugin:
             room.keep_shared(row, plugin, _units_held(devices, held))
 
-    def _settle(self, name: str, devices: tuple[Device, ...]) -> None:
+    def _settle(self, name: str, devices: tuple[Device, ...], plugin: str) -> None:
         """Give the devices of a node their slots."""
         old = self._slots.get(name, [])
-        if self._devices.get(name, ()) == devices and len(old) == len(devices):
+        if self._devices.get(name, ((), plugin)) == (devices, plugin):
             return
         self._names = list(self._names)  # tables that were handed out keep theirs
         for slot in old:
@@ -204,10 +206,11 @@ class DeviceStore:
                 slot = len(self._names)
                 self._names.append(device.name)
             slots.append(slot)
+            self._kind[slot] = self._kinds.intern(kind_of(device, plugin))
         self._devices.pop(name, None)
         self._slots.pop(name, None)
         if devices:
-            self._devices[name], self._slots[name] = devices, slots
+            self._devices[name], self._slots[name] = (devices, plugin), slots
 
 
 def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away: int) -> list[_Use]:

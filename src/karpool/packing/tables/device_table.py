@@ -150,6 +150,7 @@ class DeviceTable:
     users: Int64s  # pods that hold some of it
     lock: Int64s  # the mode that its users have set, of a device that has no mode of its own
     closed: Bools
+    _rooms: dict[tuple[DeviceDemand, int], Int64s] = field(default_factory=dict, compare=False, repr=False)
 
     def admitted(self, demand: DeviceDemand) -> Bools:
         """Devices of a kind that the demand may use, whatever is left of them."""
@@ -174,8 +175,14 @@ class DeviceTable:
         return np.where(is_open, np.maximum(fits, 0), 0)
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
-        """How many such pods the devices of each of so many nodes could take."""
-        return _pods(self.shares(demand), self.node, nodes, demand.count)
+        """How many such pods the devices of each of so many nodes could take; worked out once."""
+        known = self._rooms.get((demand, nodes))
+        if known is None:
+            if len(self._rooms) >= _MEMO_LIMIT:
+                self._rooms.clear()
+            known = read_only(_pods(self.shares(demand), self.node, nodes, demand.count))
+            self._rooms[demand, nodes] = known
+        return known
 
     def on_nodes(self, new_row: Int32s) -> "DeviceTable | None":
         """Only the devices of nodes that stay; `new_row` is -1 for the others."""
@@ -281,10 +288,11 @@ class DeviceFilling:
             users=table.users.copy(),
             lock=table.lock.copy(),
             closed=table.closed.copy(),
+            _rooms={},
         )
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
-        return self._table.room(demand, nodes)
+        return _pods(self._table.shares(demand), self._table.node, nodes, demand.count)
 
     def room_on(self, node: int, demand: DeviceDemand) -> int:
         shares = self._table.shares(demand, self._table.by_node(node))
