@@ -19,7 +19,7 @@ from bench import openb, openb_policies
 from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.open_nodes import NodeChoice
-from karpool.gpu.strategies import strategies
+from karpool.gpu.strategies import registry as strategies
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.request_mix import RequestMix, mix_of_counts, shape_of
 from karpool.gpu.strategies.strategy import PlacementStrategy

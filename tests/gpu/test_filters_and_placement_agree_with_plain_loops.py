@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.columns import DeviceTable
 from karpool.gpu.controller.options import GpuScalerOptions
-from karpool.gpu.strategies import strategies
+from karpool.gpu.strategies import registry as strategies
 from karpool.gpu.strategies.strategy import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
 from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.manager.options import InvalidOptions, read_options

@@ -25,7 +25,7 @@ from karpool.estimator.plugins.resource_quota import ResourceQuota, ResourceQuot
 from karpool.estimator.pods import UnschedulablePod, waiting_since
 from karpool.estimator.providers.karpenter_limits import KarpenterLimitsProvider
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.serving.answering import WrongCluster, check_cluster
+from karpool.estimator.serving.service import WrongCluster, check_cluster
 from karpool.estimator.serving.unschedulable import (
     PodController,
     UnsupportedKind,

@@ -71,14 +71,17 @@ class _Moment:
 @click.option("--replicas", type=click.IntRange(0, UNLIMITED), help="Instead of those in the file.")
 @click.option("-n", "--namespace", default="", help="Namespace, if the file names none.")
 @click.option(
-    "--region", type=RegionParam(), default="", help="Whose instance types count. Default: the cluster's own."
+    "--region",
+    type=RegionParam(),
+    default="",
+    help="Region whose instance types are used. Default: the region of the cluster.",
 )
 @click.option(
     "--max-potential-nodes",
     type=click.IntRange(0, 1_000_000),
     default=NODES_MAX,
     show_default=True,
-    help="New nodes that one pool counts for at most, also without limits.",
+    help="Maximum number of new nodes counted per pool, even if the pool has no limits.",
 )
 @catalogue_option
 @output_option("table", "wide", "json", "yaml")

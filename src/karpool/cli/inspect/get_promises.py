@@ -99,7 +99,12 @@ def render(found: Iterable[PromiseLine], output: str) -> str:
 @click.command(epilog="Example: karpool get promises --kubeconfig karmada.config --cluster-name member1")
 @click.option("--cluster-name", help="Only in this member cluster.")
 @click.option("-n", "--namespace", help="Only of bindings in this namespace.")
-@click.option("--assumption-ttl", type=DurationParam(), default="5m", help="As the scheduler has it.")
+@click.option(
+    "--assumption-ttl",
+    type=DurationParam(),
+    default="5m",
+    help="Lifetime of a promise; use the value of the scheduler's flag.",
+)
 @output_option("table", "json", "yaml")
 @connection_options
 def promises(

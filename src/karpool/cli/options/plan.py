@@ -84,11 +84,11 @@ def plan_options(command: F) -> F:
     """Adds the flags, handed over as `flags`."""
 
     @click.option("--spot-to-spot", is_flag=True, help="Also replace spot nodes by cheaper spot nodes.")
-    @click.option("--no-replace", is_flag=True, help="Only take nodes away, never buy others instead.")
+    @click.option("--no-replace", is_flag=True, help="Only delete nodes; never replace them.")
     @click.option("--no-delete", is_flag=True, help="Only replace nodes.")
     @click.option("--min-savings", type=click.FloatRange(0), default=0.0, help="Least saving of a move, $/h.")
     @click.option("--min-age", type=DurationParam(), default="0s", help="Nodes younger than this stay.")
-    @click.option("--ignore-budgets", is_flag=True, help="As if disruption budgets allowed everything.")
+    @click.option("--ignore-budgets", is_flag=True, help="Ignore disruption budgets.")
     @click.option(
         "--deadline", type=DurationParam(), default=None, help="Return the best plan found by then."
     )

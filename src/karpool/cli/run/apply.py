@@ -36,7 +36,7 @@ Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster
     type=DurationParam(),
     default=DEFAULT_MAX_AGE,
     show_default=True,
-    help="Of the plan; 0 is any.",
+    help="Refuse a plan older than this; 0 accepts any age.",
 )
 @catalogue_option
 @connection_options

@@ -3,10 +3,11 @@
 Requests arrive as bytes and are decoded here, so that a message that cannot be
 read gets the status it deserves, and one that repeats is decoded once. Errors cost
 callers the answers of all other clusters, so whatever is not the request's own
-fault is answered with -1, "cannot tell".
+fault is answered with -1, "cannot tell". Messages are those of Karmada's server,
+because people search for them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -14,8 +15,7 @@ import grpc
 import structlog
 
 from karpool.estimator.plugins.interface import CANNOT_TELL, EstimateCode
-from karpool.estimator.serving import answering, explain
-from karpool.estimator.serving.answering import RequestRefused, WrongCluster
+from karpool.estimator.serving import explain
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.metrics import Call, EstimatorMetrics
 from karpool.estimator.serving.unschedulable import UnsupportedKind
@@ -27,6 +27,28 @@ from karpool.wire import server_protocol
 from karpool.wire.proto import explain_pb2
 from karpool.wire.requests import ESTIMATOR, EXPLAINER, ArrivedReplicas, EstimateRequest, UnschedulableRequest
 from karpool.wire.server_protocol import MalformedMessage, MessageTooLarge
+
+
+class RequestRefused(Exception):
+    """The request is answered with an error; the text is for the caller."""
+
+
+class WrongCluster(RequestRefused):
+    pass
+
+
+def check_cluster(asked: str, served: Collection[str]) -> None:
+    if asked not in served:
+        desired = ", ".join(sorted(served)[:20])
+        raise WrongCluster(f"cluster name does not match, got: {asked[:253]}, desire: {desired}")
+
+
+def failure(reasons: Iterable[str], *, sets: bool) -> RequestRefused:
+    """What a plugin's Error becomes. Upstream reads quantities and affinities inside a plugin, so bad
+    ones are reported in the same words."""
+    what = "component sets: estimate components" if sets else "replicas: estimate replica"
+    return RequestRefused(f"failed to estimate {what} plugins fails with [{' '.join(reasons)}]")
+
 
 log = structlog.get_logger(__name__)
 
@@ -153,7 +175,7 @@ class EstimatorService:
         question = member.question(request)
         outcome = await member.framework.run(question)
         if outcome.code is EstimateCode.ERROR:
-            raise answering.failure(outcome.reasons, sets=question.for_sets)
+            raise failure(outcome.reasons, sets=question.for_sets)
         return outcome.answer, question.arrived
 
     async def _unschedulable(self, request: UnschedulableRequest) -> int:
@@ -179,14 +201,14 @@ class EstimatorService:
     def _member(self, cluster: str) -> MemberEstimator:
         member = self._members.get(cluster)
         if member is None:
-            answering.check_cluster(cluster, self._members)
+            check_cluster(cluster, self._members)
             raise AssertionError("unreachable")
         return member
 
     async def _fail(self, call: Call, error: Exception, seconds: float, context: Context) -> bytes:
         self._metrics.failed(call, seconds, _status(error)[1])
         if isinstance(error, Invalid):
-            error = answering.failure([str(error)], sets=call == "MaxAvailableComponentSets")
+            error = failure([str(error)], sets=call == "MaxAvailableComponentSets")
         return await self._refuse(call, error, context)
 
     async def _refuse(self, call: str, error: Exception, context: Context) -> bytes:

@@ -31,7 +31,7 @@ from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, WaitExplanation
 from karpool.gpu.scale_up.step import plan_step
 from karpool.gpu.seeing import Sight
-from karpool.gpu.strategies import strategies
+from karpool.gpu.strategies import registry as strategies
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
 from karpool.kube.watch.feed import cluster_watches

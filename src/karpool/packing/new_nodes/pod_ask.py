@@ -1,23 +1,75 @@
-"""What a pending pod asks of a new node, compiled once per shape."""
+"""What a pending pod asks of a new node, compiled once per shape.
 
-from collections.abc import Iterable, Sequence
+Preferences are read as Karpenter reads them: hard, until they cannot be met. `relaxations`
+gives the pod as it is tried, strictest first. Each step drops one preference, in
+Karpenter's order: the heaviest preferred pod affinity, preferred anti-affinity, preferred
+node affinity, one `ScheduleAnyway` spread, and last the avoidance of `PreferNoSchedule`.
+(karpenter pkg/controllers/provisioning/scheduling/preferences.go)
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from typing import Any
 
 import numpy as np
 
 from karpool.model.devices.request import DeviceDemand
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
-from karpool.model.requirements import ValueSet
+from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import CPU, MEMORY, PODS
 from karpool.model.taints import PREFER_NO_SCHEDULE, Taint, untolerated
 from karpool.packing.new_nodes.narrowing import Narrowing, Wants, alternatives, merged, term_requirements
 from karpool.packing.new_nodes.offerings import TOO_MUCH
-from karpool.packing.new_nodes.preferences import RelaxedPod, ladder
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.topology.constraints import SpreadRule
 from karpool.packing.topology.domains import TopologyAxis
 from karpool.packing.topology.topology import ShapeRules, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedPod:
+    """A pod with some of its preferences made requirements."""
+
+    shape: PodShape
+    node_term: NodeTerm | None = None
+    avoids_soft_taints: bool = False
+
+
+def relaxations(shape: PodShape, *, respect: bool, soft_taints: bool) -> Iterator[RelaxedPod]:
+    """`soft_taints`: whether any pool has a `PreferNoSchedule` taint. The last attempt has no preference."""
+    required = tuple(spread for spread in shape.spreads if spread.required)
+    if respect:
+        together = [
+            weighted_term.term
+            for weighted_term in sorted(shape.preferred_affinity, key=lambda preference: -preference.weight)
+        ]
+        apart = [
+            term.term
+            for term in sorted(shape.preferred_anti_affinity, key=lambda preference: -preference.weight)
+        ]
+        nodes = [
+            node.term for node in sorted(shape.preferred_nodes, key=lambda preference: -preference.weight)
+        ]
+        soft = [replace(spread, required=True) for spread in shape.spreads if not spread.required]
+        steps: list[list[Any]] = [together, apart, nodes, soft]
+        while any(steps):
+            yield RelaxedPod(
+                replace(
+                    shape,
+                    affinity=shape.affinity + tuple(together),
+                    anti_affinity=shape.anti_affinity + tuple(apart),
+                    spreads=required + tuple(soft),
+                ),
+                nodes[0] if nodes else None,
+                soft_taints,
+            )
+            next(step for step in steps if step).pop(0)
+    plain = shape if len(required) == len(shape.spreads) else replace(shape, spreads=required)
+    if respect and soft_taints:
+        yield RelaxedPod(plain, avoids_soft_taints=True)
+    yield RelaxedPod(plain)
+
 
 # Volumes that each offer a choice of zones multiply; real pods have one or two such volumes.
 _VOLUME_COMBINATIONS = 64
@@ -75,7 +127,7 @@ class PodAskCompiler:
         """Strictest first; the last is the pod without preferences."""
         known = self._known.get(shape)
         if known is None:
-            attempts = ladder(shape, respect=self._respect, soft_taints=self._soft)
+            attempts = relaxations(shape, respect=self._respect, soft_taints=self._soft)
             known = self._known[shape] = tuple(self._ask(shape, attempt) for attempt in attempts)
         return known
 

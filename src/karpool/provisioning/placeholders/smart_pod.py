@@ -223,7 +223,7 @@ def _expressions(key: str, wanted: ValueSet) -> Iterable[Object]:
                 check_value(value)
             yield {"key": key, "operator": "In", "values": sorted(wanted.values)}
         elif key in _NEVER_EMPTY:
-            raise Invalid(f"constraints.{key}", [], "no value is left, and every node has one")
+            raise Invalid(f"constraints.{key}", [], "the requirements exclude every value of this label")
         else:
             yield {"key": key, "operator": "DoesNotExist"}
         return
