@@ -14,8 +14,8 @@ from karpool.manager.metrics import QueueMetrics
 from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
-from karpool.provisioning.placeholders.registry import backend
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
+from karpool.provisioning.placeholders.registry import backend
 
 COMPONENT = "karpool-gpu-scaler"
 
