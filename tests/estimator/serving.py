@@ -9,15 +9,16 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from karpool.estimator import process
+from karpool.estimator.process import FleetEstimator
 from karpool.estimator.serving import options
 from karpool.estimator.serving.member import MemberEstimator
-from karpool.estimator.serving.metrics import EstimatorMetrics
-from karpool.estimator.serving.server import EstimatorServer
-from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.transport import Transport
+from karpool.manager.controller import Environment
+from karpool.manager.manager import Manager
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.proto import explain_pb2
@@ -118,6 +119,7 @@ class Estimator:
     members: Mapping[str, MemberEstimator]
     registry: CollectorRegistry
     channel: grpc.aio.Channel
+    not_ready: Callable[[], str | None]
     calls: dict[str, Any] = field(default_factory=dict)
 
     async def replicas(self, request: pb.MaxAvailableReplicasRequest) -> int:
@@ -166,30 +168,25 @@ async def serving(
     chosen = options.defaults() | {"cluster-name": "member1"}
     chosen |= {name.replace("_", "-"): value for name, value in flags.items()}
     assert options.validate(chosen) == []
-    clock = RealClock()
-    registry = CollectorRegistry()
-    metrics = EstimatorMetrics(registry, process.plugin_names(chosen))
+    clock, registry = RealClock(), CollectorRegistry()
+    clients = {name: Client(transport, clock, name=name, qps=None) for name, transport in given.items()}
+    first = next(iter(clients.values()))
+    environment = Environment(clients, EventRecorder(first, "estimator"), registry)
+    estimators = FleetEstimator(environment, chosen | {"server-port": 0}, host="127.0.0.1")
+    server, members, stop = estimators.server, estimators.members, Stop()
+    assert server is not None
     async with AsyncExitStack() as stack:
-        members = {
-            name: process.build_member(
-                name, Client(transport, clock, name=name, qps=None), chosen, metrics, clock
-            )
-            for name, transport in given.items()
-        }
-        await stack.enter_async_context(process.running(members))
-        patient = process._cannot_tell_until_synced(chosen)
-        service = EstimatorService(members, metrics, clock=clock, cannot_tell_until_synced=patient)
-        server = EstimatorServer(
-            service,
-            members,
-            host="127.0.0.1",
-            tls=process.tls_files(chosen),
-            concurrent=chosen["max-concurrent-requests"],
-            grace_seconds=10.0,
-        )
-        await stack.enter_async_context(server)
+        listening = asyncio.Event()
+        running = asyncio.create_task(Manager(estimators, environment).run(stop, prepared=listening.set))
+
+        async def ended() -> None:
+            stop.set()
+            await running
+
+        stack.push_async_callback(ended)
+        await listening.wait()
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
-        estimator = Estimator(server.port, members, registry, channel)
+        estimator = Estimator(server.port, members, registry, channel, environment.status.not_ready)
         if wait:
             await estimator.counted()
         yield estimator

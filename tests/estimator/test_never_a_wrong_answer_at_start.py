@@ -7,7 +7,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from karpool.estimator.serving.server import not_ready
 from karpool.kube.errors import ApiUnreachable
 from karpool.wire.proto import estimator_pb2 as pb
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
@@ -69,7 +68,7 @@ async def test_no_answer_until_every_page_was_read(world, plural, monkeypatch):
             with pytest.raises(grpc.RpcError) as refused:
                 await estimator.replicas(asks())
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert "are not counted yet" in refused.value.details()
+            assert "were not listed yet" in refused.value.details()
             slow.asked.clear()
             slow.let_through()
         await estimator.counted()
@@ -121,13 +120,13 @@ async def test_one_of_many_clusters_that_is_not_counted_cannot_tell(world):
         await eventually(lambda: not estimator.members["quick"].not_ready())
         assert await estimator.replicas(asks("slow")) == -1
         assert await estimator.replicas(asks("quick")) == 1
-        assert not_ready(estimator.members) is not None
+        assert estimator.not_ready() is not None
 
 
 async def test_one_of_many_clusters_that_is_dead_holds_up_nobody(world):
     clusters = {"dead": Dead(), "quick": world.transport}
     async with serving(clusters, wait=False, fleet=True) as estimator:
-        await eventually(lambda: not not_ready(estimator.members))
+        await eventually(lambda: not estimator.not_ready())
         assert await estimator.replicas(asks("dead")) == -1
         assert await estimator.replicas(asks("quick")) == 1
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from karpool.estimator import process
 from karpool.estimator.serving import options
 from karpool.kube.flags import InvalidOptions
+from karpool.manager.stop import Stop
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.requests import ESTIMATOR
 from karpool_fleet.apiserver.serve.http import serve
@@ -79,7 +80,7 @@ async def ask(port, cluster="member1"):
 
 async def test_endpoints_answer_before_the_cluster_is_counted(api):
     health = free_port()
-    stop, started = asyncio.Event(), asyncio.Queue()
+    stop, started = Stop(), asyncio.Queue()
     flags = {
         "cluster-name": "member1",
         "master": api.url,
@@ -95,7 +96,7 @@ async def test_endpoints_answer_before_the_cluster_is_counted(api):
             assert await get(session, f"{base}/{path}") == (200, "ok\n")
         status, text = await get(session, f"{base}/readyz")
         assert status == 503
-        assert "pods are not counted yet" in text
+        assert "pods were not listed yet" in text
         with pytest.raises(grpc.RpcError) as refused:
             await ask(running.grpc_port)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -119,12 +120,12 @@ async def test_a_port_that_is_taken_ends_the_process(api, flag):
         flags = {"metrics-bind-address": "0", "health-probe-bind-address": "0", "server-port": 0}
         flags |= {flag: port if flag == "server-port" else f"127.0.0.1:{port}"}
         with pytest.raises(OSError, match=str(port)):
-            await process.run({"cluster-name": "c", "master": api.url, **flags}, asyncio.Event())
+            await process.run({"cluster-name": "c", "master": api.url, **flags}, Stop())
 
 
 async def test_flags_that_cannot_work_are_refused():
     with pytest.raises(InvalidOptions, match="clusterName cannot be empty"):
-        await process.run(options.defaults(), asyncio.Event())
+        await process.run(options.defaults(), Stop())
 
 
 async def test_sigterm_lets_calls_finish_and_ends_the_process(api):
@@ -170,7 +171,7 @@ async def test_a_fleet_is_served_from_one_kubeconfig(tmp_path):
     }
     path = tmp_path / "members.yaml"
     path.write_text(json.dumps(config))
-    stop, started = asyncio.Event(), asyncio.Queue()
+    stop, started = Stop(), asyncio.Queue()
     flags = {"fleet": True, "kubeconfig": str(path), "server-port": 0}
     flags |= {"metrics-bind-address": "0", "health-probe-bind-address": "0"}
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:

@@ -60,7 +60,7 @@ async def asking(cluster: LiveCluster, provider: Provider = None) -> AsyncIterat
     plugins = PluginSet([NodeAutoscalerEstimator([provider])])
     client = cluster.embedded.client("estimator")
     member = MemberEstimator(cluster.name, client, plugins, Framework(plugins.ours))
-    task = asyncio.create_task(member.run())
+    task = asyncio.create_task(member.informers.run())
     try:
 
         async def counted() -> bool:

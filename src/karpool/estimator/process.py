@@ -1,12 +1,11 @@
-"""From flags to a running estimator: probes first, then gRPC, then the clusters.
+"""The estimator as the manager runs it: one gRPC server over many clusters, without a lease.
 
-A probe finds /healthz while a large cluster is still being counted, and a caller finds
-a server that says UNAVAILABLE. Whatever cannot work ends the process before it
-answers anything.
+Probes answer first, then gRPC, then the clusters are watched: a probe finds /healthz while a large
+cluster is still being counted, and a caller finds a server that says UNAVAILABLE. Whatever cannot work
+ends the process before it answers anything.
 """
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,34 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
 
-from karpool.estimator import gates
-from karpool.estimator.plugins import registry
-from karpool.estimator.plugins.framework import Framework
-from karpool.estimator.plugins.registry import PluginSettings
 from karpool.estimator.serving import options
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
-from karpool.estimator.serving.member import MemberEstimator, MemberSettings
+from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
 from karpool.estimator.serving.metrics import EstimatorMetrics
-from karpool.estimator.serving.server import POLL_SECONDS, EstimatorServer, not_ready
+from karpool.estimator.serving.server import EstimatorServer
 from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
-from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.kubeconfig_file import merge, read_file
 from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.flags import InvalidOptions
-from karpool.kube.transport.http import HttpTransport
-from karpool.manager.probes import HealthChecks, ProbeServer
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
+from karpool.manager.manager import run_process
+from karpool.manager.stop import Stop
 from karpool.model import durations
 from karpool.wire.addresses import probe_addresses
 from karpool.wire.server_tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
+COMPONENT = "karpool-estimator"
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
 
 
@@ -53,54 +49,95 @@ class Running:
 
 async def run(
     given: Mapping[str, Any],
-    stop: asyncio.Event,
+    stop: Stop,
     *,
     ready: Callable[[Running], None] = lambda running: None,
 ) -> None:
-    """Serve until `stop` is set. Raises WrongOptions, ConfigError, Invalid or OSError if it cannot start."""
-    chosen = options.defaults() | dict(given)
-    if errors := options.validate(chosen):
-        raise InvalidOptions("\n".join(errors))
-    members = configs(chosen)
-    async with AsyncExitStack() as stack:
-        collectors = CollectorRegistry()
-        clusters: dict[str, MemberEstimator] = {}
-        health = HealthChecks()
-        health.add("readyz", "clusters", lambda: not_ready(clusters) if clusters else "not started yet")
-        for address in probe_addresses(chosen):
-            host, port = address
-            await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=collectors))
-        clock = RealClock()
-        metrics = EstimatorMetrics(collectors, plugin_names(chosen))
-        gauges = FailureGauges(collectors)
-        for config in members:
-            client = Client(
-                HttpTransport(config, clock),
-                clock,
-                name=config.name,
-                qps=chosen["kube-api-qps"] or None,
-                burst=chosen["kube-api-burst"],
-                user_agent="karpool-estimator",
+    """Serve until `stop` is set. Raises as `run_process` does."""
+
+    def listening(estimators: FleetEstimator) -> None:
+        assert estimators.server is not None
+        ready(Running(estimators.server.port, list(estimators.members)))
+
+    await run_process(ESTIMATOR, options.defaults() | dict(given), stop, ready=listening)
+
+
+class FleetEstimator:
+    """The estimators of all clusters, and the server in front of them.
+
+    `flags` are of single clusters. Without `serves` nobody listens: `service` is asked by function calls.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        chosen: Mapping[str, Any],
+        *,
+        flags: Mapping[str, Mapping[str, Any]] | None = None,
+        serves: bool = True,
+        host: str = "[::]",
+    ) -> None:
+        clock, self._clients = environment.clock, environment.clients
+        metrics = EstimatorMetrics(environment.registry, plugin_names(chosen))
+        self._gauges = FailureGauges(environment.registry)
+        self.members: dict[str, MemberEstimator] = {
+            name: build_member(name, client, {**chosen, **(flags or {}).get(name, {})}, metrics, clock)
+            for name, client in environment.clients.items()
+        }
+        self.service = EstimatorService(
+            self.members, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
+        )
+        self.server: EstimatorServer | None = None
+        if serves:
+            self.server = EstimatorServer(
+                self.service,
+                self.members,
+                environment.status.not_ready,
+                host=host,
+                port=chosen["server-port"],
+                tls=tls_files(chosen),
+                concurrent=chosen["max-concurrent-requests"],
+                grace_seconds=durations.seconds(chosen["grace-period"]),
             )
-            await stack.enter_async_context(client)
-            member = clusters[config.name] = build_member(config.name, client, chosen, metrics, clock)
-            await stack.enter_async_context(announcing(member, client, gauges))
-        service = EstimatorService(
-            clusters, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
-        )
-        server = EstimatorServer(
-            service,
-            clusters,
-            port=chosen["server-port"],
-            tls=tls_files(chosen),
-            concurrent=chosen["max-concurrent-requests"],
-            grace_seconds=durations.seconds(chosen["grace-period"]),
-        )
-        await stack.enter_async_context(server)
-        await stack.enter_async_context(running(clusters, counted=_freeze))
-        ready(Running(server.port, list(clusters)))
+
+    @property
+    def informers(self) -> list[InformerSet]:
+        return [member.informers for member in self.members.values()]
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        for name, member in self.members.items():
+            await stack.enter_async_context(_announcing(member, self._clients[name], self._gauges))
+        if self.server is not None:
+            await stack.enter_async_context(self.server)
+
+    async def run(self, stop: Stop) -> None:
         await stop.wait()
         log.info("stopping")
+
+
+def _manages(chosen: Mapping[str, Any]) -> ManagerOptions:
+    if errors := options.validate(chosen):
+        raise InvalidOptions("\n".join(errors))
+    return ManagerOptions(
+        clusters=configs(chosen),
+        listen=probe_addresses(chosen),
+        qps=chosen["kube-api-qps"] or None,
+        burst=chosen["kube-api-burst"],
+        max_staleness_seconds=durations.seconds(chosen["max-staleness"]),
+    )
+
+
+async def _build(environment: Environment, chosen: Mapping[str, Any], **parts: Any) -> FleetEstimator:
+    return FleetEstimator(environment, chosen, **parts)
+
+
+ESTIMATOR = Controller[Mapping[str, Any]](
+    name="estimator",
+    place=Place.MANY,
+    component=lambda chosen: COMPONENT,
+    manages=_manages,
+    build=_build,
+)
 
 
 def configs(chosen: Mapping[str, Any]) -> list[ClusterConfig]:
@@ -143,53 +180,15 @@ def _of_contexts(path: Path) -> list[ClusterConfig]:
     return [kubeconfig.load(path, context=name, cluster=name) for name in names]
 
 
-def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
-    plugins = chosen["plugins"]
-    return registry.chosen(plugins, chosen["node-capacity-providers"], registry.known(plugins))
-
-
-def build_member(
-    name: str, client: Client, chosen: Mapping[str, Any], metrics: EstimatorMetrics, clock: Clock
-) -> MemberEstimator:
-    """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
-    switched = gates.parse(chosen["feature-gates"])
-    settings = PluginSettings(
-        cluster=name,
-        gates=switched,
-        clock=clock,
-        providers=chosen["node-capacity-providers"],
-        autoscaler_model=chosen["autoscaler-model"],
-        region=chosen["region"],
-        catalogue=Path(chosen["catalogue"]) if chosen["catalogue"] else None,
-        potential_nodes_max=chosen["max-potential-nodes"],
-        quota_scopes=chosen["quota-scopes"],
-        failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),
-        recovery_interval_seconds=durations.seconds(chosen["recovery-interval"]),
-    )
-    plugins = registry.build(plugin_names(chosen), settings)
-    framework = Framework(
-        plugins.ours,
-        plugins.others,
-        timeout_seconds=durations.seconds(chosen["plugin-timeout"]),
-        observe=metrics.plugin,
-    )
-    rules = MemberSettings(
-        switched, durations.seconds(chosen["max-staleness"]), tuple(chosen["unschedulable-kinds"])
-    )
-    member = MemberEstimator(name, client, plugins, framework, rules)
-    metrics.follow(member)
-    return member
-
-
 @asynccontextmanager
-async def announcing(member: MemberEstimator, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
+async def _announcing(member: MemberEstimator, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
     """Report what fails to metrics and as events for the length of the context."""
     providers = reporting(member.framework.plugins)
     gauges.follow(member.name, providers)
     if not providers:
         yield
         return
-    recorder = EventRecorder(client, "karpool-estimator")
+    recorder = EventRecorder(client, COMPONENT)
     for provider in providers:
         report_failures(provider, recorder)
     writing = asyncio.create_task(recorder.run(), name=f"{member.name} events")
@@ -198,34 +197,6 @@ async def announcing(member: MemberEstimator, client: Client, gauges: FailureGau
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-
-
-@asynccontextmanager
-async def running(
-    members: Mapping[str, MemberEstimator], *, counted: Callable[[], None] | None = None
-) -> AsyncIterator[None]:
-    """Watch all clusters for the length of the context; `counted` is called once all are."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(member.run(), name=name) for name, member in members.items()]
-        if counted is not None:
-            tasks.append(group.create_task(_call_when_counted(members, counted)))
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-
-
-async def _call_when_counted(members: Mapping[str, MemberEstimator], counted: Callable[[], None]) -> None:
-    while not_ready(members):  # noqa: ASYNC110 - a state of many informers, not an event of one
-        await asyncio.sleep(POLL_SECONDS)
-    counted()
-
-
-def _freeze() -> None:
-    """Spare what was counted from garbage collection: looking through 5,000 nodes' worth takes 20 ms."""
-    gc.collect()
-    gc.freeze()
 
 
 def tls_files(chosen: Mapping[str, Any]) -> TlsFiles | None:

@@ -9,14 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import grpc
-from prometheus_client import CollectorRegistry
 
-from karpool.estimator.process import announcing, build_member, plugin_names
+from karpool.estimator.process import FleetEstimator
 from karpool.estimator.serving import options
-from karpool.estimator.serving.failure_reporting import FailureGauges
-from karpool.estimator.serving.metrics import EstimatorMetrics
 from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.clock import Clock
+from karpool.manager.manager import Manager
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool_fleet.clusters.runtime import Context
 
@@ -41,20 +39,18 @@ class EstimatorComponent:
         chosen = options.defaults() | {"cluster-name": context.cluster} | given
         self._context = context
         self._estimators = estimators
-        registry = CollectorRegistry()
-        metrics = EstimatorMetrics(registry, plugin_names(chosen))
-        self._gauges = FailureGauges(registry)
-        self.member = build_member(context.cluster, context.client, chosen, metrics, context.clock)
-        self._service = EstimatorService({context.cluster: self.member}, metrics, clock=context.clock)
+        self._manager = Manager.of(
+            context.client, lambda environment: FleetEstimator(environment, chosen, serves=False)
+        )
 
     async def run(self) -> None:
-        self._estimators.services[self._context.cluster] = self._service
+        services, service = self._estimators.services, self._manager.runnable.service
+        services[self._context.cluster] = service
         try:
-            async with announcing(self.member, self._context.client, self._gauges):
-                await self.member.run()
+            await self._manager.run()
         finally:
-            if self._estimators.services.get(self._context.cluster) is self._service:
-                del self._estimators.services[self._context.cluster]
+            if services.get(self._context.cluster) is service:
+                del services[self._context.cluster]
 
 
 async def _itself(cluster: str) -> Sequence[str]:

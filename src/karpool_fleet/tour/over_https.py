@@ -11,19 +11,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
-from karpool.estimator import process as estimating
+from karpool.estimator.process import COMPONENT, FleetEstimator
 from karpool.estimator.serving import options as estimator_options
-from karpool.estimator.serving.failure_reporting import FailureGauges
 from karpool.estimator.serving.member import MemberEstimator
-from karpool.estimator.serving.metrics import EstimatorMetrics
-from karpool.estimator.serving.server import EstimatorServer
-from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
+from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.controller import Environment
+from karpool.manager.manager import Manager
 from karpool.scheduler.controller.options import SYSTEM_NAMESPACE
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings, service_resolver
 from karpool.wire.addresses import PORT, service_name
@@ -130,24 +127,22 @@ class OverHttps:
         return connect(self._path, cluster, self._fleet.clock, f"karpool-{component}")
 
     async def _estimate(self, karmada: Client, chosen: dict[str, Any]) -> None:
-        clock, registry = self._fleet.clock, CollectorRegistry()
-        metrics = EstimatorMetrics(registry, estimating.plugin_names(chosen))
-        gauges = FailureGauges(registry)
-        async with AsyncExitStack() as stack:
-            members: dict[str, MemberEstimator] = {}
-            for name, cluster in self._fleet.clusters.items():
-                client = await stack.enter_async_context(self._connect(name, "estimator"))
-                given = chosen | {"region": cluster.spec.region}
-                member = members[name] = estimating.build_member(name, client, given, metrics, clock)
-                await stack.enter_async_context(estimating.announcing(member, client, gauges))
-            service = EstimatorService(members, metrics, clock=clock, cannot_tell_until_synced=True)
-            server = EstimatorServer(service, members, host=LOOPBACK, port=self._port, grace_seconds=0.1)
-            await stack.enter_async_context(server)
-            await stack.enter_async_context(estimating.running(members))
-            self._members, self._port = members, server.port
-            await load_objects(karmada, [namespace(SYSTEM_NAMESPACE), *map(self._service, members)])
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            clients = {
+                name: await stack.enter_async_context(self._connect(name, "estimator"))
+                for name in self._fleet.clusters
+            }
+            regions = {name: {"region": live.spec.region} for name, live in self._fleet.clusters.items()}
+            environment = Environment(clients, EventRecorder(karmada, COMPONENT))
+            chosen = chosen | {"server-port": self._port, "grace-period": "100ms"}
+            estimators = FleetEstimator(environment, chosen, flags=regions, host=LOOPBACK)
+            assert estimators.server is not None
+            listening = asyncio.Event()
+            group.create_task(Manager(estimators, environment).run(prepared=listening.set))
+            await listening.wait()
+            self._members, self._port = estimators.members, estimators.server.port
+            await load_objects(karmada, [namespace(SYSTEM_NAMESPACE), *map(self._service, self._members)])
             self._serving.set()
-            await asyncio.Event().wait()
 
     def _service(self, cluster: str) -> Object:
         """Where schedulers look for the estimator of a cluster."""

@@ -1,6 +1,5 @@
 """`karpool estimator`: takes the place of karmada-scheduler-estimator, flags and all."""
 
-import asyncio
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from karpool.cli.output.text import note
 from karpool.estimator.process import Running, run
 from karpool.estimator.serving.options import FLAGS, validate
 from karpool.manager.shutdown import run_until_signalled
+from karpool.manager.stop import Stop
 
 
 def _estimator(**given: Any) -> None:
@@ -22,7 +22,7 @@ def _estimator(**given: Any) -> None:
     def ready(running: Running) -> None:
         note(f"listening on port {running.grpc_port} for {', '.join(running.clusters)}")
 
-    async def serve(stop: asyncio.Event) -> None:
+    async def serve(stop: Stop) -> None:
         await run(chosen, stop, ready=ready)
 
     run_until_signalled(serve)

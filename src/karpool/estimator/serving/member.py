@@ -5,28 +5,34 @@ no answer yet: a cluster that is half counted looks emptier than it is. One that
 not been heard of for too long is `stale`.
 """
 
-import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.estimator import gates
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
+from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import watches_of
-from karpool.estimator.plugins.registry import PluginSet
+from karpool.estimator.plugins.registry import PluginSet, PluginSettings
 from karpool.estimator.pods import PodsByOwner, UnschedulablePods, outstanding
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
 from karpool.kube.feature_gates import Gates
-from karpool.kube.watch.informer_set import SharedInformer, followers
+from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
+from karpool.model import durations
 from karpool.model.kubernetes.api_resources import NODES, PODS, ListOptions
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.wire.requests import EstimateRequest, WorkloadReference
+
+if TYPE_CHECKING:
+    from karpool.estimator.serving.metrics import EstimatorMetrics
 
 # Pods that have ended are not sent at all; ending counts as going.
 LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
@@ -54,11 +60,9 @@ class MemberEstimator:
         self.framework = framework
         self.state = ClusterRoom(volumes=False)
         self.waiting = UnschedulablePods()
-        self._client = client
         self._settings = settings or MemberSettings()
         self._owners = OwnerStore()
         self._bound: PodsByOwner | None = None
-        self._counted = False
         kinds = ResourceDiscovery(client)
         self._unschedulable = UnschedulableReader(
             client,
@@ -66,36 +70,17 @@ class MemberEstimator:
             OwnerReader(client, kinds, self._owners),
             self._settings.unschedulable_kinds,
         )
-        self._watches = self._build_watches(plugins)
+        self.informers = InformerSet(client, self._kinds(plugins), page_size=PAGE_SIZE)
 
     # Running
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for watch in self._watches:
-                group.create_task(watch.informer.run(), name=f"{self.name} {watch.informer.resource}")
-
     @property
     def synced(self) -> bool:
-        return all(watch.ready for watch in self._watches)
-
-    @property
-    def failing(self) -> bool:
-        """Whether some kind could not be read the last time it was tried."""
-        return any(watch.informer.last_error is not None and not watch.ready for watch in self._watches)
+        return self.informers.not_ready() is None
 
     def not_ready(self) -> str | None:
         """What has not been counted yet, or None."""
-        if self._counted:
-            return None
-        for watch in self._watches:
-            if not watch.ready:
-                informer = watch.informer
-                why = f": {informer.last_error}" if informer.last_error else ""
-                return f"cluster {self.name}: {informer.resource} are not counted yet{why}"
-        self._counted = True
-        return None
+        return self.informers.not_ready()
 
     @property
     def stale(self) -> bool:
@@ -105,7 +90,7 @@ class MemberEstimator:
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
-        return max(watch.staleness() for watch in self._watches)
+        return self.informers.staleness()
 
     # Asking
 
@@ -125,7 +110,7 @@ class MemberEstimator:
 
     # Inside
 
-    def _build_watches(self, plugins: PluginSet) -> list[SharedInformer]:
+    def _kinds(self, plugins: PluginSet) -> list[WatchedKind[Any]]:
         wanted: list[WatchedKind[Any]] = [
             WatchedKind(NODES, Node, self.state.sink("Node")),
             WatchedKind(PODS, Pod, self.state.sink("Pod"), LIVE_PODS),
@@ -141,5 +126,42 @@ class MemberEstimator:
         for plugin in plugins:
             wanted += watches_of(plugin)
         # A role that was written for the Go estimator opens few of these.
-        wanted = [replace(kind, refines=kind.optional) for kind in wanted]
-        return followers(self._client, wanted, page_size=PAGE_SIZE)
+        return [replace(kind, refines=kind.optional) for kind in wanted]
+
+
+def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
+    plugins = chosen["plugins"]
+    return registry.chosen(plugins, chosen["node-capacity-providers"], registry.known(plugins))
+
+
+def build_member(
+    name: str, client: Client, chosen: Mapping[str, Any], metrics: "EstimatorMetrics", clock: Clock
+) -> MemberEstimator:
+    """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
+    switched = gates.parse(chosen["feature-gates"])
+    settings = PluginSettings(
+        cluster=name,
+        gates=switched,
+        clock=clock,
+        providers=chosen["node-capacity-providers"],
+        autoscaler_model=chosen["autoscaler-model"],
+        region=chosen["region"],
+        catalogue=Path(chosen["catalogue"]) if chosen["catalogue"] else None,
+        potential_nodes_max=chosen["max-potential-nodes"],
+        quota_scopes=chosen["quota-scopes"],
+        failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),
+        recovery_interval_seconds=durations.seconds(chosen["recovery-interval"]),
+    )
+    plugins = registry.build(plugin_names(chosen), settings)
+    framework = Framework(
+        plugins.ours,
+        plugins.others,
+        timeout_seconds=durations.seconds(chosen["plugin-timeout"]),
+        observe=metrics.plugin,
+    )
+    rules = MemberSettings(
+        switched, durations.seconds(chosen["max-staleness"]), tuple(chosen["unschedulable-kinds"])
+    )
+    member = MemberEstimator(name, client, plugins, framework, rules)
+    metrics.follow(member)
+    return member

@@ -5,7 +5,7 @@ context lets calls under way finish, within the grace period.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 import grpc
@@ -45,6 +45,7 @@ class EstimatorServer:
         self,
         service: EstimatorService,
         members: Mapping[str, MemberEstimator],
+        not_ready: Callable[[], str | None],
         *,
         host: str = "[::]",
         port: int = 0,
@@ -55,6 +56,7 @@ class EstimatorServer:
         self.port = port
         self._service = service
         self._members = members
+        self._not_ready = not_ready
         self._host = host
         self._tls = tls
         self._concurrent = concurrent
@@ -104,18 +106,7 @@ class EstimatorServer:
                     counted.add(name)
                     await self._health.set(name, SERVING)
                     log.info("cluster counted", cluster=name, nodes=member.state.snapshot().n)
-            if not_ready(self._members) is None:
+            if self._not_ready() is None:
                 for service in SERVICES:
                     await self._health.set(service, SERVING)
             await asyncio.sleep(POLL_SECONDS)
-
-
-def not_ready(members: Mapping[str, MemberEstimator]) -> str | None:
-    """Why the server should get no calls yet: a cluster that is still being counted.
-
-    Of many clusters, one that cannot be reached does not hold up the others.
-    """
-    waiting = {name: reason for name, member in members.items() if (reason := member.not_ready())}
-    if waiting and (len(waiting) == len(members) or not all(members[name].failing for name in waiting)):
-        return next(iter(waiting.values()))
-    return None

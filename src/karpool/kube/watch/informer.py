@@ -164,6 +164,8 @@ class Informer(Generic[T]):
         again = self.last_error is not None and str(self.last_error) == str(error)
         self.last_error = error
         expected = self._optional and isinstance(error, NotFound)
+        if isinstance(error, NotFound) and not self._entries:
+            self._heard()  # that there are none; what was there and is gone without a word grows old
         say = log.debug if again else log.info if expected else log.warning
         say("informer interrupted", resource=str(self.resource), reason=str(error))
 

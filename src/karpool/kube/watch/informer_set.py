@@ -92,6 +92,7 @@ class InformerSet:
     ) -> None:
         self.clock = client.clock
         self._name = client.name
+        self._was_ready = False
         self._followers = followers(client, wanted, page_size=page_size)
 
     @property
@@ -105,10 +106,14 @@ class InformerSet:
                 group.create_task(follower.informer.run(), name=f"{self._name} {follower.informer.resource}")
 
     def not_ready(self) -> str | None:
+        """What was not read yet. Whatever becomes of it later is a matter of `staleness`."""
+        if self._was_ready:
+            return None
         for follower in self._followers:
             if not follower.ready:
                 why = f": {follower.informer.last_error}" if follower.informer.last_error else ""
                 return f"cluster {self._name}: {follower.informer.resource} were not listed yet{why}"
+        self._was_ready = True
         return None
 
     def unseen(self) -> list[str]:
