@@ -13,7 +13,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import count, fits
 from karpool.packing.counting.first_fit import PodGroup, first_fit
-from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.fit_reasons import explain_nodes, show_count
 from karpool.packing.relocation.relocation import Relocation
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
@@ -255,7 +255,7 @@ def test_why_not() -> None:
         cluster.put_node(node)
     cluster.upsert_pod(holder("a", "full", "full-gpu-0", tflops=125))
     found = [
-        (str(refusal), refusal.resolvable)
+        (show_count(refusal), refusal.resolvable)
         for refusal in explain_nodes(cluster.snapshot(), wants(share(50, 4)))
     ]
     assert found == [

@@ -183,10 +183,10 @@ def test_refusals_count_each_node_that_does_not_fit_once(cluster, shape):
 
     refusals = explain_nodes(cluster.snapshot, shape)
 
-    assert sum(refusal.nodes for refusal in refusals) == len(refused)
+    assert sum(refusal.count for refusal in refusals) == len(refused)
     every = explain_nodes(cluster.snapshot, shape, all_causes=True)
-    assert {refusal.plugin for refusal in refusals} <= {refusal.plugin for refusal in every}
-    assert all(refusal.nodes <= len(refused) for refusal in every if refusal.nodes)
+    assert {refusal.reason for refusal in refusals} <= {refusal.reason for refusal in every}
+    assert all(refusal.count <= len(refused) for refusal in every if refusal.count)
 
 
 def test_a_filling_keeps_going_where_it_stopped():

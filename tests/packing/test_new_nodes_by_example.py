@@ -16,6 +16,7 @@ from karpool.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Tolerat
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import PackOptions, in_order, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, SkippedType
+from karpool.packing.pool_reasons import show_pool
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, snapshot_of
 from tests.packing.pool_cases import catalogue, instance_type, one_of, pending
@@ -388,5 +389,7 @@ def test_requests_beyond_any_number_fit_nowhere_and_overflow_nothing():
 
 def test_no_pods_no_pools_and_no_types_are_answers_too():
     assert pack([]).nodes == ()
-    assert [str(reason) for reason in pack([pending("web")], []).left[0].reasons] == ["there is no pool"]
+    assert [show_pool(reason) for reason in pack([pending("web")], []).left[0].reasons] == [
+        "there is no pool"
+    ]
     assert len(pack([pending("web")], types=catalogue()).left) == 1

@@ -15,6 +15,7 @@ from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PendingPod
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
+from karpool.packing.pool_reasons import show_pool
 from karpool.packing.tables.room import snapshot_of
 from tests.packing.pool_cases import (
     catalogue,
@@ -181,7 +182,9 @@ def test_less_left_than_the_smallest_machine_is_nothing_and_says_so():
     (found,) = new.potential(THREE, {"one": {"cpu": 13000}}, nodes_max=1000)
 
     assert found.replicas == 0
-    assert str(found.refusals[0]) == ("pool one: limit cpu reached: 3 of 16 left, smallest type needs 4")
+    assert show_pool(found.refusals[0]) == (
+        "pool one: limit cpu reached: 3 of 16 left, smallest type needs 4"
+    )
 
 
 def test_a_limit_on_nodes_is_a_limit():

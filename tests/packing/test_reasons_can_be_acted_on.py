@@ -1,10 +1,11 @@
 import pytest
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.taints import UNSCHEDULABLE, Taint, Toleration
-from karpool.packing.fit_reasons import Refusal, explain_nodes
+from karpool.packing.fit_reasons import FitReason, explain_nodes, show_count
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, snapshot_of
 
@@ -18,7 +19,7 @@ def nodes(*rows):
 
 
 def texts(snapshot, shape, **options):
-    return [str(refusal) for refusal in explain_nodes(snapshot, shape, **options)]
+    return [show_count(refusal) for refusal in explain_nodes(snapshot, shape, **options)]
 
 
 def wanting(operator_set, key=ZONE):
@@ -110,8 +111,8 @@ def test_the_first_check_counts_unless_all_are_asked_for():
     snapshot = nodes(({}, (GPU,), {**ROOM, "cpu": 1}))
     shape = PodShape((("cpu", 2),))
 
-    assert [refusal.plugin for refusal in explain_nodes(snapshot, shape)] == ["TaintToleration"]
-    assert [refusal.plugin for refusal in explain_nodes(snapshot, shape, all_causes=True)] == [
+    assert [refusal.reason for refusal in explain_nodes(snapshot, shape)] == ["TaintToleration"]
+    assert [refusal.reason for refusal in explain_nodes(snapshot, shape, all_causes=True)] == [
         "TaintToleration",
         "NodeResourcesFit",
     ]
@@ -132,7 +133,7 @@ def test_a_taken_host_port_is_named():
     snapshot = nodes(({}, (), ROOM)).minus([PodPlacement(0, web)])
 
     assert explain_nodes(snapshot, web) == [
-        Refusal("NodePorts", "host port 80/TCP is taken", 1, resolvable=True)
+        Infeasible(FitReason.NODE_PORTS, "host port 80/TCP is taken", count=1, resolvable=True)
     ]
 
 

@@ -108,7 +108,7 @@ def test_every_node_that_does_not_take_the_pod_has_one_reason(case, shape):
     room = room_of(cluster, shape)
     closed = [row for row in range(len(room)) if not room[row] or not cluster.allows(shape, row)]
 
-    assert sum(refusal.nodes for refusal in explain_nodes(snapshot, shape)) == len(closed)
+    assert sum(refusal.count for refusal in explain_nodes(snapshot, shape)) == len(closed)
 
 
 def test_a_promised_pod_keeps_away_whom_it_cannot_stand():

@@ -8,6 +8,7 @@ from karpool.model.requirements import ValueSet
 from karpool.model.taints import NO_SCHEDULE, Taint
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.pool_reasons import show_pool
 from karpool.packing.tables.room import snapshot_of
 from tests.packing.pool_cases import catalogue, instance_type, one_of, pending
 
@@ -20,7 +21,7 @@ PORT = frozenset({("0.0.0.0", "TCP", 80)})
 def reasons(pod, *pools, **settings):
     packing = pack_new_nodes(snapshot_of(()), [pod], pools, settings.pop("types", TYPES), **settings)
     (left,) = packing.left
-    return [(str(reason), reason.types) for reason in left.reasons]
+    return [(show_pool(reason), reason.count) for reason in left.reasons]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.explain import explanation
 from karpool.kube.watched import WatchedKind
-from karpool.packing.fit_reasons import Refusal
+from karpool.model.infeasible import Infeasible
+from karpool.packing.fit_reasons import FitReason
 
 
 class CapacityVerdict(StrEnum):
@@ -62,7 +63,7 @@ class CapacityReport:
     wanted: int
     most: int  # replicas that fit at most; UNLIMITED stands for more than anybody counts
     places: tuple[CapacityPlace, ...]
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Infeasible[FitReason], ...] = ()
     limits: tuple[str, ...] = ()  # other limits that allow fewer than wanted
     remarks: tuple[str, ...] = ()
 
@@ -173,6 +174,6 @@ def _limits(outcome: MergedEstimate, wanted: int) -> Iterable[str]:
             yield f"{verdict.plugin} allows {found.value} of {wanted}{why}"
 
 
-def _may_pass(refusals: Iterable[Refusal]) -> bool:
+def _may_pass(refusals: Iterable[Infeasible[FitReason]]) -> bool:
     """Whether pods that are in the way could go."""
     return any(refusal.resolvable for refusal in refusals)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
+from karpool.model.infeasible import Infeasible, Reason
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import show_amount
@@ -25,51 +27,68 @@ from karpool.packing.topology.topology import Topology
 _LISTED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    plugin: str
-    reason: str
-    nodes: int
-    resolvable: bool  # pods are in the way, so that eviction or one more such node would help
+class FitReason(Reason):
+    """Of nodes, by kube-scheduler's plugin; of pools that would launch one, by what is against it."""
 
-    def __str__(self) -> str:
-        return f"{self.nodes} node{'' if self.nodes == 1 else 's'}: {self.reason}"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT_TOLERATION = "TaintToleration"
+    NODE_AFFINITY = "NodeAffinity"
+    NODE_PORTS = "NodePorts"
+    NODE_RESOURCES_FIT = "NodeResourcesFit"
+    VOLUME_BINDING = "VolumeBinding"
+    POD_TOPOLOGY_SPREAD = "PodTopologySpread"
+    INTER_POD_AFFINITY = "InterPodAffinity"
+
+    POOL_UNUSABLE = "pool"
+    POOL_TAINT = "taint"
+    POOL_REQUIREMENT = "requirement"
+    STOCK = "stock"  # it and the limit may pass by themselves
+    RESOURCES = "resources"
+    LIMIT = "limit"
+    HOST_PORTS = "host ports"
+    TOPOLOGY = "topology"
+    MIN_VALUES = "minValues"
+
+
+def show_count(infeasible: Infeasible[FitReason]) -> str:
+    """With the number of nodes that it rules out."""
+    return f"{infeasible.count} node{'' if infeasible.count == 1 else 's'}: {infeasible.detail}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    plugin: str
-    reason: str | Callable[[Bools], str]  # of the nodes that are counted under it
+    reason: FitReason
+    detail: str | Callable[[Bools], str]  # of the nodes that are counted under it
     nodes: Bools
     resolvable: bool | Callable[[Bools], bool] = False
 
 
-def explain_nodes(snapshot: Room, shape: PodShape, *, all_causes: bool = False) -> list[Refusal]:
+def explain_nodes(
+    snapshot: Room, shape: PodShape, *, all_causes: bool = False
+) -> list[Infeasible[FitReason]]:
     """Every reason for which a node does not take one more pod of this shape; empty when all do."""
     open_nodes = np.ones(snapshot.n, dtype=np.bool_)
-    found: list[Refusal] = []
+    found: list[Infeasible[FitReason]] = []
     for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _topology):
         for cause in check(snapshot, shape):
             nodes = cause.nodes & open_nodes
             if not nodes.any():
                 continue
-            reason = cause.reason if isinstance(cause.reason, str) else cause.reason(nodes)
+            detail = cause.detail if isinstance(cause.detail, str) else cause.detail(nodes)
             resolvable = cause.resolvable if isinstance(cause.resolvable, bool) else cause.resolvable(nodes)
-            found.append(Refusal(cause.plugin, reason, int(nodes.sum()), resolvable))
+            found.append(Infeasible(cause.reason, detail, count=int(nodes.sum()), resolvable=resolvable))
             if not all_causes:
                 open_nodes &= ~nodes
     return _merged(found)
 
 
-def _merged(refusals: Iterable[Refusal]) -> list[Refusal]:
+def _merged(found: Iterable[Infeasible[FitReason]]) -> list[Infeasible[FitReason]]:
     """One entry per reason: several constraints may be worded alike."""
-    totals: dict[tuple[str, str, bool], int] = {}
-    for refusal in refusals:
-        key = (refusal.plugin, refusal.reason, refusal.resolvable)
-        totals[key] = totals.get(key, 0) + refusal.nodes
-    return [
-        Refusal(plugin, reason, nodes, resolvable) for (plugin, reason, resolvable), nodes in totals.items()
-    ]
+    counts: dict[Infeasible[FitReason], int] = {}
+    for infeasible in found:
+        key = structs.replace(infeasible, count=0)
+        counts[key] = counts.get(key, 0) + infeasible.count
+    return [structs.replace(infeasible, count=count) for infeasible, count in counts.items()]
 
 
 def _taints(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
@@ -82,9 +101,9 @@ def _taints(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     for taint in sorted(by_taint, key=lambda taint: taint != UNSCHEDULABLE):
         nodes = np.isin(snapshot.taint_codes, by_taint[taint])
         if taint == UNSCHEDULABLE:
-            yield _Cause("NodeUnschedulable", "cordoned", nodes)
+            yield _Cause(FitReason.NODE_UNSCHEDULABLE, "cordoned", nodes)
         else:
-            yield _Cause("TaintToleration", f"untolerated taint {taint}", nodes)
+            yield _Cause(FitReason.TAINT_TOLERATION, f"untolerated taint {taint}", nodes)
 
 
 def _selector(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
@@ -102,20 +121,20 @@ def _affinity(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
             if number
             else "the node affinity has no usable term"
         )
-        yield _Cause("NodeAffinity", reason, ~matches_terms(snapshot.nodes, shape.node_terms))
+        yield _Cause(FitReason.NODE_AFFINITY, reason, ~matches_terms(snapshot.nodes, shape.node_terms))
         return
     (term,) = shape.node_terms
     for key, wanted in term.labels:
         yield _label(snapshot, key, wanted)
     for key, wanted in term.fields:
         nodes = ~matches_terms(snapshot.nodes, (NodeTerm(fields=((key, wanted),)),))
-        yield _Cause("NodeAffinity", f"{key} {_refused(wanted)}", nodes)
+        yield _Cause(FitReason.NODE_AFFINITY, f"{key} {_refused(wanted)}", nodes)
 
 
 def _label(snapshot: Room, key: str, wanted: ValueSet) -> _Cause:
     having = has_label(snapshot.nodes, key, wanted)
     reason = f"label {key} {_refused(wanted)}" if having.any() else f"no node {_sought(key, wanted)}"
-    return _Cause("NodeAffinity", reason, ~having)
+    return _Cause(FitReason.NODE_AFFINITY, reason, ~having)
 
 
 def _refused(wanted: ValueSet) -> str:
@@ -153,13 +172,13 @@ def _listed(wanted: ValueSet) -> str:
 def _ports(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     if shape.host_ports:
         ports = ", ".join(sorted(f"{port}/{protocol}" for _, protocol, port in shape.host_ports))
-        yield _Cause("NodePorts", f"host port {ports} is taken", ~ports_free(snapshot, shape), True)
+        yield _Cause(FitReason.NODE_PORTS, f"host port {ports} is taken", ~ports_free(snapshot, shape), True)
 
 
 def _room(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     offers_pods = snapshot.allocatable("pods")
     yield _Cause(
-        "NodeResourcesFit",
+        FitReason.NODE_RESOURCES_FIT,
         "no free pod slot",
         snapshot.slots < 1,
         lambda nodes: bool(offers_pods[nodes].any()),
@@ -177,8 +196,8 @@ def _devices(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     suited = np.zeros(snapshot.n, dtype=np.bool_)
     if table is not None:
         suited[table.node[table.admitted(demand)]] = True
-    yield _Cause("NodeResourcesFit", f"no device for {demand}", short & ~suited)
-    yield _Cause("NodeResourcesFit", f"devices are taken (asked {demand})", short & suited, True)
+    yield _Cause(FitReason.NODE_RESOURCES_FIT, f"no device for {demand}", short & ~suited)
+    yield _Cause(FitReason.NODE_RESOURCES_FIT, f"devices are taken (asked {demand})", short & suited, True)
 
 
 def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:
@@ -189,7 +208,10 @@ def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:
         return f"insufficient {resource} (largest free {largest}, asked {show_amount(resource, units)})"
 
     return _Cause(
-        "NodeResourcesFit", reason, free < units, lambda nodes: bool((offered[nodes] >= units).any())
+        FitReason.NODE_RESOURCES_FIT,
+        reason,
+        free < units,
+        lambda nodes: bool((offered[nodes] >= units).any()),
     )
 
 
@@ -197,14 +219,15 @@ def _volumes(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     for alternatives in shape.volume_terms:
         nodes = ~matches_terms(snapshot.nodes, alternatives)
         if alternatives:
-            yield _Cause("VolumeBinding", "a volume cannot be used there", nodes)
+            yield _Cause(FitReason.VOLUME_BINDING, "a volume cannot be used there", nodes)
         else:
-            yield _Cause("VolumeBinding", "a volume claim of the pod is not ready", nodes)
+            yield _Cause(FitReason.VOLUME_BINDING, "a volume claim of the pod is not ready", nodes)
 
 
 def _topology(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
     if not in_play(snapshot, shape):
         return
-    for reason, nodes in Topology(snapshot).refusals(shape):
-        plugin = "PodTopologySpread" if reason in (SPREAD, SPREAD_LABEL) else "InterPodAffinity"
-        yield _Cause(plugin, reason, nodes, reason != SPREAD_LABEL)
+    for detail, nodes in Topology(snapshot).refusals(shape):
+        spread = detail in (SPREAD, SPREAD_LABEL)
+        reason = FitReason.POD_TOPOLOGY_SPREAD if spread else FitReason.INTER_POD_AFFINITY
+        yield _Cause(reason, detail, nodes, detail != SPREAD_LABEL)

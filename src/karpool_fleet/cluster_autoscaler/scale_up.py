@@ -123,7 +123,7 @@ class _Reasons:
     def _refusal(shape: PodShape, candidate: GrowCandidate) -> str:
         refusals = explain_nodes(snapshot_of(candidate.rows[:1]), shape)
         if refusals:
-            return refusals[0].reason
+            return refusals[0].detail
         return FULL if candidate.is_capped else "other pods are in the way on any new node"
 
 

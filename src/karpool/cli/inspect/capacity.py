@@ -35,6 +35,7 @@ from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import PodTemplate, pod_template
+from karpool.packing.fit_reasons import show_count
 from karpool.provisioning.market_file import market_of
 from karpool.wire.requests import ReplicasRequest
 
@@ -181,6 +182,15 @@ def _documents(path: Path) -> Iterator[Any]:
 def render(found: CapacityReport, pod: Pod, output: str) -> str:
     if output in ("json", "yaml"):
         content = msgspec.to_builtins(found)
+        content["refusals"] = [
+            {
+                "plugin": infeasible.reason.value,
+                "reason": infeasible.detail,
+                "nodes": infeasible.count,
+                "resolvable": infeasible.resolvable,
+            }
+            for infeasible in found.refusals
+        ]
         content |= {"price_per_hour": found.price_per_hour, "new_nodes": found.new_nodes}
         return machine("Capacity", {"workload": _named(pod), **content}, output)
     lines = [_table(found, wide=output == "wide"), "", _summary(found, pod)]
@@ -190,7 +200,7 @@ def render(found: CapacityReport, pod: Pod, output: str) -> str:
 
 
 def _table(found: CapacityReport, *, wide: bool) -> str:
-    why = [str(refusal) for refusal in found.refusals]
+    why = list(map(show_count, found.refusals))
     rows = []
     for place in found.places:
         reasons = [*place.reasons, *(why if place is found.places[0] else [])]

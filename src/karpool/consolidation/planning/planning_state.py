@@ -37,6 +37,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
+from karpool.packing.pool_reasons import show_pool
 from karpool.packing.relocation import relocation as relocating
 from karpool.packing.relocation.relocation import Relocation
 from karpool.packing.relocation.single_node import FittingTypes, SingleNodePacker
@@ -356,7 +357,7 @@ class PlanningState:
             options=PackOptions(existing=False, preferences="ignore", limits="exact", max_options=1),
         )
         if packing.left:
-            why = "; ".join(str(reason) for reason in packing.left[0].reasons[:2])
+            why = "; ".join(show_pool(reason) for reason in packing.left[0].reasons[:2])
             message = (
                 f"{len(packing.left)} pods that depend on others find no place, on new nodes either: {why}"
             )

@@ -311,7 +311,7 @@ def _per_node(room: NodeGroupRoom, shape: PodShape) -> int:
 
 def _why_not(room: NodeGroupRoom, shape: PodShape) -> str:
     refusals = explain_nodes(snapshot_of(room.rows), shape)
-    return refusals[0].reason if refusals else "a new node of it takes none"
+    return refusals[0].detail if refusals else "a new node of it takes none"
 
 
 def _take(

@@ -37,7 +37,6 @@ from karpool.estimator.providers.incoming_capacity import (
 )
 from karpool.estimator.providers.packed_capacity import (
     EXISTING_MAX,
-    PASSING,
     SHOWN_REASONS,
     SHOWN_TYPES,
     PackedCapacityInput,
@@ -252,8 +251,8 @@ class KarpenterProvider:
             nodes=potential.nodes,
             instance_types=potential.instance_types[:SHOWN_TYPES],
             price_per_hour=potential.price_per_hour,
-            reasons=tuple(refusal.message for refusal in potential.refusals[:SHOWN_REASONS]),
-            may_pass=any(pool_refusal.cause in PASSING for pool_refusal in potential.refusals),
+            reasons=tuple(refusal.detail for refusal in potential.refusals[:SHOWN_REASONS]),
+            may_pass=any(infeasible.resolvable for infeasible in potential.refusals),
         )
 
     def _failed(self, moment: ProviderState) -> list[CapacityPart]:

@@ -12,16 +12,18 @@ from karpool.estimator.plugins.interface import CapacityPart
 from karpool.estimator.providers.incoming_capacity import ProviderState
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.waiting import largest_first
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import NODES, PODS, Resources, add
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.fit_reasons import FitReason
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import pack_new_nodes
-from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PoolRefusal
+from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
 from karpool.packing.new_nodes.pool_capacity import Usage
-from karpool.packing.pool_reasons import LIMIT, STOCK
+from karpool.packing.pool_reasons import about_pool
 from karpool.packing.tables.room import Room
 
 PODS_MAX = 300
@@ -30,7 +32,6 @@ EXISTING_MAX = 3000
 SETS_MAX = 100_000
 SHOWN_TYPES = 5
 SHOWN_REASONS = 3
-PASSING = (LIMIT, STOCK)  # causes that may go by themselves
 
 
 @dataclass(frozen=True)
@@ -173,15 +174,15 @@ def _joined(on: Room, moment: ProviderState) -> Room:
 
 
 def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[CapacityPart]:
-    refusals: dict[str, list[PoolRefusal]] = {}
+    refusals: dict[str, list[Infeasible[FitReason]]] = {}
     for refusal in packing.left[0].reasons if packing.left else ():
-        refusals.setdefault(refusal.pool, []).append(refusal)
+        refusals.setdefault(refusal.about, []).append(refusal)
     parts: list[CapacityPart] = []
     for pool in stage.moment.new.pools:
         if pool.name not in stage.moment.failed:
             only = PackResult(tuple(node for node in packing.nodes if node.pool == pool.name))
             types = dict.fromkeys(node.chosen.instance_type for node in only.nodes)
-            why = refusals.get(pool.name, [])
+            why = refusals.get(about_pool(pool.name), [])
             parts.append(
                 CapacityPart(
                     f"{stage.provider}/{pool.name}",
@@ -189,8 +190,8 @@ def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[Capacity
                     nodes=len(only.nodes),
                     instance_types=tuple(types)[:SHOWN_TYPES],
                     price_per_hour=only.price_per_hour if only.nodes else None,
-                    reasons=tuple(each.message for each in why[:SHOWN_REASONS]),
-                    may_pass=any(pool_refusal.cause in PASSING for pool_refusal in why),
+                    reasons=tuple(infeasible.detail for infeasible in why[:SHOWN_REASONS]),
+                    may_pass=any(infeasible.resolvable for infeasible in why),
                 )
             )
     return parts

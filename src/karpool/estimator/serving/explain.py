@@ -10,11 +10,12 @@ import msgspec
 from karpool.estimator.plugins.interface import MergedEstimate
 from karpool.estimator.question import EstimateQuestion
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import pod_template
 from karpool.packing import fit_reasons
-from karpool.packing.fit_reasons import Refusal
+from karpool.packing.fit_reasons import FitReason
 from karpool.wire.proto import explain_pb2 as pb
 from karpool.wire.requests import ComponentSetsRequest, EstimateRequest, ReplicasRequest
 from karpool.wire.server_protocol import RequestReader, saturated
@@ -25,12 +26,12 @@ class EstimateExplanation:
     """`refusals`: why nodes that exist take no more than they were counted for."""
 
     outcome: MergedEstimate
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[Infeasible[FitReason], ...]
     state_version: int
 
 
 def explanation(question: EstimateQuestion, outcome: MergedEstimate) -> EstimateExplanation:
-    found: list[Refusal] = []
+    found: list[Infeasible[FitReason]] = []
     if question.snapshot.n:
         for shape in shapes(question.request):
             found += fit_reasons.explain_nodes(question.room, shape)
@@ -102,9 +103,9 @@ def write(found: EstimateExplanation) -> pb.ExplainResponse:
         ],
         refusals=[
             pb.Refusal(
-                plugin=refusal.plugin,
-                reason=refusal.reason,
-                nodes=refusal.nodes,
+                plugin=refusal.reason.value,
+                reason=refusal.detail,
+                nodes=refusal.count,
                 resolvable=refusal.resolvable,
             )
             for refusal in found.refusals

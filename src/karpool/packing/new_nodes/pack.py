@@ -18,10 +18,12 @@ from typing import Literal
 import numpy as np
 
 from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import CPU, MEMORY
+from karpool.packing.fit_reasons import FitReason
 from karpool.packing.new_nodes.domain_choice import (
     DomainChooser,
     Fit,
@@ -38,7 +40,6 @@ from karpool.packing.new_nodes.pack_result import (
     PackResult,
     PendingPod,
     PlannedNode,
-    PoolRefusal,
     SkippedType,
     UnplacedPod,
 )
@@ -341,7 +342,7 @@ class _Packer:
         )
 
     def _left_over(self) -> Iterable[UnplacedPod]:
-        reasons: dict[int, tuple[PoolRefusal, ...]] = {}
+        reasons: dict[int, tuple[Infeasible[FitReason], ...]] = {}
         for pod in self._left:
             asks = self._asks[pod]
             if id(asks) not in reasons:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import Requirements
+from karpool.packing.fit_reasons import FitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,9 @@ class PlannedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRefusal:
-    """Why a pool launches nothing for a pod. `types` is how many instance types this alone rules out."""
-
-    pool: str
-    cause: str
-    message: str
-    types: int = 0
-
-    def __str__(self) -> str:
-        return f"pool {self.pool}: {self.message}" if self.pool else self.message
-
-
-@dataclass(frozen=True, slots=True)
 class UnplacedPod:
     pod: str
-    reasons: tuple[PoolRefusal, ...]
+    reasons: tuple[Infeasible[FitReason], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,17 +22,19 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import NODES, show_amount
+from karpool.packing.fit_reasons import FitReason
 from karpool.packing.new_nodes.domain_choice import DomainChooser
 from karpool.packing.new_nodes.launchable import Amounts, LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing
 from karpool.packing.new_nodes.offerings import MOST, Offerings, PoolOfferings, StockOut, remaining
 from karpool.packing.new_nodes.pack import in_order
-from karpool.packing.new_nodes.pack_result import LaunchOption, PoolRefusal
+from karpool.packing.new_nodes.pack_result import LaunchOption
 from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
-from karpool.packing.pool_reasons import LIMIT, explain_pools
+from karpool.packing.pool_reasons import about_pool, explain_pools, pool_infeasible
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import snapshot_of
 from karpool.packing.topology.topology import Topology
@@ -62,7 +64,7 @@ class PoolCapacity:
     replicas: int
     runs: tuple[NodeRun, ...] = ()
     charged: Mapping[str, int] | None = None
-    refusals: tuple[PoolRefusal, ...] = ()
+    refusals: tuple[Infeasible[FitReason], ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -174,20 +176,20 @@ class _Compiled:
     """One shape: how each pool could launch for it, in the order in which that is tried."""
 
     def __init__(
-        self, ways: Mapping[str, Sequence["_Way"]], refusals: Callable[[], tuple[PoolRefusal, ...]]
+        self, ways: Mapping[str, Sequence["_Way"]], refusals: Callable[[], tuple[Infeasible[FitReason], ...]]
     ) -> None:
         self.ways = ways
         self._explain = refusals
 
     @cached_property
-    def _refusals(self) -> Mapping[str, tuple[PoolRefusal, ...]]:
-        found: dict[str, list[PoolRefusal]] = {}
+    def _refusals(self) -> Mapping[str, tuple[Infeasible[FitReason], ...]]:
+        found: dict[str, list[Infeasible[FitReason]]] = {}
         for refusal in self._explain():
-            found.setdefault(refusal.pool, []).append(refusal)
+            found.setdefault(refusal.about, []).append(refusal)
         return {pool: tuple(refusals) for pool, refusals in found.items()}
 
-    def refusals_of(self, pool: str) -> tuple[PoolRefusal, ...]:
-        return self._refusals.get(pool, ())
+    def refusals_of(self, pool: str) -> tuple[Infeasible[FitReason], ...]:
+        return self._refusals.get(about_pool(pool), ())
 
 
 @dataclass(slots=True, eq=False)
@@ -299,13 +301,13 @@ class _Filling:
         charged = dict(zip(self._names, self._charged.tolist(), strict=True))
         return {**charged, NODES: sum(run.nodes for run in self._runs)}
 
-    def _refusals(self, ways: Sequence[_Way]) -> tuple[PoolRefusal, ...]:
+    def _refusals(self, ways: Sequence[_Way]) -> tuple[Infeasible[FitReason], ...]:
         """Why there are no more although types suit: some limit is reached."""
         if self._nodes <= 0:
             limit = self._pool.limits.get(NODES)
             shown = f"0 of {limit} left" if limit is not None and self._nodes_cut else "no new nodes allowed"
-            return (PoolRefusal(self._pool.name, LIMIT, f"limit {NODES} reached: {shown}"),)
-        found: list[PoolRefusal] = []
+            return (pool_infeasible(self._pool.name, FitReason.LIMIT, f"limit {NODES} reached: {shown}"),)
+        found: list[Infeasible[FitReason]] = []
         for index, name in enumerate(self._names):
             needed = min(int(way.launch.offer.capacity(name)[way.types].min()) for way in ways)
             left = int(self._left[index])
@@ -314,8 +316,8 @@ class _Filling:
                     f"{show_amount(name, max(left, 0))} of {show_amount(name, self._pool.limits[name])} left"
                 )
                 message = f"limit {name} reached: {amounts}, smallest type needs {show_amount(name, needed)}"
-                found.append(PoolRefusal(self._pool.name, LIMIT, message))
+                found.append(pool_infeasible(self._pool.name, FitReason.LIMIT, message))
         if not found and self._names:
             together = f"what is left of {', '.join(self._names)} together is certain to hold no more"
-            found.append(PoolRefusal(self._pool.name, LIMIT, together))
+            found.append(pool_infeasible(self._pool.name, FitReason.LIMIT, together))
         return tuple(found)

@@ -35,6 +35,7 @@ from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.packing.new_nodes.offerings import remaining
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PlannedNode
+from karpool.packing.pool_reasons import show_pool
 from karpool.packing.tables.room import Room
 from karpool_fleet.karpenter.lifecycle.conditions import READY
 from karpool_fleet.karpenter.provisioning.batch_window import BatchWindow
@@ -241,7 +242,9 @@ class Provisioner:
         for left in packing.left:
             pod = self._view.pod(_key(left.pod))
             if pod is not None and not pod.spec.node_name:
-                self._say_failed(pod, "; ".join(str(reason) for reason in left.reasons[:_REASONS_SHOWN]))
+                self._say_failed(
+                    pod, "; ".join(show_pool(reason) for reason in left.reasons[:_REASONS_SHOWN])
+                )
 
     def _say_failed(self, pod: Pod, why: str) -> None:
         self._say.say(
