@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution.controller import Consolidator
+from karpool.consolidation.execution.controller import Consolidator, consolidator_settings
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.errors import AlreadyExists
@@ -23,7 +24,7 @@ from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.descheduler_process import descheduler_options
 from karpool.scheduler.process import scheduler_options
-from karpool_fleet.clusters.controllers import consolidator_options, embedded_options
+from karpool_fleet.clusters.controllers import embedded_options
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import Estimators
 from karpool_fleet.clusters.runtime import Build, Context
@@ -66,7 +67,7 @@ def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Le
         ).run()
 
     def consolidator(context: Context, leadership: Leadership) -> Any:
-        options = consolidator_options(FLAGS["consolidator"])
+        options = consolidator_settings(embedded_options(ConsolidatorOptions, FLAGS["consolidator"]))
         return Manager.of(
             context.client,
             lambda environment: Consolidator(environment, options, market=market()),

@@ -36,7 +36,7 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
             asked = core()
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
-            loaded = await load_cluster(ClusterOptions(None, None, path, None), asked.watches)
+            loaded = await load_cluster(ClusterOptions(snapshot=path), asked.watches)
             return asked.answer(question_of(workload.pod, loaded), 3)
 
         seen = []

@@ -216,6 +216,6 @@ def test_in_a_pod_the_cluster_may_be_given_a_name(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     in_pod = partial(command.kubeconfig.load, service_account=tmp_path)
     monkeypatch.setattr(command.kubeconfig, "load", in_pod)
-    options = ClusterOptions(None, None, None, None)
+    options = ClusterOptions()
     assert list(command._configs(options, ("east=",), False)) == ["east"]
     assert list(command._configs(options, (), False)) == ["in-cluster"]

@@ -28,7 +28,7 @@ async def live_plan(cluster):
 async def file_plan(cluster, path: Path):
     await take_snapshot(cluster.embedded.client("user"), path)
     observed = Observed(Market(region="us-east-1"))
-    loaded = await load_cluster(ClusterOptions(None, None, path, None), observed.watches)
+    loaded = await load_cluster(ClusterOptions(snapshot=path), observed.watches)
     return plan_consolidation(observed.view(loaded.state.snapshot()), SETTINGS, cluster.embedded.clock.now())
 
 

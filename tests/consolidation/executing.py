@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorSettings
 from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.execution.record import ConfigMap, MovePhase, MoveRecord, from_object, selection
 from karpool.consolidation.execution.step import ExecutionSettings
@@ -31,7 +31,7 @@ from tests.fleet.living import deployment
 NAMESPACE = "karpool-system"
 SWITCH = "karpool-consolidation"
 OFF = KarpenterSettings(consolidates=False)
-QUICK = ConsolidatorOptions(execution=ExecutionSettings(launch_seconds=300.0, settle_seconds=20.0))
+QUICK = ConsolidatorSettings(execution=ExecutionSettings(launch_seconds=300.0, settle_seconds=20.0))
 FREELY = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
 
 
@@ -40,7 +40,7 @@ class Play:
     stage: Stage
     judge: Judge
     budgets: "PoolBudgets"
-    options: ConsolidatorOptions = QUICK
+    options: ConsolidatorSettings = QUICK
     made: list[Consolidator] = field(default_factory=list)
     max_staleness_seconds: float = 180.0
 
@@ -219,14 +219,14 @@ class PoolBudgets:
 
 
 @asynccontextmanager
-async def playing(options: ConsolidatorOptions = QUICK, **stage: Any) -> AsyncIterator[Play]:
+async def playing(options: ConsolidatorSettings = QUICK, **stage: Any) -> AsyncIterator[Play]:
     async with staged(settings=OFF, **stage) as found:
         found.cluster.add("deployments", DeploymentController)
         found.cluster.add("replicasets", ReplicaSetController)
         yield Play(found, Judge(found.cluster.server), PoolBudgets(found), options)
 
 
-def play(story: Callable[[Play], Awaitable[Any]], options: ConsolidatorOptions = QUICK, **stage: Any) -> Any:
+def play(story: Callable[[Play], Awaitable[Any]], options: ConsolidatorSettings = QUICK, **stage: Any) -> Any:
     """At the end no budget of pods or of pools was ever broken."""
 
     async def main() -> Any:

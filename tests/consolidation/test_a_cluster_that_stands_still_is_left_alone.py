@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation.execution.controller import ConsolidatorOptions, _Idle
+from karpool.consolidation.execution.controller import ConsolidatorSettings, _Idle
 
-OPTIONS = ConsolidatorOptions(plan_seconds=10.0, idle_seconds=300.0)
+OPTIONS = ConsolidatorSettings(plan_seconds=10.0, idle_seconds=300.0)
 
 
 def test_the_wait_doubles_up_to_its_limit_while_nothing_changes():

@@ -35,7 +35,7 @@ def write(tmp_path):
     def file(objects, name="cluster.yaml"):
         path = tmp_path / name
         path.write_text(yaml.safe_dump_all(objects))
-        return ClusterOptions(None, None, path, None)
+        return ClusterOptions(snapshot=path)
 
     return file
 

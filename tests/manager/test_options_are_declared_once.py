@@ -8,6 +8,8 @@ from typing import Annotated
 import pytest
 
 from karpool.cli.options.parameters import controller_command, parameters
+from karpool.consolidation.execution.options import ConsolidatorOptions
+from karpool.consolidation.policy.options import PlanOptions
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.manager.options import (
     Duration,
@@ -101,14 +103,14 @@ def test_a_command_without_flags_has_the_defaults(options):
     assert started == [options()]
 
 
-@pytest.mark.parametrize("options", [GpuScalerOptions])
+@pytest.mark.parametrize("options", [GpuScalerOptions, ConsolidatorOptions, PlanOptions])
 def test_every_option_has_a_flag_of_its_own_and_says_what_it_is_for(options):
     names = [field.name for field in option_fields(options)]
     assert len(names) == len(set(names)) == len(parameters(options))
     assert all(field.full_help for field in option_fields(options))
 
 
-@pytest.mark.parametrize("module", ["karpool.cli.run.gpu_scaler"])
+@pytest.mark.parametrize("module", ["karpool.cli.run.gpu_scaler", "karpool.cli.run.consolidator"])
 def test_help_needs_nothing_heavy(module):
     heavy = ("numpy", "grpc", "structlog", "aiohttp")
     code = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
@@ -117,3 +119,12 @@ def test_help_needs_nothing_heavy(module):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     assert found.stdout.strip() == ""
+
+
+def test_only_plans_may_ignore_budgets():
+    offered = {
+        options: {field.name for field in option_fields(options)}
+        for options in (ConsolidatorOptions, PlanOptions)
+    }
+    assert "ignore-budgets" in offered[PlanOptions]
+    assert "ignore-budgets" not in offered[ConsolidatorOptions]

@@ -22,7 +22,7 @@ import structlog
 from karpool.cli import logging
 from karpool.cli.main import run as command
 from karpool.consolidation import process as consolidation
-from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.dashboard.api.endpoints import ENDPOINTS
 from karpool.dashboard.server.app import dashboard
 from karpool.estimator import process as estimator
@@ -49,7 +49,6 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.scheduler import descheduler_process as descheduler
 from karpool.scheduler import process as scheduler
-from karpool.wire.addresses import ListenAddress
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
@@ -165,7 +164,6 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
     """All of them, until each has looked at everything; then what their metrics say."""
     ports = {name: free_port() for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpu")}
     stop = asyncio.Event()
-    listen = {name: (ListenAddress("127.0.0.1", port),) for name, port in ports.items()}
     flags = {"kubeconfig": str(config), "metrics-bind-address": "0"}
     probes = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
@@ -185,11 +183,14 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
         group.create_task(
             descheduler.run({**flags, "health-probe-bind-address": probes["descheduler"]}, stop)
         )
-        options = consolidation.ProcessOptions(
-            kubeconfig=config,
-            consolidator=ConsolidatorOptions(plan_seconds=1.0),
-            region="us-east-1",
-            listen=listen["consolidator"],
+        options = read_options(
+            ConsolidatorOptions,
+            {
+                **flags,
+                "health-probe-bind-address": probes["consolidator"],
+                "region": "us-east-1",
+                "interval": "1s",
+            },
         )
         group.create_task(consolidation.run(options, stop))
         scaler = read_options(

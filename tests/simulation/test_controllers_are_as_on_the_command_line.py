@@ -3,6 +3,8 @@
 import pytest
 
 from karpool.cli.options.parameters import controller_command
+from karpool.consolidation.execution.controller import ConsolidatorSettings, consolidator_settings
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.consolidation.policy.policy import PolicyName
 from karpool.gpu.controller.controller import _allocator
 from karpool.gpu.controller.options import GpuScalerOptions
@@ -13,21 +15,23 @@ from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.controllers import (
     CONTROLLERS,
     check_controllers,
-    consolidator_options,
     embedded_options,
 )
 from karpool_fleet.clusters.estimators import Estimators
 
 
 def test_a_consolidator_takes_its_flags():
-    options = consolidator_options(
-        {"policy": "Balanced", "threshold": 3, "interval": "1m", "rate": ["5/1h"], "no-replace": True}
-    )
+    given = {"policy": "Balanced", "threshold": 3, "interval": "1m", "rate": ["5/1h"], "no-replace": True}
+    options = consolidator_settings(embedded_options(ConsolidatorOptions, given))
     assert options.plan.override.name is PolicyName.BALANCED
     assert options.plan.override.k == 3
     assert options.plan_seconds == 60
     assert options.plan.rates[0].nodes == 5
     assert not options.plan.replace
+
+
+def test_without_flags_a_consolidator_is_as_usual():
+    assert consolidator_settings(ConsolidatorOptions()) == ConsolidatorSettings()
 
 
 def test_a_scaler_takes_its_flags():

@@ -7,7 +7,6 @@ that watch further kinds are told of every object once, as an informer would.
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from karpool.cli.options.cluster import ClusterOptions
@@ -62,7 +61,7 @@ class LoadedCluster:
 @asynccontextmanager
 async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> AsyncIterator[Client]:
     config = kubeconfig.load(options.kubeconfig, context=options.context or "")
-    timeout = inf if options.request_timeout_seconds == 0 else options.request_timeout_seconds
+    timeout = options.timeout_seconds
     client = Client(HttpTransport(config), name=config.name, timeout=timeout, report=report)
     async with client:
         yield client

@@ -17,6 +17,7 @@ from karpool.cluster.nodes.expected import DaemonOverhead, counted_capacity
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
 from karpool.cluster.problems import UnreadableObjects
+from karpool.consolidation.execution.options import STOP_NAME, STOP_NAMESPACE
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.kube.watched import WatchedKind
@@ -49,8 +50,6 @@ from karpool.model.resources import Resources, add
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.tables.room import Room
 
-STOP_NAMESPACE = "karpool-system"
-STOP_NAME = "karpool-consolidation"
 STOP_KEY = "stop"
 _YES = frozenset(("true", "yes", "1", "on"))
 

@@ -4,14 +4,19 @@ leads, ourselves if nobody does.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator
-from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorOptions
+from karpool.consolidation.execution.controller import (
+    COMPONENT,
+    Consolidator,
+    ConsolidatorSettings,
+    consolidator_settings,
+)
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.view import ClusterView
@@ -26,30 +31,14 @@ from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
-from karpool.wire.addresses import ListenAddress
 
 LEASE = COMPONENT
 POLL_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class ProcessOptions:
-    """`listen` are the addresses of probes and metrics."""
-
-    kubeconfig: Path | None = None
-    context: str = ""
-    consolidator: ConsolidatorOptions = field(default_factory=ConsolidatorOptions)
-    region: str = ""
-    catalogue: Path | None = None  # instead of the shipped one
-    leader_elect: bool = True
-    listen: tuple[ListenAddress, ...] = ()
-    qps: float | None = 50.0
-    burst: int = 100
-    timeout: float | None = None  # of a request, in seconds
+QPS, BURST = 50.0, 100  # requests to the API server, per second and at once
 
 
 async def run(
-    options: ProcessOptions,
+    options: ConsolidatorOptions,
     stop: Stop,
     *,
     ready: Callable[[], None] = lambda: None,
@@ -71,33 +60,35 @@ async def run(
         ended(summary(terms[-1].ended))
 
 
-def _manages(options: ProcessOptions) -> ManagerOptions:
+def _manages(options: ConsolidatorOptions) -> ManagerOptions:
     return ManagerOptions(
-        clusters=[kubeconfig.load(options.kubeconfig, context=options.context)],
-        listen=options.listen,
-        lease=LeaseName(LEASE, options.consolidator.namespace) if options.leader_elect else None,
-        qps=options.qps,
-        burst=options.burst,
-        timeout=options.timeout,
+        clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
+        listen=() if options.once else options.probes.addresses,
+        lease=LeaseName(LEASE, options.namespace) if options.leader_elect else None,
+        qps=QPS,
+        burst=BURST,
+        timeout=options.connection.timeout_seconds,
     )
 
 
 async def _build(
     environment: Environment,
-    options: ProcessOptions,
+    options: ConsolidatorOptions,
     *,
     market: Market | None = None,
     show: Callable[[ConsolidationPlan], None] | None = None,
 ) -> Consolidator:
-    return Consolidator(environment, options.consolidator, market=market, show=show, off_loop=_in_a_thread)
+    return Consolidator(
+        environment, consolidator_settings(options), market=market, show=show, off_loop=_in_a_thread
+    )
 
 
-async def _namespace_of_lease(client: Client, options: ProcessOptions) -> None:
+async def _namespace_of_lease(client: Client, options: ConsolidatorOptions) -> None:
     """The lease is kept where the records are."""
-    await executor_of(client, options.consolidator).prepare()
+    await executor_of(client, consolidator_settings(options)).prepare()
 
 
-CONSOLIDATOR = Controller[ProcessOptions](
+CONSOLIDATOR = Controller[ConsolidatorOptions](
     name="consolidator",
     place=Place.EACH_CLUSTER,
     component=lambda options: COMPONENT,
@@ -126,7 +117,7 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
 # Applying a plan
 
 
-def executor_of(client: Client, options: ConsolidatorOptions) -> MoveActuator:
+def executor_of(client: Client, options: ConsolidatorSettings) -> MoveActuator:
     """For those who only write down and read records."""
     smart_pods = SmartPodBackend(
         client, options.smart_pods, ClaimMonitor(client.clock), RequestPurpose.REPLACEMENT
@@ -138,7 +129,7 @@ async def apply(
     client: Client,
     moves: Sequence[Move],
     view: ClusterView,
-    options: ConsolidatorOptions,
+    options: ConsolidatorSettings,
     *,
     market: Market | None = None,
     told: Callable[[MoveRecord], None] = lambda record: None,

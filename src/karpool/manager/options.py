@@ -144,11 +144,15 @@ class OptionField:
         return Invalid(f"--{self.name}", shown, reason)
 
     def read(self, raw: Any, *, go: bool) -> Any:
+        """The value of the field that a flag stands for. Raises Invalid."""
+        value = self.value(raw, go=go)
+        return not value if self.negated else value
+
+    def value(self, raw: Any, *, go: bool = False) -> Any:
         """The typed value of what a command line or a file says. Raises Invalid."""
         try:
             if not self.many:
-                value = self._read_one(raw, go=go)
-                return not value if self.negated else value
+                return self._read_one(raw, go=go)
             texts = list(raw) if isinstance(raw, list | tuple) else [raw]
             if go:
                 texts = [part.strip() for text in texts for part in str(text).split(",") if part.strip()]
@@ -346,6 +350,13 @@ def read_options(options: type[T], given: Mapping[str, Any], *, embedded: bool =
     if errors or made is None:
         raise InvalidOptions(errors)
     return made
+
+
+def read_fields(options: type[T], given: Mapping[str, Any]) -> T:
+    """From a file that names fields and not flags; others are left alone. Raises Invalid, InvalidOptions."""
+    fields = {field.path[-1]: field for field in _own_fields(options)}
+    values = {name: raw for name, raw in given.items() if name in fields and raw is not None}
+    return options(**{name: fields[name].value(raw) for name, raw in values.items()})
 
 
 def _make(

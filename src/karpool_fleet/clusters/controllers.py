@@ -7,14 +7,12 @@ process to everybody.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution.controller import Consolidator, ConsolidatorOptions
-from karpool.consolidation.execution.step import ExecutionSettings
-from karpool.consolidation.policy.policy import PolicyName, PolicyOverride, parse_policy, parse_threshold
-from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
+from karpool.consolidation.execution.controller import Consolidator, consolidator_settings
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.estimator.serving import options as estimator_flags
 from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.options import GpuScalerOptions
@@ -22,7 +20,6 @@ from karpool.kube.api.client import Client
 from karpool.kube.flags import Flag
 from karpool.manager.manager import Manager
 from karpool.manager.options import InvalidOptions, Options, read_options
-from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults, validate
 from karpool.scheduler.controller.running import Scheduler
@@ -136,7 +133,7 @@ def _check_estimator(given: Flags) -> None:
 
 
 def _consolidator(team: Team, flags: Flags) -> None:
-    options = consolidator_options(flags)
+    options = consolidator_settings(embedded_options(ConsolidatorOptions, flags))
 
     def of(cluster: LiveCluster) -> Work:
         async def work(client: Client) -> None:
@@ -176,101 +173,8 @@ def _refuse_unknown(given: Flags, names: set[str]) -> None:
             raise Invalid(name, given[name], f"is not a flag; there are {', '.join(sorted(names))}")
 
 
-def _read(given: Flags, names: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    """The flags that are given, read. Raises Invalid."""
-    _refuse_unknown(given, set(names))
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        try:
-            found[name] = names[name](value)
-        except Invalid as error:
-            raise Invalid(name, error.value, error.reason) from None
-    return found
-
-
-def _positive(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Invalid("", value, "must be a whole number from 1")
-    return value
-
-
-def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid("", value, "must be true or false")
-    return value
-
-
-def _seconds(value: Any) -> float:
-    try:
-        amount = durations.seconds(str(value))
-    except Invalid:
-        amount = -1.0
-    if amount < 0:
-        raise Invalid("", value, "must be a duration like 30s or 5m")
-    return amount
-
-
-def _amount(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-        raise Invalid("", value, "must be a number that is not negative")
-    return float(value)
-
-
-def _each(parse: Callable[[str], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda value: tuple(parse(str(one)) for one in (value if isinstance(value, list) else [value]))
-
-
-_CONSOLIDATOR: Mapping[str, Callable[[Any], Any]] = {
-    "policy": lambda value: parse_policy(str(value), ""),
-    "threshold": lambda value: parse_threshold(str(value), ""),
-    "interval": _seconds,
-    "quiet-period": _seconds,
-    "launch-timeout": _seconds,
-    "settle": _seconds,
-    "max-moves": _positive,
-    "keep-moves": _seconds,
-    "maintenance-window": _each(parse_window),
-    "rate": _each(parse_rate),
-    "spot-to-spot": _switch,
-    "no-replace": _switch,
-    "no-delete": _switch,
-    "min-savings": _amount,
-    "min-age": _seconds,
-}
-
-
-def consolidator_options(given: Flags) -> ConsolidatorOptions:
-    """Raises Invalid naming the flag."""
-    read = _read(given, _CONSOLIDATOR)
-    name = read.get("policy")
-    plan = PlanSettings(
-        override=PolicyOverride(PolicyName(name) if name else None, read.get("threshold")),
-        spot_to_spot=read.get("spot-to-spot", False),
-        delete=not read.get("no-delete", False),
-        replace=not read.get("no-replace", False),
-        min_savings_per_hour=read.get("min-savings", 0.0),
-        min_age_seconds=read.get("min-age", 0.0),
-        windows=read.get("maintenance-window", ()),
-        rates=read.get("rate", ()),
-    )
-    usual = ExecutionSettings()
-    execution = replace(
-        usual,
-        quiet_seconds=read.get("quiet-period", usual.quiet_seconds),
-        launch_seconds=read.get("launch-timeout"),
-        settle_seconds=read.get("settle", usual.settle_seconds),
-    )
-    base = ConsolidatorOptions(plan=plan, execution=execution)
-    return replace(
-        base,
-        plan_seconds=max(read.get("interval", base.plan_seconds), 1.0),
-        most_in_flight=read.get("max-moves", base.most_in_flight),
-        keep_seconds=read.get("keep-moves", base.keep_seconds),
-    )
-
-
 def _check_consolidator(given: Flags) -> None:
-    consolidator_options(given)
+    embedded_options(ConsolidatorOptions, given)
 
 
 def _check_scaler(given: Flags) -> None:

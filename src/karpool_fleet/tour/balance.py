@@ -4,8 +4,8 @@
 the chapter begins.
 """
 
+from karpool.consolidation.execution.options import STOP_NAME, STOP_NAMESPACE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, PODS, ListOptions
 from karpool_fleet.tour.chapter import Chapter, Notes

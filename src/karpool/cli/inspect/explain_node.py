@@ -11,15 +11,16 @@ import msgspec
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, see
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
-from karpool.cli.options.plan import PlanFlags, chosen_policies, plan_options
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, machine
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
+from karpool.consolidation.planning.comparison import overrides
 from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.eligibility import lifetime_remaining
-from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
+from karpool.consolidation.policy.options import ReplanOptions
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model import durations
@@ -103,32 +104,24 @@ def _why(
 
 @click.command(epilog="Example: karpool explain node ip-10-0-1-7.ec2.internal --context prod")
 @click.argument("name")
-@click.option(
-    "--policy", type=click.Choice([str(name) for name in PolicyName]), help="Instead of the pool's own."
-)
-@click.option(
-    "--threshold",
-    type=click.IntRange(1, LARGEST_K),
-    help="k of the Balanced policy; alone it means that policy.",
-)
 @output_option("table", "json", "yaml")
-@plan_options
+@with_options(ReplanOptions, "options")
 @cluster_options
 def node(
     name: str,
-    policy: str | None,
-    threshold: int | None,
     output: str,
-    flags: PlanFlags,
+    options: ReplanOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Say whether consolidation would take a node, what holds it, and where each of its pods would go.
 
     Reads only.
     """
-    (override,) = chosen_policies([policy] if policy else [], [threshold] if threshold else [])
-    seen = asyncio.run(see(cluster, flags))
-    click.echo(render(explained(name, seen, flags.settings(override)), output))
+    policies = [options.policy] if options.policy else []
+    (override,) = overrides(policies, [options.threshold] if options.threshold else [])
+    seen = asyncio.run(see(cluster, options.region, options.catalogue))
+    settings = options.settings(override, heed_budgets=options.heed_budgets)
+    click.echo(render(explained(name, seen, settings), output))
 
 
 def render(found: NodeExplanation, output: str) -> str:

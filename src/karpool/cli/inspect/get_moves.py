@@ -9,9 +9,9 @@ import click
 from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
 from karpool.cli.output.text import columns, machine, note, pluralize
-from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.consolidation.execution.controller import ConsolidatorSettings
+from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.observed import STOP_NAMESPACE
 from karpool.consolidation.process import executor_of
 from karpool.model import durations
 from karpool.model.kubernetes.times import rfc3339
@@ -110,6 +110,6 @@ async def _read(
     cluster: ClusterOptions, namespace: str, active: bool
 ) -> tuple[list[MoveRecord], list[str], float]:
     async with connect(cluster) as client:
-        executor = executor_of(client, ConsolidatorOptions(namespace=namespace))
+        executor = executor_of(client, ConsolidatorSettings(namespace=namespace))
         records = await executor.records(active=active)
         return records, list(map(str, executor.unreadable)), client.clock.now()

@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 
 from karpool.cli.cluster_source import cluster_name, load_cluster
-from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
-from karpool.cli.options.plan import PlanFlags, chosen_policies, plan_options
+from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
 from karpool.cli.output.text import columns, machine, note
 from karpool.consolidation.observed import Observed
-from karpool.consolidation.planning.comparison import PlanAlternative, label_of
+from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.plan_file import COMPARISON, KIND, SavedPlan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
-from karpool.consolidation.policy.policy import LARGEST_K, PolicyName
+from karpool.consolidation.policy.options import PlanOptions
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.stock import Stock
 from karpool.consolidation.view import ClusterView
@@ -38,45 +38,30 @@ class PlannedCluster:
     epilog="Examples: karpool plan --context prod -o wide;  "
     "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html"
 )
-@click.option(
-    "--policy",
-    "policies",
-    multiple=True,
-    type=click.Choice([str(name) for name in PolicyName]),
-    help="For every pool, instead of its own. Repeat to compare.",
-)
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    type=click.IntRange(1, LARGEST_K),
-    help="k of the Balanced policy; alone it means that policy. Repeat to compare.",
-)
 @output_option("table", "wide", "json", "yaml", "html")
-@plan_options
-@catalogue_option
+@with_options(PlanOptions, "options")
 @cluster_options
 def plan(
-    policies: tuple[str, ...],
-    thresholds: tuple[int, ...],
     output: str,
-    flags: PlanFlags,
-    catalogue: Path | None,
+    options: PlanOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Show which nodes could go: every move with its score, savings and pods; and why each other node stays.
 
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
-    chosen = chosen_policies(policies, thresholds)
-    seen = asyncio.run(see(cluster, flags, catalogue))
+    seen = asyncio.run(see(cluster, options.region, options.catalogue))
     if not seen.view.machines:
         note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
     found = [
-        PlanAlternative(label_of(override), override, planned(seen, flags.settings(override)))
-        for override in chosen
+        PlanAlternative(
+            label_of(override),
+            override,
+            planned(seen, options.settings(override, heed_budgets=options.heed_budgets)),
+        )
+        for override in overrides(options.policies, options.thresholds)
     ]
-    click.echo(render(found, flags, seen.cluster, output))
+    click.echo(render(found, options, seen.cluster, output))
     for problem in found[0].plan.problems:
         note(f"skipped: {problem}")
 
@@ -87,20 +72,20 @@ def planned(seen: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
     return plan_consolidation(seen.view, settings, seen.now, elapsed=lambda: clock.monotonic() - start)
 
 
-async def see(cluster: ClusterOptions, flags: PlanFlags, catalogue: Path | None = None) -> PlannedCluster:
-    observed, stock = Observed(market_of(catalogue, flags.region)), Stock(RealClock())
+async def see(cluster: ClusterOptions, region: str, catalogue: Path | None = None) -> PlannedCluster:
+    observed, stock = Observed(market_of(catalogue, region)), Stock(RealClock())
     loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
     view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
     return PlannedCluster(stock.seen_in(view, now), now, cluster_name(cluster))
 
 
-def render(found: Sequence[PlanAlternative], flags: PlanFlags, cluster: str, output: str) -> str:
+def render(found: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:
     if output == "html":
         return plan_html.report(found, cluster)
     if output in ("json", "yaml"):
         documents = [
-            to_document(SavedPlan(plan_alternative.plan, flags.saved(plan_alternative.override), cluster))
+            to_document(SavedPlan(plan_alternative.plan, options.saved(plan_alternative.override), cluster))
             for plan_alternative in found
         ]
         if len(found) == 1:

@@ -24,8 +24,8 @@ from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import ClusterOptions, connection_options
 from karpool.cli.output.text import note, pluralize
+from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import selection as moves_in
-from karpool.consolidation.observed import STOP_NAMESPACE
 from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound

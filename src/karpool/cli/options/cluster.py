@@ -1,27 +1,38 @@
 """Flags shared by the commands that read a cluster, spelled as kubectl spells them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 
+from karpool.cli.options.parameters import with_options
+from karpool.manager.options import ConnectionOptions, option
 from karpool.model import durations
 from karpool.model.errors import Invalid
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(ConnectionOptions, frozen=True):
     """Which cluster to read: a live one, or a file saved by `karpool snapshot`."""
 
-    kubeconfig: Path | None
-    context: str | None
-    snapshot: Path | None
-    request_timeout_seconds: float | None
+    snapshot: Annotated[
+        Path | None,
+        option(
+            "Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
+            exists=True,
+        ),
+    ] = None
+
+    def problems(self) -> Iterator[Invalid | str]:
+        if self.snapshot is not None and (self.kubeconfig or self.context):
+            yield "--snapshot reads a file; it cannot be combined with --kubeconfig or --context"
+
+
+# Handed over as `cluster`; with --snapshot for commands that only read.
+cluster_options = with_options(ClusterOptions, "cluster")
+connection_options = with_options(ClusterOptions, "cluster", without=("snapshot",))
 
 
 class DurationParam(click.ParamType[float]):
@@ -62,48 +73,6 @@ catalogue_option = click.option(
     is_eager=True,  # --region depends on it
     help="Instance types and prices, instead of the shipped ones: a file as docs/catalogue.md says.",
 )
-
-
-def connection_options(command: F) -> F:
-    """Adds --kubeconfig, --context and --request-timeout, handed over as `cluster`."""
-
-    @click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Path of the kubeconfig file.",
-    )
-    @click.option("--context", help="Context of the kubeconfig to use.")
-    @click.option(
-        "--request-timeout",
-        type=DurationParam(),
-        default=None,
-        help="Limit for each request, like 30s; 0 is none.",
-    )
-    @wraps(command)
-    def wrapped(
-        *args: Any,
-        kubeconfig: Path | None,
-        context: str | None,
-        request_timeout: float | None,
-        **kwargs: Any,
-    ) -> Any:
-        options = ClusterOptions(kubeconfig, context, kwargs.pop("snapshot", None), request_timeout)
-        if options.snapshot is not None and (kubeconfig or context):
-            raise click.UsageError(
-                "--snapshot reads a file; it cannot be combined with --kubeconfig or --context"
-            )
-        return command(*args, cluster=options, **kwargs)
-
-    return wrapped  # type: ignore[return-value]
-
-
-def cluster_options(command: F) -> F:
-    """The same, and --snapshot, for commands that only read."""
-    return click.option(
-        "--snapshot",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
-    )(connection_options(command))
 
 
 def output_option(*forms: str) -> Callable[[F], F]:

@@ -11,14 +11,14 @@ from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, see
 from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue_option, connection_options
-from karpool.cli.options.plan import read_flags
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, note, pluralize
-from karpool.consolidation.execution.controller import ConsolidatorOptions
+from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import PlanCheck, check_plan
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
+from karpool.consolidation.policy.options import saved_options
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.process import apply as apply_moves
 
@@ -70,9 +70,9 @@ async def applied(
     execute: Execute | None = None,
 ) -> PlanCheck:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
-    flags = read_flags(saved.flags)
-    seen = await see(cluster, flags, catalogue)
-    settings = flags.settings(flags.override)
+    options = saved_options(saved.flags)
+    seen = await see(cluster, options.region, catalogue)
+    settings = options.settings(options.override, heed_budgets=options.heed_budgets)
     found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
     click.echo(render(found))
     if reason := objection(found, partial=partial, strict=strict):
@@ -90,7 +90,7 @@ async def carry_out(
     cluster: ClusterOptions, moves: Sequence[Move], settings: PlanSettings, seen: PlannedCluster
 ) -> None:
     """Write the moves down, and wait until they are over. Raises Failed when one did not come about."""
-    options = ConsolidatorOptions(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
+    options = ConsolidatorSettings(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
     async with connect(cluster) as client:
         records = await apply_moves(
             client, moves, seen.view, options, told=lambda record: note(_line(record))

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,7 @@ def _dashboard(
     token = _token(token_file, host)
     configs = _configs(cluster, named, all_contexts)
     listener = DashboardListener(host, port, token, tls, hosts, shows_token=token_file is None)
-    timeout = inf if cluster.request_timeout_seconds == 0 else cluster.request_timeout_seconds
+    timeout = cluster.timeout_seconds
     market_of(catalogue, region)  # what is wrong with it is said before anything listens
     prices = PriceSource(region, catalogue)
     run_until_signalled(lambda stop: _serve(stop, configs, listener, chosen, prices, timeout))

@@ -10,7 +10,7 @@ too long is not acted on.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import structlog
@@ -20,23 +20,28 @@ from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import (
-    KEEP_SECONDS,
     has_settled,
     measure,
     redisturbed,
     resting,
     to_forget,
 )
+from karpool.consolidation.execution.options import (
+    KEEP_SECONDS,
+    STOP_NAME,
+    STOP_NAMESPACE,
+    ConsolidatorOptions,
+)
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.execution.watching import Watching
-from karpool.consolidation.observed import STOP_NAME, STOP_NAMESPACE, Settings
+from karpool.consolidation.observed import Settings
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.policy.budgets import use_of
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings, parse_rate, parse_window
 from karpool.consolidation.view import ClusterView
 from karpool.kube.errors import KubeError, LeadershipLost, NotFound
 from karpool.manager.controller import Environment
@@ -58,7 +63,7 @@ async def _here(work: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True)
-class ConsolidatorOptions:
+class ConsolidatorSettings:
     plan: PlanSettings = DEFAULTS
     execution: ExecutionSettings = field(default_factory=ExecutionSettings)
     smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
@@ -71,6 +76,30 @@ class ConsolidatorOptions:
     keep_seconds: float = KEEP_SECONDS  # records of moves that are over
     plans: bool = True  # False: only carries out what others wrote down
     once: bool = False  # one plan, and what follows from it
+
+
+def consolidator_settings(options: ConsolidatorOptions) -> ConsolidatorSettings:
+    """What the options of the command, or of a scenario, come to."""
+    plan = replace(
+        options.settings(options.override),
+        windows=tuple(map(parse_window, options.maintenance_windows)),
+        rates=tuple(map(parse_rate, options.rates)),
+    )
+    return ConsolidatorSettings(
+        plan=plan,
+        execution=ExecutionSettings(
+            quiet_seconds=options.quiet_period_seconds,
+            launch_seconds=options.launch_timeout_seconds or None,
+            settle_seconds=options.settle_seconds,
+        ),
+        smart_pods=options.smart_pods,
+        namespace=options.namespace,
+        stop_switch=(options.namespace, options.stop_configmap),
+        plan_seconds=max(options.interval_seconds, 1.0),
+        most_in_flight=options.max_moves,
+        keep_seconds=options.keep_moves_seconds,
+        once=options.once,
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +117,7 @@ class _Idle:
     def lasts(self, now: float, changes: int) -> bool:
         return changes == self.changes and now < self.until
 
-    def after(self, fruitless: bool, changes: int, now: float, options: ConsolidatorOptions) -> "_Idle":
+    def after(self, fruitless: bool, changes: int, now: float, options: ConsolidatorSettings) -> "_Idle":
         if not fruitless:
             return _Idle()
         doubled = 2 * self.seconds if changes == self.changes else options.plan_seconds
@@ -102,13 +131,13 @@ class Consolidator:
     def __init__(
         self,
         environment: Environment,
-        options: ConsolidatorOptions | None = None,
+        options: ConsolidatorSettings | None = None,
         *,
         market: Market | None = None,
         show: Callable[[ConsolidationPlan], None] | None = None,
         off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here,
     ) -> None:
-        self.options = options or ConsolidatorOptions()
+        self.options = options or ConsolidatorSettings()
         self.metrics = ConsolidationMetrics(environment.registry)
         self.ledger: dict[str, MoveRecord] = {}  # every record that is known, by name
         self.plan: ConsolidationPlan | None = None  # the last one

@@ -8,6 +8,7 @@ although none was planned. Pods are told apart by their controllers, which outli
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from karpool.consolidation.execution.options import KEEP_SECONDS
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.step import MeasuredSavings
 from karpool.consolidation.view import ClusterView, NodeRemoval
@@ -17,7 +18,6 @@ from karpool.model.kubernetes.times import moment
 
 AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over
-KEEP_SECONDS = 30 * 86400.0
 LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted by these records
 _REST_SECONDS = {MovePhase.REJECTED: 30.0, MovePhase.ROLLED_BACK: 60.0}
 _REST_LONGEST = 3600.0

@@ -1,0 +1,138 @@
+"""The options of every command that plans: what can be set for all pools, whatever their policy.
+
+A saved plan carries them by the names of the fields, so that it is looked at again with the same ones.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from karpool.consolidation.policy.policy import LARGEST_K, PolicyName, PolicyOverride
+from karpool.manager.options import (
+    Amount,
+    Catalogue,
+    Duration,
+    InvalidOptions,
+    Options,
+    option,
+    read_fields,
+    region_problems,
+)
+from karpool.model.errors import Invalid
+
+if TYPE_CHECKING:
+    from karpool.consolidation.policy.settings import PlanSettings
+
+_K = "k of the Balanced policy; alone it means that policy."
+_HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]
+
+
+class PlanningOptions(Options, frozen=True):
+    spot_to_spot: Annotated[bool, option("Also replace spot nodes by cheaper spot nodes.")] = False
+    replace: Annotated[
+        bool, option("Only delete nodes; never replace them.", flag="no-replace", negated=True)
+    ] = True
+    delete: Annotated[bool, option("Only replace nodes.", flag="no-delete", negated=True)] = True
+    min_savings_per_hour: Annotated[
+        Amount, option("Minimum saving of a move, in $ per hour.", flag="min-savings")
+    ] = 0.0
+    min_age_seconds: Annotated[Duration, option("Keep nodes younger than this.", flag="min-age")] = 0.0
+    deadline_seconds: Annotated[
+        float | None,
+        msgspec.Meta(ge=0, extra={"unit": "duration"}),
+        option("Return the best plan found by then.", flag="deadline", process_only=True),
+    ] = None
+    region: Annotated[
+        str,
+        option(
+            "Region whose prices are used. Default: the region of the cluster.",
+            chart="region",
+            process_only=True,
+        ),
+    ] = ""
+    catalogue: Annotated[Catalogue, option(process_only=True)] = None
+
+    def problems(self) -> Iterator[Invalid | str]:
+        if not self.replace and not self.delete:
+            yield "--no-replace and --no-delete together leave nothing to plan"
+        yield from region_problems(self.region, self.catalogue)
+
+    def settings(self, override: PolicyOverride, *, heed_budgets: bool = True) -> "PlanSettings":
+        from karpool.consolidation.policy.settings import PlanSettings  # with numpy: not for --help
+
+        return PlanSettings(
+            override=override,
+            spot_to_spot=self.spot_to_spot,
+            delete=self.delete,
+            replace=self.replace,
+            min_savings_per_hour=self.min_savings_per_hour,
+            min_age_seconds=self.min_age_seconds,
+            heed_budgets=heed_budgets,
+            deadline_seconds=self.deadline_seconds or None,
+        )
+
+
+class PlanOptions(PlanningOptions, frozen=True):
+    """Of `karpool plan`, which compares."""
+
+    policies: Annotated[
+        tuple[PolicyName, ...],
+        option("Policy of every pool, instead of its own. Repeat to compare.", flag="policy"),
+    ] = ()
+    thresholds: Annotated[
+        tuple[int, ...], option(f"{_K} Repeat to compare.", flag="threshold", least=1, most=LARGEST_K)
+    ] = ()
+    heed_budgets: _HeedBudgets = True
+
+    def problems(self) -> Iterator[Invalid | str]:
+        yield from super().problems()
+        yield from threshold_problems(self.policies, self.thresholds)
+
+    def saved(self, override: PolicyOverride) -> dict[str, Any]:
+        """As a plan of this policy carries them."""
+        fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
+        for name in ("catalogue", "policies", "thresholds"):
+            del fields[name]
+        return {**fields, "policy": str(override.name or ""), "threshold": override.k or 0}
+
+
+class OnePolicyOptions(PlanningOptions, frozen=True):
+    policy: Annotated[
+        PolicyName | None, option("Policy of every pool, instead of its own.", chart="policy")
+    ] = None
+    threshold: Annotated[
+        int | None, option("k of the Balanced policy.", chart="threshold", least=1, most=LARGEST_K)
+    ] = None
+
+    def problems(self) -> Iterator[Invalid | str]:
+        yield from super().problems()
+        chosen = ((self.policy,) if self.policy else (), (self.threshold,) if self.threshold else ())
+        yield from threshold_problems(*chosen)
+
+    @property
+    def override(self) -> PolicyOverride:
+        return PolicyOverride(self.policy, self.threshold)
+
+
+class ReplanOptions(OnePolicyOptions, frozen=True):
+    """Of one policy, budgets heeded or not: of `karpool explain node`, and of a plan that was saved."""
+
+    heed_budgets: _HeedBudgets = True
+
+
+def threshold_problems(policies: tuple[PolicyName, ...], thresholds: tuple[int, ...]) -> Iterator[str]:
+    """Thresholds alone mean Balanced, and mean nothing to other policies."""
+    if thresholds and policies and PolicyName.BALANCED not in policies:
+        yield f"--threshold is for --policy Balanced, not for {' and '.join(policies)}"
+
+
+def saved_options(saved: Mapping[str, Any]) -> ReplanOptions:
+    """Of a saved plan. Raises Invalid. Never a catalogue: plans come from others."""
+    fields = {name: value for name, value in saved.items() if name != "catalogue"}
+    for name in ("policy", "threshold"):
+        fields[name] = fields.get(name) or None  # empty and 0: as the pools say
+    try:
+        return read_fields(ReplanOptions, fields)
+    except InvalidOptions as error:
+        raise Invalid("flags", dict(saved), str(error)) from None
