@@ -1,0 +1,1 @@
+"""Commands that read: plan, capacity, explain, get, top, snapshot. Start with `plan`."""

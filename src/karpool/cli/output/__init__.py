@@ -1,0 +1,1 @@
+"""How results are shown: tables, HTML, charts, progress. Start with `text`."""

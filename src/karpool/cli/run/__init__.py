@@ -1,0 +1,1 @@
+"""Commands that start controllers and servers, and `apply`. Start with `consolidator`."""

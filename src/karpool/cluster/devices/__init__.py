@@ -1,0 +1,1 @@
+"""GPU devices, and who holds which share of which. Start with `device_store`."""

@@ -1,0 +1,1 @@
+"""What instance types cost, and which could not be launched lately. Start with `market`."""

@@ -1,0 +1,3 @@
+"""Checks and experiments on the policies themselves, for `karpool verify-policy`.
+Start with `properties`.
+"""

@@ -1,0 +1,1 @@
+"""The JSON API: its structs, endpoints, OpenAPI document and cache. Start with `views`."""

@@ -1,0 +1,1 @@
+"""Turns snapshots, plans and records into the structs of the API. Start with `collector`."""

@@ -1,0 +1,1 @@
+"""HTTP server, access rules and change notices. Start with `app`."""

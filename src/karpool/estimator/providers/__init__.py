@@ -1,0 +1,1 @@
+"""What each autoscaler would launch. Start with `karpenter`."""

@@ -1,0 +1,1 @@
+"""The gRPC server, one member cluster behind each port or name. Start with `server`, then `member`."""

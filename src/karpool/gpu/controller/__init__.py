@@ -1,0 +1,1 @@
+"""The shell: looks, calls the pure steps, acts, reports. Start with `controller`."""

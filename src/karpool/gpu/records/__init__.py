@@ -1,0 +1,1 @@
+"""ScaleUp objects, which survive a restart. Start with `scale_up_record`."""

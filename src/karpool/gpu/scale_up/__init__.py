@@ -1,0 +1,3 @@
+"""From waiting workers to nodes: triage, candidates, units, hand-off. Pure.
+Start with `step`.
+"""

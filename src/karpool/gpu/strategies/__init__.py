@@ -1,0 +1,1 @@
+"""Which of the fitting devices to take. Start with `strategy`."""

@@ -1,0 +1,1 @@
+"""Kubeconfig files, credentials, TLS. Start with `kubeconfig`."""

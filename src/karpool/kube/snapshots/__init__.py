@@ -1,0 +1,1 @@
+"""Clusters as files: write, read, redact. Start with `writer`."""

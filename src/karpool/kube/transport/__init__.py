@@ -1,0 +1,1 @@
+"""How requests travel: HTTP or in-process, rate limits, retries. Start with `transport`."""

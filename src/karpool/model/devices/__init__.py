@@ -1,0 +1,3 @@
+"""Devices, shares of them, isolation, partitions, quotas, and what pods ask for.
+Start with `request`, then `device`.
+"""

@@ -1,0 +1,1 @@
+"""Karmada's bindings, placements and member clusters. Start with `binding`."""

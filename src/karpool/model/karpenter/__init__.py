@@ -1,0 +1,1 @@
+"""NodePools, NodeClaims, node classes and disruption budgets. Start with `objects`."""

@@ -1,0 +1,1 @@
+"""Nodes, pods, volumes, workloads. Start with `pod_shape`: what a pod asks for."""

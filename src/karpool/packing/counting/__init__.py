@@ -1,0 +1,1 @@
+"""How many replicas or sets fit on existing nodes. Start with `count`."""

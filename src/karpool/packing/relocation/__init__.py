@@ -1,0 +1,1 @@
+"""Where the pods of leaving nodes go. Start with `relocation`."""

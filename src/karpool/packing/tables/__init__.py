@@ -1,0 +1,1 @@
+"""The columns that the kernel computes on. Start with `room`."""

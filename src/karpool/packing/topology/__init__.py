@@ -1,0 +1,1 @@
+"""Topology spread and pod affinity. Start with `topology`."""

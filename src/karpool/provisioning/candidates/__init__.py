@@ -1,0 +1,1 @@
+"""What to request next, after what failed. Start with `ladder`, then `attempts`."""

@@ -1,0 +1,1 @@
+"""The shell: watches bindings, writes placements, reports. Start with `controller`, then `reconciler`."""

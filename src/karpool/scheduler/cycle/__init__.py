@@ -1,0 +1,1 @@
+"""One scheduling decision, pure, in numbered steps. Start with `cycle`, then `schedule`."""

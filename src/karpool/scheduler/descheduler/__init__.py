@@ -1,0 +1,1 @@
+"""Takes back replicas that cannot start. Start with `descheduler`."""

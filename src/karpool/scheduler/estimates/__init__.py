@@ -1,0 +1,1 @@
+"""How much room clusters have: asks estimators, reads summaries. Start with `availability`."""

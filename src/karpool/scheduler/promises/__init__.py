@@ -1,0 +1,1 @@
+"""Room that is promised until pods are there. Start with `promise`, then `ledger`."""
