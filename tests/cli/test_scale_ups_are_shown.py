@@ -11,9 +11,9 @@ import pytest
 
 from karpool.cli.inspect import get_scale_ups
 from karpool.cli.main import run
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.provisioning.candidates.attempts import CandidateHistory, Setback

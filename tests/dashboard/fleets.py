@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from karpool.dashboard.server.app import ServedDashboard, dashboard
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import definition, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.kube.clock import Clock, RealClock
 from karpool.model.karmada.names import APPLIED_PLACEMENT, RESOURCE_BINDING
 from karpool.model.kubernetes.times import rfc3339

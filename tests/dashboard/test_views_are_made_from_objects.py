@@ -28,8 +28,8 @@ from karpool.dashboard.pages.placements import placements, steps
 from karpool.dashboard.pages.promises import by_cluster, promises
 from karpool.dashboard.pages.recent_events import EventBuffer, recent_events
 from karpool.dashboard.pages.scale_up_timelines import STEPS, ScaleUpTraces, timeline
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.infeasible import Infeasible

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from karpool.cli.main import run
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import definition, to_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from tests.docs.shown_commands import ROOT

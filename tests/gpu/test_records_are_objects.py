@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.gpu.records import scale_up_object
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.errors import Invalid
 from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
 

@@ -10,8 +10,9 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from karpool.gpu.controller.metrics import FAILURE, STAGES, SUCCESS, ScaleUpMetrics
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
-from karpool.gpu.scale_up.demand import DemandKey, GpuDemand
+from karpool.gpu.scale_up.demand import GpuDemand
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.provisioning.candidates.attempts import Setback
 from karpool.provisioning.node_request import RequestPurpose

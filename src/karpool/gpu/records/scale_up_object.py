@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import DemandKey
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import Int32, Int64, OwnerReference, Wire, WireObject, decode

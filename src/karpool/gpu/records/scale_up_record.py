@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from karpool.gpu.scale_up.demand import DemandKey
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.provisioning.candidates.attempts import Memory, Setback
 
 

@@ -6,17 +6,15 @@ and shape. A key is the unit of asking; how many nodes it needs is in `quantity`
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from karpool.gpu.records.demand_key import ANY_MODEL, DemandKey
 from karpool.model.devices.amounts import whole_tflops
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Toleration
-from karpool.provisioning.names import digest
 from karpool.provisioning.node_request import NodeCandidate
 
-ANY_MODEL = "*"
 GIB = 1 << 30
 
 
@@ -47,60 +45,6 @@ class WaitingWorker:
     def rank(self) -> tuple[int, float, str]:
         """Who is served first: higher priority, then who has waited longer."""
         return (-self.request.priority, self.created, self.uid)
-
-
-@dataclass(frozen=True, slots=True)
-class DemandKey:
-    """Pool, model and shape; compute in whole TFLOPS and memory in GiB, both rounded up."""
-
-    pool: str
-    model: str
-    gpus: int
-    vram_gib: int
-    tflops: int
-    percent_milli: int = 0
-    vram_percent_milli: int = 0
-    isolation: str = ""
-    template: str = ""
-    vendor: str = ""
-    constraints: str = ""
-
-    @property
-    def name(self) -> str:
-        """Of the record: the same for the same key, whoever asks."""
-        return _name_of(self)
-
-    @property
-    def text(self) -> str:
-        parts = (
-            self.pool,
-            self.model,
-            self.gpus,
-            self.vram_gib,
-            self.tflops,
-            self.percent_milli,
-            self.vram_percent_milli,
-            self.isolation,
-            self.template,
-            self.vendor,
-            self.constraints,
-        )
-        return "\n".join(str(part) for part in parts)
-
-    def __str__(self) -> str:
-        model = "any model" if self.model == ANY_MODEL else self.model
-        compute = f"{self.percent_milli / 1000:g} %" if self.percent_milli else f"{self.tflops} TFLOPS"
-        memory = (
-            f"{self.vram_percent_milli / 1000:g} % VRAM"
-            if self.vram_percent_milli
-            else f"{self.vram_gib} GiB VRAM"
-        )
-        return f"{self.gpus} x {compute}, {memory} of {model} in pool {self.pool}"
-
-
-@lru_cache(maxsize=10_000)
-def _name_of(key: DemandKey) -> str:
-    return f"scaleup-{digest(key.text, 16)}"
 
 
 def key_of(item: WaitingWorker) -> DemandKey:
