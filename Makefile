@@ -44,11 +44,12 @@ e2e: setup-dev ## run against the real Kubernetes, Karpenter and Karmada (needs 
 bench-real: setup-dev ## measure Go's programs and Karpool's side by side (needs Go): make bench-real [ARGS=--small]
 	@$(BIN)/python -m e2e.bench_real $(ARGS)
 
-check: setup-dev ## lint, formatting, strict types, import layers
+check: setup-dev ## lint, formatting, strict types, import layers, names and reachability
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_house.py
 
 format: setup-dev ## format the code
 	@$(BIN)/ruff check --fix-only --quiet .

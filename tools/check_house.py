@@ -173,10 +173,10 @@ def reachable(modules: Mapping[str, Module], roots: Iterable[Symbol]) -> set[Sym
 
 def _imported_at_start(module: Module) -> Iterator[Symbol]:
     for statement in _statements(module.tree.body):
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            for alias in statement.names:
-                if (name := alias.asname or alias.name.split(".")[0]) in module.aliases:
-                    yield module.aliases[name]
+        if isinstance(statement, ast.Import):
+            yield from ((alias.name, "") for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            yield from (module.aliases[alias.asname or alias.name] for alias in statement.names)
 
 
 def roots_of(project: Path) -> list[Symbol]:
