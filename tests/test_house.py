@@ -65,8 +65,8 @@ def test_a_tidy_house_has_no_problems(tmp_path: Path) -> None:
         ),
         pytest.param(
             "karpool/model/__init__",
-            '"""' + "\n".join("abcdef") + '\n"""',
-            "the docstring of package karpool.model is longer than 5 lines",
+            '"""' + "\n".join("abcdefg") + '\n"""',
+            "the docstring of package karpool.model is longer than 6 lines",
             id="a package with too many",
         ),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorSettings
 from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
-from karpool.consolidation.execution.record import ConfigMap, MovePhase, MoveRecord, from_object, selection
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, from_object, selection
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.kube.event_recorder import EventRecorder
 from karpool.manager.controller import Environment
@@ -17,6 +17,7 @@ from karpool.manager.manager import Manager
 from karpool.manager.readiness import ManagerStatus
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.clusters.clock import run_manual

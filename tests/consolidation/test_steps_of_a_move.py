@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from karpool.consolidation.execution.node_marks import mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
-    ConfigMap,
     MovePhase,
     MoveRecord,
     PlaceholderRequest,
@@ -36,6 +35,7 @@ from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import Condition, ObjectMeta, decode
 from karpool.model.kubernetes.node import Node, NodeStatus
 from karpool.provisioning.node_request import RequestPurpose

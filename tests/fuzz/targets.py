@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from karpool.consolidation.execution.record import KEY as RECORD_KEY
-from karpool.consolidation.execution.record import ConfigMap, from_object, to_object
+from karpool.consolidation.execution.record import from_object, to_object
 from karpool.consolidation.planning import plan_file
 from karpool.consolidation.policy import settings
 from karpool.estimator.providers import node_group_status
@@ -26,6 +26,7 @@ from karpool.model.catalogue.files import read_catalogue
 from karpool.model.devices.pod_requests import gpu_request_of
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid, ModelError
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import ObjectMeta, decode
 from karpool.model.kubernetes.pod import Pod
 from karpool.wire import server_protocol

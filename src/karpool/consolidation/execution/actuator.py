@@ -19,7 +19,6 @@ from karpool.cluster.pods.disruption_store import protected_until
 from karpool.consolidation.execution.move_history import owner_of
 from karpool.consolidation.execution.node_marks import LEAVING, mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
-    ConfigMap,
     MovePhase,
     MoveRecord,
     PlaceholderRequest,
@@ -62,6 +61,7 @@ from karpool.model.kubernetes.api_resources import (
     ApiResource,
     ListOptions,
 )
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import pod_cost

@@ -17,7 +17,8 @@ from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.plan_file import finite
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ListOptions
-from karpool.model.kubernetes.meta import WireObject, decode
+from karpool.model.kubernetes.configmap import ConfigMap
+from karpool.model.kubernetes.meta import decode
 from karpool.model.taints import Toleration
 
 DOMAIN = "consolidation.karpool.dev"
@@ -134,10 +135,6 @@ def record_name(move: Move) -> str:
 def selection(namespace: str, *, active: bool = False) -> ListOptions:
     labels = f"{RECORD}={MOVE}" + (f",{ACTIVE}=true" if active else "")
     return ListOptions(namespace=namespace, label_selector=labels)
-
-
-class ConfigMap(WireObject, frozen=True):
-    data: dict[str, str] | None = None
 
 
 def to_object(record: MoveRecord, namespace: str) -> Object:

@@ -41,7 +41,7 @@ from karpool.kube.watched import WatchedKind
 from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DAEMONSETS, NODES, PODS, ListOptions, ObjectKey
-from karpool.model.kubernetes.meta import WireObject
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
@@ -59,10 +59,6 @@ STATUS = ListOptions(
 )
 NODES_MAX = 1000
 _SETS_MAX = 1000
-
-
-class ConfigMap(WireObject, frozen=True):
-    data: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
