@@ -43,11 +43,11 @@ class InsufficientCapacity(Exception):
         super().__init__(f"no stock of {len(offers)} offerings: {shown}")
 
 
-def offer_labels(type_: InstanceType, offer: CloudOffer) -> dict[str, str]:
+def offer_labels(instance_type: InstanceType, offer: CloudOffer) -> dict[str, str]:
     """The labels that a node has because of what was bought."""
     fixed = {
         key: next(iter(values.values))
-        for key, values in type_.requirements.items()
+        for key, values in instance_type.requirements.items()
         if len(values.values) == 1 and not values.complement
     }
     return {**fixed, INSTANCE_TYPE: offer.type, ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type}
@@ -185,9 +185,9 @@ class Cloud:
     # Misbehaving
 
     def stock_out(
-        self, type_: str = "*", zone: str = "*", capacity_type: str = "*", *, left: int = 0
+        self, instance_type: str = "*", zone: str = "*", capacity_type: str = "*", *, left: int = 0
     ) -> CloudStockOut:
-        rule = CloudStockOut(type_, zone, capacity_type, left)
+        rule = CloudStockOut(instance_type, zone, capacity_type, left)
         self._stock_outs.append(rule)
         return rule
 

@@ -93,12 +93,14 @@ def checked(
 
 
 def _checked(group: NodeGroup, catalogue: Catalogue) -> NodeGroup:
-    type_ = catalogue.types.get(group.instance_type)
-    if type_ is None:
+    instance_type = catalogue.types.get(group.instance_type)
+    if instance_type is None:
         raise Invalid("instanceType", group.instance_type, "is not in the catalogue")
     if not 0 <= group.min_size <= group.max_size:
         raise Invalid("minSize", group.min_size, f"must be from 0 to maxSize, which is {group.max_size}")
-    sold = [offering.zone for offering in type_.offerings if offering.capacity_type == group.capacity_type]
+    sold = [
+        offering.zone for offering in instance_type.offerings if offering.capacity_type == group.capacity_type
+    ]
     for zone in group.zones:
         if zone not in sold:
             raise Invalid("zones", zone, f"{group.instance_type} {group.capacity_type} is not sold there")
@@ -155,10 +157,10 @@ class NodeTemplates:
         return self._catalogue.types[group.instance_type]
 
     def row(self, group: NodeGroup, zone: str, name: str, daemons: Sequence[PodShape]) -> NodeRow:
-        type_ = self.type_of(group)
+        instance_type = self.type_of(group)
         offer = CloudOffer(group.instance_type, zone, group.capacity_type)
-        labels = {**offer_labels(type_, offer), **node_labels(group), HOSTNAME: name}
-        row = NodeRow(name, labels, group.taints, dict(type_.allocatable))
+        labels = {**offer_labels(instance_type, offer), **node_labels(group), HOSTNAME: name}
+        row = NodeRow(name, labels, group.taints, dict(instance_type.allocatable))
         nodes = snapshot_of([row]).nodes
         room: Mapping[str, int] = row.allocatable
         for shape in daemons:

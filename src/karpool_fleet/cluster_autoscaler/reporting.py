@@ -51,7 +51,7 @@ class Reporter:
         )
         self._uid = written["metadata"]["uid"]
 
-    def say(self, type_: EventType, reason: str, message: str) -> None:
+    def say(self, event_type: EventType, reason: str, message: str) -> None:
         """Upstream's events that are about no single pod or node are about the status."""
         about = ObjectReference("v1", "ConfigMap", status.NAMESPACE, status.NAME, self._uid)
-        self._events.record(about, type_, reason, message)
+        self._events.record(about, event_type, reason, message)

@@ -132,8 +132,8 @@ class GroupScaleDownActuator:
                 return name
         return ""
 
-    def _say(self, node: Node, type_: EventType, reason: str, message: str) -> None:
-        self._context.events.record(ref(NODES, node), type_, reason, message)
+    def _say(self, node: Node, event_type: EventType, reason: str, message: str) -> None:
+        self._context.events.record(ref(NODES, node), event_type, reason, message)
 
     # Taints
 

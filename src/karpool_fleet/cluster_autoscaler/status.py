@@ -131,9 +131,9 @@ def _counts(counts: NodeCounts) -> Document:
     }
 
 
-def text(document_: Document) -> str:
+def text(status: Document) -> str:
     """Block-style YAML. Written every few seconds, so it does not go through a general emitter."""
-    return "".join(_lines(document_, ""))
+    return "".join(_lines(status, ""))
 
 
 def _lines(value: Mapping[str, Any], indent: str) -> Iterable[str]:

@@ -130,8 +130,8 @@ class LiveCluster:
 
     def _static(self, nodes: StaticNodes) -> list[Object]:
         """Nodes that nobody bought: they are ready at once, and no fault of the cloud touches them."""
-        type_ = self.catalogue.types.get(nodes.type)
-        if type_ is None:
+        instance_type = self.catalogue.types.get(nodes.type)
+        if instance_type is None:
             raise FleetError(
                 f"cluster {self.name}: nodes: the catalogue of {self.spec.region} has no type {nodes.type!r}"
             )
@@ -139,7 +139,7 @@ class LiveCluster:
         return [
             _node(
                 f"{self.name}-{nodes.type.replace('.', '-')}-{number}",
-                type_,
+                instance_type,
                 zones[number % len(zones)],
                 nodes,
             )
@@ -186,17 +186,17 @@ def _without(delays: Mapping[str, Delay], names: "frozenset[str] | set[str]") ->
     return {name: delay for name, delay in delays.items() if name not in names}
 
 
-def _node(name: str, type_: InstanceType, zone: str, nodes: StaticNodes) -> Object:
+def _node(name: str, instance_type: InstanceType, zone: str, nodes: StaticNodes) -> Object:
     offer = CloudOffer(nodes.type, zone, nodes.capacity_type)
-    labels = {**offer_labels(type_, offer), HOSTNAME: name, **nodes.labels}
+    labels = {**offer_labels(instance_type, offer), HOSTNAME: name, **nodes.labels}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "spec": {"providerID": f"static:///{zone}/{name}", "taints": list(nodes.taints)},
         "status": {
-            "capacity": resources.quantities(type_.capacity),
-            "allocatable": resources.quantities(type_.allocatable),
+            "capacity": resources.quantities(instance_type.capacity),
+            "allocatable": resources.quantities(instance_type.allocatable),
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },
     }

@@ -20,7 +20,7 @@ class KarpenterReporter:
         self,
         resource: ApiResource,
         obj: WireObject,
-        type_: EventType,
+        event_type: EventType,
         reason: str,
         message: str,
         *,
@@ -32,4 +32,4 @@ class KarpenterReporter:
         if key in self._said or (limit is not None and not limit.try_acquire()):
             return
         self._said.put(key, window_seconds)
-        self._events.record(ref(resource, obj), type_, reason, message)
+        self._events.record(ref(resource, obj), event_type, reason, message)

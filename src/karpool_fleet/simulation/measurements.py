@@ -257,8 +257,8 @@ def _bill(live: LiveCluster, now: Callable[[], float]) -> Bill:
     bill = Bill(now, since=now())
     for node in live.nodes:
         labels = node["metadata"]["labels"]
-        type_ = live.catalogue.types[labels[INSTANCE_TYPE]]
-        bill.add(node["metadata"]["name"], type_.price(labels[ZONE], labels[CAPACITY_TYPE]))
+        instance_type = live.catalogue.types[labels[INSTANCE_TYPE]]
+        bill.add(node["metadata"]["name"], instance_type.price(labels[ZONE], labels[CAPACITY_TYPE]))
     live.cloud.subscribe(bill.heard)
     return bill
 

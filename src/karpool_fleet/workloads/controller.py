@@ -213,8 +213,8 @@ class WorkloadController:
         else:
             dependents.assume_deleted(key_of(meta), meta.uid)
 
-    def record(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
-        self.context.events.record(ref(self.resource, obj), type_, reason, message)
+    def record(self, obj: Object, event_type: EventType, reason: str, message: str) -> None:
+        self.context.events.record(ref(self.resource, obj), event_type, reason, message)
 
 
 async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> tuple[int, KubeError | None]:

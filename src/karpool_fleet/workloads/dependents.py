@@ -180,14 +180,14 @@ class Dependents(Generic[T]):
             if change.object is not None:
                 self._apply(change.type, change.key, change.object)
 
-    def _apply(self, type_: str, key: ObjectKey, obj: T) -> None:
+    def _apply(self, event_type: str, key: ObjectKey, obj: T) -> None:
         meta = meta_of(obj)
         entry = self._entries.get(key)
-        if type_ == "DELETED":
+        if event_type == "DELETED":
             self._going.pop(meta.uid, None)
             if entry is not None and entry.uid == meta.uid:
                 self._remove(key, entry)
-                self._tell(meta, type_)
+                self._tell(meta, event_type)
             return
         if entry is not None:
             if version_of(meta) < entry.version:
@@ -196,12 +196,12 @@ class Dependents(Generic[T]):
         controller = controller_of(meta)
         mine = self._is_mine(controller)
         if entry is not None and entry.owner and (not mine or (controller and controller.uid != entry.owner)):
-            self._tell(meta_of(entry.object), type_)  # released, or taken over
+            self._tell(meta_of(entry.object), event_type)  # released, or taken over
         if mine or controller is None:
             fresh = entry is None or entry.owner or _labels_changed(entry.object, meta)
             self._store(key, meta, obj)
             if mine:
-                self._tell(meta, type_)
+                self._tell(meta, event_type)
             elif fresh:
                 self._on_orphan(meta.namespace, meta.labels or {})
         elif entry is not None:
@@ -214,10 +214,10 @@ class Dependents(Generic[T]):
             and controller.api_version == self._owner.api_version
         )
 
-    def _tell(self, meta: ObjectMeta, type_: str) -> None:
+    def _tell(self, meta: ObjectMeta, event_type: str) -> None:
         controller = controller_of(meta)
         if controller is not None and self._is_mine(controller):
-            self._on_owner(ObjectKey(meta.namespace, controller.name), type_)
+            self._on_owner(ObjectKey(meta.namespace, controller.name), event_type)
 
     def _store(self, key: ObjectKey, meta: ObjectMeta, obj: T) -> None:
         before = self._entries.get(key)

@@ -41,8 +41,8 @@ _ENDS = {True: "Complete", False: "Failed"}
 
 def finished_at(obj: Object) -> float | None:
     """When the Job came to its end; None while it has not."""
-    for type_ in _ENDS.values():
-        found = condition_of((obj.get("status") or {}).get("conditions"), type_)
+    for condition_type in _ENDS.values():
+        found = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
         if found is not None and found.get("status") == "True":
             return parse_rfc3339(found["lastTransitionTime"])
     return None
@@ -50,8 +50,8 @@ def finished_at(obj: Object) -> float | None:
 
 def decided(obj: Object) -> JobVerdict | None:
     """The end that was announced before, which stands whatever happens since."""
-    for success, type_ in _TARGETS.items():
-        found = condition_of((obj.get("status") or {}).get("conditions"), type_)
+    for success, condition_type in _TARGETS.items():
+        found = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
         if found is not None and found.get("status") == "True":
             return JobVerdict(success, found.get("reason", ""), found.get("message", ""))
     return None

@@ -43,7 +43,7 @@ def test_another_offering_takes_over_when_spot_has_run_out() -> None:
 
 def test_the_next_offer_of_the_same_launch_takes_over_when_one_zone_has_run_out() -> None:
     async def story(stage: Stage) -> None:
-        stage.cloud.stock_out(type_="small", zone="zone-a")
+        stage.cloud.stock_out(instance_type="small", zone="zone-a")
         await stage.pool()
         await stage.pods(1)
         await stage.all_run(1)
@@ -56,7 +56,7 @@ def test_the_next_offer_of_the_same_launch_takes_over_when_one_zone_has_run_out(
 
 def test_another_pool_takes_over_when_the_first_has_nothing_left() -> None:
     async def story(stage: Stage) -> None:
-        stage.cloud.stock_out(type_="large")
+        stage.cloud.stock_out(instance_type="large")
         await stage.pool("first", types=("large",), weight=10)
         await stage.pool("second", types=("medium",))
         await stage.pods(1)

@@ -89,15 +89,15 @@ class Renderer:
             case Form.TABLE:
                 return _encode(self._table(records, metadata))
 
-    def event(self, type_: str, record: StoredObject) -> tuple[bytes, ...]:
+    def event(self, event_type: str, record: StoredObject) -> tuple[bytes, ...]:
         """One line of a watch, in pieces to be joined with its neighbours."""
         if self.form is Form.TABLE:
             table = self._table([record], {"resourceVersion": str(record.version)})
             if self._columns_sent:
                 table["columnDefinitions"] = None  # clients keep those of the first event
             self._columns_sent = True
-            return _HEADS[type_], _encode(table), b"}\n"
-        return _HEADS[type_], self.one(record), b"}\n"
+            return _HEADS[event_type], _encode(table), b"}\n"
+        return _HEADS[event_type], self.one(record), b"}\n"
 
     def bookmark(self, version: int, *, initial_end: bool = False) -> bytes:
         metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}

@@ -83,12 +83,8 @@ def unauthorized(message: str = "the request carries no valid bearer token") -> 
 def forbidden(
     resource: ResourceType, name: str, message: str, causes: Iterable[Object] = ()
 ) -> ApiStatusError:
-    details = details_of(resource, name)
-    if causes := list(causes):
-        details["causes"] = causes
-    return ApiStatusError(
-        403, "Forbidden", f'{resource.group_resource} "{name}" is forbidden: {message}', details=details
-    )
+    text = f'{resource.group_resource} "{name}" is forbidden: {message}'
+    return ApiStatusError(403, "Forbidden", text, details=_with_causes(resource, name, causes))
 
 
 def not_found(resource: ResourceType, name: str) -> ApiStatusError:
@@ -125,12 +121,15 @@ def already_exists(resource: ResourceType, name: str) -> ApiStatusError:
 def conflict(
     resource: ResourceType, name: str, message: str, causes: Iterable[Object] = ()
 ) -> ApiStatusError:
+    text = f'conflict on {resource.group_resource} "{name}": {message}'
+    return ApiStatusError(409, "Conflict", text, details=_with_causes(resource, name, causes))
+
+
+def _with_causes(resource: ResourceType, name: str, causes: Iterable[Object]) -> Object:
     details = details_of(resource, name)
     if causes := list(causes):
         details["causes"] = causes
-    return ApiStatusError(
-        409, "Conflict", f'conflict on {resource.group_resource} "{name}": {message}', details=details
-    )
+    return details
 
 
 def expired(message: str, *, continue_token: str = "") -> ApiStatusError:

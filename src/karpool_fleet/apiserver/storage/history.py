@@ -25,8 +25,8 @@ class StoredEvent:
 
     __slots__ = ("previous", "record", "type", "version")
 
-    def __init__(self, type_: str, record: StoredObject, previous: StoredObject | None) -> None:
-        self.type = type_
+    def __init__(self, event_type: str, record: StoredObject, previous: StoredObject | None) -> None:
+        self.type = event_type
         self.record = record
         self.previous = previous
         self.version = record.version

@@ -128,8 +128,8 @@ class WatchStream:
                 pieces += render(event.type, event.record)
         else:
             for event in events:
-                if type_ := self._seen_as(event):
-                    pieces += render(type_, event.record)
+                if event_type := self._seen_as(event):
+                    pieces += render(event_type, event.record)
         return b"".join(pieces)
 
     def _seen_as(self, event: StoredEvent) -> str:

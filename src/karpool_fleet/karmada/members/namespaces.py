@@ -7,7 +7,6 @@ execution space; the work belongs to the namespace and goes with it.
 from typing import NamedTuple
 
 from karpool.cluster.changes import ObjectChange
-from karpool.kube.errors import AlreadyExists
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
 from karpool_fleet.clusters.runtime import Context, Feed
@@ -22,7 +21,7 @@ from karpool_fleet.karmada.propagation.names import (
     execution_space,
     is_reserved,
 )
-from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, work_patch
+from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, write_work
 
 
 class _Pair(NamedTuple):
@@ -96,17 +95,4 @@ class NamespaceSyncController:
             return None
         wanted = namespace_work(namespace, pair.cluster)
         key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
-        work = self._works.get(key)
-        if work is None:
-            try:
-                await self._client.create(WORKS, wanted)
-                return None
-            except AlreadyExists:
-                work = await self._client.get(WORKS, key.name, namespace=key.namespace)
-        if "deletionTimestamp" in work["metadata"]:
-            return Requeue(1.0)
-        if patch := work_patch(work, wanted):
-            version = {"resourceVersion": work["metadata"]["resourceVersion"]}
-            patch["metadata"] = {**patch.get("metadata", {}), **version}
-            await self._client.patch(WORKS, key.name, patch, namespace=key.namespace)
-        return None
+        return await write_work(self._client, self._works.get(key), wanted)

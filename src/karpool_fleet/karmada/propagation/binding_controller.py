@@ -6,7 +6,7 @@ execution controller.
 """
 
 from karpool.cluster.changes import ObjectChange
-from karpool.kube.errors import AlreadyExists, Conflict, NotFound
+from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.event_recorder import ref as event_ref
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import (
@@ -29,11 +29,10 @@ from karpool_fleet.karmada.propagation.names import (
     execution_space,
 )
 from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
-from karpool_fleet.karmada.propagation.works import manifests, new_work, work_patch
+from karpool_fleet.karmada.propagation.works import manifests, new_work, write_work
 from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
 KIND_RETRY = Requeue(10.0)
-GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
 
 
 class WorksByBinding:
@@ -211,20 +210,7 @@ class BindingController:
             raise
         wanted = new_work(cluster, template, manifest, ref=ref, binding=binding, notes=notes)
         key = ObjectKey(execution_space(cluster), wanted["metadata"]["name"])
-        work = self._feed.get(key)
-        if work is None:
-            try:
-                await self._client.create(WORKS, wanted)
-                return None
-            except AlreadyExists:
-                work = await self._client.get(WORKS, key.name, namespace=key.namespace)
-        if "deletionTimestamp" in work["metadata"]:
-            return GOING_RETRY
-        if patch := work_patch(work, wanted):
-            known_version = {"resourceVersion": work["metadata"]["resourceVersion"]}
-            patch["metadata"] = {**patch.get("metadata", {}), **known_version}
-            await self._client.patch(WORKS, key.name, patch, namespace=key.namespace)
-        return None
+        return await write_work(self._client, self._feed.get(key), wanted)
 
 
 def _is_other(old: Object, new: Object) -> bool:

@@ -261,9 +261,9 @@ class ExecutionController:
         except NotFound:
             return
 
-    async def _say(self, work: Object, type_: str, status: str, reason: str, message: str) -> Object:
+    async def _say(self, work: Object, condition_type: str, status: str, reason: str, message: str) -> Object:
         held = (work.get("status") or {}).get("conditions") or []
-        wanted = {"type": type_, "status": status, "reason": reason, "message": message}
+        wanted = {"type": condition_type, "status": status, "reason": reason, "message": message}
         conditions = upsert_condition(held, wanted, rfc3339(self._context.clock.now()))
         if conditions == held:
             return work

@@ -6,6 +6,10 @@ back from a member's object to its work is put on.
 
 from collections.abc import Mapping, Sequence
 
+from karpool.kube.api.client import Client
+from karpool.kube.errors import AlreadyExists
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import WORKS, ObjectKey
 from karpool_fleet.karmada.propagation.bindings import BindingRef, is_workload, targets_of
 from karpool_fleet.karmada.propagation.names import (
     CLAIM_ANNOTATIONS,
@@ -27,6 +31,7 @@ from karpool_fleet.karmada.propagation.names import (
 )
 from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 
+GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
 # Metadata that means something in the control plane only.
 _LOCAL = (
     "creationTimestamp",
@@ -185,6 +190,24 @@ def marked_manifest(
     annotations[MANAGED_LABELS] = ",".join(sorted(labels))
     annotations[MANAGED_ANNOTATIONS] = ",".join(sorted({*annotations, MANAGED_ANNOTATIONS}))
     return {**manifest, "metadata": {**own, "labels": labels, "annotations": annotations}}
+
+
+async def write_work(client: Client, work: Object | None, wanted: Object) -> Requeue | None:
+    """Create a work, or bring the known one up to date; says when to come back if it is on its way out."""
+    key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
+    if work is None:
+        try:
+            await client.create(WORKS, wanted)
+            return None
+        except AlreadyExists:
+            work = await client.get(WORKS, key.name, namespace=key.namespace)
+    if "deletionTimestamp" in work["metadata"]:
+        return GOING_RETRY
+    if patch := work_patch(work, wanted):
+        version = {"resourceVersion": work["metadata"]["resourceVersion"]}
+        patch["metadata"] = {**patch.get("metadata", {}), **version}
+        await client.patch(WORKS, key.name, patch, namespace=key.namespace)
+    return None
 
 
 def work_patch(work: Object, wanted: Object) -> Object:

@@ -243,8 +243,8 @@ class ClusterStatusController:
 
     def _conditions(self, held: list[Object], wanted: Mapping[str, Ready]) -> list[Object]:
         now = rfc3339(self._context.clock.now())
-        for type_, said in wanted.items():
-            held = upsert_condition(held, {"type": type_, **said._asdict()}, now)
+        for condition_type, said in wanted.items():
+            held = upsert_condition(held, {"type": condition_type, **said._asdict()}, now)
         return held
 
     async def _write(self, cluster: Object, status: Object) -> None:

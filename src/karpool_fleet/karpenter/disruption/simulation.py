@@ -10,7 +10,6 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import Requirements, ValueSet
-from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import LaunchOption, PackResult, PendingPod, PlannedNode
 from karpool.packing.tables.room import PodPlacement, Room
 from karpool_fleet.cloud.cloud import CloudOffer
@@ -63,18 +62,7 @@ class Simulator:
         rest = whole.without(gone)
         if not moves_pods_late:
             rest = rest.minus(self._fill_windows(rest, now))
-        packing = pack_new_nodes(
-            rest,
-            [*pods, *moved],
-            self._provisioner.pools(),
-            self._market.offerings,
-            daemons=tuple(view.daemons.shapes.values()),
-            usage=view.usages(),
-            unavailable=self._market.unavailable.stock_outs(),
-            options=PackOptions(
-                preferences=self._settings.preferences, max_options=self._settings.claim_types_max
-            ),
-        )
+        packing = self._provisioner.pack(rest, [*pods, *moved])
         names = {pod.name for pod in moved}
         left = [unplaced_pod.pod for unplaced_pod in packing.left if unplaced_pod.pod in names]
         starting = [pod for pod, row in packing.placed.items() if pod in names and _is_starting(rest, row)]
@@ -169,16 +157,18 @@ class Simulator:
         return True
 
 
-def worst_launch_price(market: LaunchMarket, type_: str, wanted: Requirements) -> float | None:
+def worst_launch_price(market: LaunchMarket, instance_type: str, wanted: Requirements) -> float | None:
     """The most that a launch could cost; None when it cannot be had."""
     zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
     out = market.unavailable.current()
 
-    def can_be_had(each: Offering) -> bool:
-        allowed = (zones is None or each.zone in zones) and (kinds is None or each.capacity_type in kinds)
-        return allowed and CloudOffer(type_, each.zone, each.capacity_type) not in out
+    def can_be_had(offering: Offering) -> bool:
+        allowed = (zones is None or offering.zone in zones) and (
+            kinds is None or offering.capacity_type in kinds
+        )
+        return allowed and CloudOffer(instance_type, offering.zone, offering.capacity_type) not in out
 
-    return prices.worst_launch_price(market.catalogue.types[type_].offerings, can_be_had)
+    return prices.worst_launch_price(market.catalogue.types[instance_type].offerings, can_be_had)
 
 
 def keep_cheaper_than_same_type(
@@ -202,13 +192,13 @@ def _pinned(wanted: Requirements, kind: str) -> Requirements:
     return {**wanted, CAPACITY_TYPE: ValueSet(frozenset((kind,)), min_values=least)}
 
 
-def _has_spot(market: LaunchMarket, type_: str) -> bool:
+def _has_spot(market: LaunchMarket, instance_type: str) -> bool:
     out = market.unavailable.current()
     return any(
         offering.capacity_type == SPOT
         and offering.available
-        and CloudOffer(type_, offering.zone, SPOT) not in out
-        for offering in market.catalogue.types[type_].offerings
+        and CloudOffer(instance_type, offering.zone, SPOT) not in out
+        for offering in market.catalogue.types[instance_type].offerings
     )
 
 

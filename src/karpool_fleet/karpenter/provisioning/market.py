@@ -93,12 +93,12 @@ class LaunchMarket:
             self.catalogue.label_keys,
         )
         sold: list[Priced] = []
-        for row, type_ in enumerate(pool.types):
-            if not fits(type_, need):
+        for row, instance_type in enumerate(pool.types):
+            if not fits(instance_type, need):
                 continue
-            exotic = _is_exotic(type_, need)
+            exotic = _is_exotic(instance_type, need)
             for zone_code, kind_code in zip(*pool.listed[row].nonzero(), strict=True):
-                offer = CloudOffer(type_.name, pool.zones[zone_code], pool.capacity_types[kind_code])
+                offer = CloudOffer(instance_type.name, pool.zones[zone_code], pool.capacity_types[kind_code])
                 if offer not in out:
                     sold.append(Priced(float(pool.prices[row, zone_code, kind_code]), offer, exotic))
         return chosen(sold, self._types_max)
@@ -142,15 +142,15 @@ def chosen(sold: Collection[Priced], types_max: int) -> tuple[CloudOffer, ...]:
     return tuple(priced.offer for priced in ordered if priced.offer.type in kept)
 
 
-def fits(type_: InstanceType, need: Mapping[str, int]) -> bool:
-    return all(type_.allocatable.get(name, 0) >= units for name, units in need.items())
+def fits(instance_type: InstanceType, need: Mapping[str, int]) -> bool:
+    return all(instance_type.allocatable.get(name, 0) >= units for name, units in need.items())
 
 
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
 
 
-def _is_exotic(type_: InstanceType, need: Mapping[str, int]) -> bool:
+def _is_exotic(instance_type: InstanceType, need: Mapping[str, int]) -> bool:
     """Bare metal, or with accelerators that nobody asked for."""
-    if "metal" in type_.name:
+    if "metal" in instance_type.name:
         return True
-    return any(type_.capacity.get(name) and not need.get(name) for name in _ACCELERATORS)
+    return any(instance_type.capacity.get(name) and not need.get(name) for name in _ACCELERATORS)

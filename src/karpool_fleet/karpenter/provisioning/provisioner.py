@@ -8,7 +8,7 @@ between batches: the next one sees the claims of this one as nodes to come.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -143,13 +143,17 @@ class Provisioner:
         pods = demand(snapshot, view, self._clock.now())
         if not pods:
             return None
+        return self.pack(snapshot.without(view.leaving()), pods)
+
+    def pack(self, room: Room, pods: Sequence[PendingPod]) -> PackResult:
+        """Put pods onto nodes that are there, then onto the cheapest that could be launched now."""
         return pack_new_nodes(
-            snapshot.without(view.leaving()),
+            room,
             pods,
             self.pools(),
             self._market.offerings,
-            daemons=tuple(view.daemons.shapes.values()),
-            usage=view.usages(),
+            daemons=tuple(self._view.daemons.shapes.values()),
+            usage=self._view.usages(),
             unavailable=self._market.unavailable.stock_outs(),
             options=PackOptions(
                 preferences=self._settings.preferences, max_options=self._settings.claim_types_max
