@@ -26,8 +26,11 @@ from karpool.gpu.process import COMPONENT
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.controller import Environment
 from karpool.manager.metrics import QueueMetrics, describe_process, follow_leadership
+from karpool.manager.readiness import ManagerStatus
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.running import QUEUE
 from karpool.scheduler.descheduler.descheduler import Descheduler
@@ -145,6 +148,11 @@ class _Recording(CollectorRegistry):
         self.collectors.append(collector)
 
 
+def _every_process(registry: CollectorRegistry) -> None:
+    describe_process(registry)
+    ManagerStatus().follow(registry)
+
+
 def _estimator(registry: CollectorRegistry) -> None:
     EstimatorMetrics(registry)
     FailureGauges(registry)
@@ -160,7 +168,9 @@ def _scheduler(registry: CollectorRegistry) -> None:
 def _descheduler(registry: CollectorRegistry) -> None:
     clock = RealClock()
     transport = HttpTransport(ClusterConfig("nowhere", "http://localhost"), clock)  # which is never asked
-    Descheduler(Client(transport, clock), cast(Any, None), metrics=registry)
+    client = Client(transport, clock)
+    environment = Environment({"nowhere": client}, EventRecorder(client, "descheduler"), registry)
+    Descheduler(environment, cast(Any, None))
 
 
 def _gpu(registry: CollectorRegistry) -> None:
@@ -195,7 +205,7 @@ _GPU_NOTE = (
 
 
 def metrics_page() -> str:
-    everywhere = _described(describe_process)
+    everywhere = _described(_every_process)
     ours = (row for row in everywhere if not row[0].startswith(_LIBRARY))
     parts = [_METRICS_HEAD, "## Every process\n", _table(ours), _LIBRARY_NOTE]
     for command, make in PROCESSES.items():

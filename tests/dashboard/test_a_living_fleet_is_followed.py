@@ -20,7 +20,8 @@ from tests.fleet.living import deployment, play, pool, ready, until
 @asynccontextmanager
 async def following(clusters) -> AsyncIterator[FleetCollector]:
     collector = FleetCollector(clusters)
-    running = asyncio.create_task(collector.run())
+    following = (collector.run(), *(informers.run() for informers in collector.informers))
+    running = asyncio.ensure_future(asyncio.gather(*following))
     try:
         with collector.bell.listen() as listener:
             while collector.not_ready() is not None:

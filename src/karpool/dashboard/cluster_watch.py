@@ -91,31 +91,27 @@ class DashboardCluster:
         self._bell = bell
         self._owners = OwnerStore()
         self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
-        self._following = InformerSet(client, self._all_watches())
+        self.informers = InformerSet(client, self._all_watches())
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
 
     # Running
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        await self._following.run()
-
     def not_ready(self) -> str | None:
         """What has not been read yet; kinds that the cluster does not have are not waited for."""
-        return self._following.not_ready()
+        return self.informers.not_ready()
 
     @property
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
-        return self._following.staleness()
+        return self.informers.staleness()
 
     @property
     def is_control_plane(self) -> bool:
         return any(
             informer.resource is CLUSTERS and informer.synced.is_set()
-            for informer in self._following.informers
+            for informer in self.informers.informers
         )
 
     # Reading
@@ -148,7 +144,7 @@ class DashboardCluster:
         """Kinds that may not be read, and objects that cannot be understood."""
         denied = [
             f"{informer.resource}: {informer.last_error}"
-            for informer in self._following.informers
+            for informer in self.informers.informers
             if isinstance(informer.last_error, Denied)
         ]
         return [*denied, *map(str, self.state.problems)]

@@ -9,8 +9,8 @@ next goes on from there.
 
 import asyncio
 import gc
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -80,6 +80,21 @@ class Manager(Generic[R]):
             raise _first(failures) from failures
         finally:
             self._status.informers, self._status.waiting_for = (), "stopped"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[R]:
+        """For the length of a block, from the moment it is prepared. Raises what the controller raises."""
+        stop, prepared = Stop(), asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.run(stop, prepared=prepared.set))
+                await prepared.wait()
+                try:
+                    yield self.runnable
+                finally:
+                    stop.set()
+        except ExceptionGroup as failures:
+            raise _first(failures) from failures
 
     async def _watching(self, stop: Stop) -> None:
         async with asyncio.TaskGroup() as group:

@@ -39,12 +39,14 @@ class ManagerStatus:
 
     def is_stale(self) -> bool:
         """Whether the picture is too old to act on. Said when it begins, not each time."""
-        staleness = self.staleness()
-        stale = bool(self._max_staleness_seconds) and staleness > self._max_staleness_seconds
+        stale = self._is_too_old()
         if stale and not self._was_stale:
-            log.warning("paused: the cluster was not heard of", seconds=round(staleness))
+            log.warning("paused: the cluster was not heard of", seconds=self.staleness())
         self._was_stale = stale
         return stale
+
+    def _is_too_old(self) -> bool:
+        return bool(self._max_staleness_seconds) and self.staleness() > self._max_staleness_seconds
 
     async def fresh(self, stop: Stop) -> bool:
         """Wait until acting makes sense; False when asked to stop before."""
@@ -70,4 +72,4 @@ class ManagerStatus:
             "Whether the controller has paused because its picture of the cluster is too old.",
             registry=registry,
         )
-        stale.set_function(lambda: float(self.is_stale()))
+        stale.set_function(lambda: float(self._is_too_old()))

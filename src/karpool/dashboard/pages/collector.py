@@ -5,7 +5,6 @@ most every few seconds and only while somebody looks, because it takes the time 
 whole process: for 2,000 nodes about half a second. Nothing is ever written.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from karpool.dashboard.pages.node_detail import node_detail
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
+from karpool.kube.watch.informer_set import InformerSet
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
@@ -67,7 +67,7 @@ class _Planned:
 
 
 class FleetCollector:
-    """`async with asyncio.TaskGroup() as group: group.create_task(collector.run())`."""
+    """The clusters and what is shown of them; `informers` keep it current while somebody runs them."""
 
     def __init__(self, clusters: Mapping[str, Client], wishes: DashboardOptions | None = None) -> None:
         """Names are those under which Karmada knows its members, where there is Karmada."""
@@ -95,20 +95,17 @@ class FleetCollector:
 
     # Running
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for watch in self.watches.values():
-                group.create_task(watch.run())
-            group.create_task(self._tick())
+    @property
+    def informers(self) -> list[InformerSet]:
+        return [watch.informers for watch in self.watches.values()]
 
     def not_ready(self) -> str | None:
         """What has not been read yet, of the first cluster that lacks something."""
         found = (watch.not_ready() for watch in self.watches.values())
         return next((reason for reason in found if reason is not None), None)
 
-    async def _tick(self) -> None:
-        """What changes with time alone: promises end, clusters fall silent, plans grow old."""
+    async def run(self) -> None:
+        """What changes with time alone: promises end, clusters fall silent, plans age. Until cancelled."""
         while True:
             await self.clock.sleep(TICK_SECONDS)
             try:

@@ -3,19 +3,23 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from karpool.dashboard.pages.collector import DashboardOptions, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
 from karpool.kube.api.client import Client
+from karpool.kube.event_recorder import EventRecorder
+from karpool.manager.controller import Environment
+from karpool.manager.manager import Manager
 from karpool.manager.probes import HealthChecks
+from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 
 _LINE_MAX = 4096
@@ -35,51 +39,71 @@ class ServedDashboard:
         return self.url if self.token is None else f"{self.url}#token={quote(self.token, safe='')}"
 
 
-@asynccontextmanager
-async def dashboard(
-    clusters: Mapping[str, Client],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    token: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    hosts: Collection[str] = (),
-    wishes: DashboardOptions | None = None,
-) -> AsyncIterator[ServedDashboard]:
-    """Watch the clusters and serve what they show. Port 0 takes a free one.
+class Dashboard:
+    """A collector and the server in front of it, as the manager runs them: it serves what was read so far."""
 
-    Outside loopback a token is needed; raises Invalid without one, and OSError for a port that is taken.
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        hosts: Collection[str] = (),
+        wishes: DashboardOptions | None = None,
+    ) -> None:
+        """Outside loopback a token is needed; raises Invalid without one."""
+        if token is None and not is_loopback(host):
+            raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
+        if token is not None and len(token) < TOKEN_LEAST:
+            raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
+        self.collector = FleetCollector(environment.clients, wishes)
+        self.informers = self.collector.informers
+        health = HealthChecks()
+        health.add("readyz", "clusters", environment.status.not_ready)
+        environment.status.follow(environment.registry)
+        metrics = DashboardMetrics(environment.registry)
+        metrics.follow(self.collector.watches)
+        self._server = DashboardServer(self.collector, AccessGuard(token, hosts), health, metrics)
+        self._host, self._port, self._token, self._tls = host, port, token, tls
+        self.served: ServedDashboard | None = None
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Raises OSError for a port that is taken."""
+        runner = web.AppRunner(
+            self._server.application(),
+            access_log=None,
+            keepalive_timeout=75,
+            shutdown_timeout=1,
+            max_line_size=_LINE_MAX,
+            max_field_size=_HEADER_MAX,
+            handler_cancellation=True,
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        scheme = "https" if self._tls is not None else "http"
+        url = f"{scheme}://{shown}:{runner.addresses[0][1]}/"
+        self.served = ServedDashboard(url, self._token, self.collector)
+        # Pages are followed while clusters are still being read.
+        stack.callback(asyncio.create_task(self.collector.run(), name="dashboard").cancel)
+
+    async def run(self, stop: Stop) -> None:
+        await stop.wait()
+
+
+@asynccontextmanager
+async def dashboard(clusters: Mapping[str, Client], **settings: Any) -> AsyncIterator[ServedDashboard]:
+    """Watch the clusters and serve what they show, for the length of a block. Port 0 takes a free one.
+
+    `settings` are those of Dashboard. Raises Invalid, and OSError for a port that is taken.
     """
-    if token is None and not is_loopback(host):
-        raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
-    if token is not None and len(token) < TOKEN_LEAST:
-        raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
-    collector = FleetCollector(clusters, wishes)
-    health = HealthChecks()
-    health.add("readyz", "clusters", collector.not_ready)
-    metrics = DashboardMetrics(CollectorRegistry())
-    metrics.follow(collector.watches)
-    server = DashboardServer(collector, AccessGuard(token, hosts), health, metrics)
-    runner = web.AppRunner(
-        server.application(),
-        access_log=None,
-        keepalive_timeout=75,
-        shutdown_timeout=1,
-        max_line_size=_LINE_MAX,
-        max_field_size=_HEADER_MAX,
-        handler_cancellation=True,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        bound = runner.addresses[0][1]
-        shown = f"[{host}]" if ":" in host else host
-        url = f"{'https' if tls is not None else 'http'}://{shown}:{bound}/"
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(collector.run(), name="dashboard")
-            try:
-                yield ServedDashboard(url, token, collector)
-            finally:
-                watching.cancel()
-    finally:
-        await runner.cleanup()
+    client = next(iter(clusters.values()), None)
+    if client is None:
+        raise ValueError("a dashboard needs at least one cluster")
+    environment = Environment(clusters, EventRecorder(client, "karpool-dashboard"))
+    async with Manager(Dashboard(environment, **settings), environment).running() as running:
+        assert running.served is not None, "prepared"
+        yield running.served
