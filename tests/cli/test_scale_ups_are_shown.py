@@ -11,12 +11,13 @@ import pytest
 
 from karpool.cli.inspect import get_scale_ups
 from karpool.cli.main import run
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import PODS
-from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.candidates.attempts import CandidateHistory
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, unit
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, smart_pod
@@ -31,7 +32,7 @@ OTHER = DemandKey("training", "*", 8, 80, 900)
 
 def records(now: float) -> list[ScaleUpRecord]:
     waiting = ScaleUpUnit(0, 1, 4000, 2**34, CANDIDATE.key, ScaleUpState.PENDING, now - 40, now - 50)
-    ended = replace(waiting, index=1, candidate=LOST.key, ended=Setback.STOCK_OUT, about=str(LOST))
+    ended = replace(waiting, index=1, candidate=LOST.key, ended=LaunchReason.STOCK_OUT, about=str(LOST))
     pending = ScaleUpRecord(
         KEY,
         ScaleUpState.PENDING,
@@ -39,7 +40,7 @@ def records(now: float) -> list[ScaleUpRecord]:
         now - 40,
         epoch=3,
         units=(waiting, ended),
-        memory={LOST.key: CandidateHistory(1, now - 60, Setback.STOCK_OUT, 0)},
+        memory={LOST.key: CandidateHistory(1, now - 60, LaunchReason.STOCK_OUT, 0)},
         waiting=5,
         demand=("team-a/train-0", "team-a/train-1"),
         bad_nodes=("node-7",),

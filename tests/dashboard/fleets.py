@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import definition, to_object, to_status
@@ -13,7 +14,7 @@ from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, Sca
 from karpool.kube.clock import Clock, RealClock
 from karpool.model.karmada.names import APPLIED_PLACEMENT, RESOURCE_BINDING
 from karpool.model.kubernetes.times import rfc3339
-from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.candidates.attempts import CandidateHistory
 from karpool.provisioning.node_request import NodeCandidate
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, KARPENTER, bundled_crds
@@ -194,7 +195,7 @@ def scale_ups(now: float) -> Iterator[Object]:
         since=now - 160,
         started=now - 200,
         about=str(A10),
-        ended=Setback.STOCK_OUT,
+        ended=LaunchReason.STOCK_OUT,
     )
     done = ScaleUpUnit(
         0,
@@ -216,7 +217,7 @@ def scale_ups(now: float) -> Iterator[Object]:
             now - 30,
             epoch=2,
             units=(waiting, lost),
-            memory={A10.key: CandidateHistory(1, now - 120, Setback.STOCK_OUT, 0)},
+            memory={A10.key: CandidateHistory(1, now - 120, LaunchReason.STOCK_OUT, 0)},
             waiting=3,
             demand=("ml/train-0", "ml/train-1", "ml/embed-7"),
         ),

@@ -11,6 +11,7 @@ from msgspec.structs import replace as replaced
 from karpool.cli.cluster_source import tell_of_objects
 from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan import RejectedMove
@@ -37,7 +38,6 @@ from karpool.model.karmada.member_cluster import read_cluster
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import ObjectMeta
-from karpool.provisioning.candidates.attempts import Setback
 from karpool.scheduler.controller.binding_store import read
 from karpool.scheduler.promises.ledger import PromiseLedger
 from tests.consolidation import cluster_objects
@@ -225,7 +225,9 @@ def test_a_timeline_moves_forward_with_the_stage() -> None:
 
 
 def test_an_attempt_that_failed_says_where() -> None:
-    found = timeline(record(), unit(ScaleUpState.LAUNCHING, ended=Setback.STOCK_OUT), ScaleUpTraces(), NOW)
+    found = timeline(
+        record(), unit(ScaleUpState.LAUNCHING, ended=LaunchReason.STOCK_OUT), ScaleUpTraces(), NOW
+    )
 
     assert [step.name for step in found.steps if step.state == "failed"] == ["Machine"]
     assert found.ended == "InsufficientCapacity"

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.market.failures import Cause, LaunchFailures, OfferingKey
+from karpool.cluster.market.failures import LaunchFailures, OfferingKey
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.packing.new_nodes.offerings import StockOut
 
 SPOT_A = OfferingKey("m5.large", "a", "spot")
@@ -15,7 +16,9 @@ news = st.one_of(
     st.tuples(
         st.just("failed"),
         st.sampled_from(POOLS),
-        st.sampled_from(list(Cause)[:3]),
+        st.sampled_from(
+            [LaunchReason.LAUNCH_FAILED, LaunchReason.STOCK_OUT, LaunchReason.REGISTRATION_FAILED]
+        ),
         moments,
         st.sampled_from("xy"),
     ),
@@ -95,7 +98,7 @@ def test_three_minutes_of_waiting_without_a_claim():
     assert failures.of_pool("gpu", 1179.0) is None
     failure = failures.of_pool("gpu", 1180.0)
     assert failure is not None
-    assert (failure.cause, failure.since, failure.until) == (Cause.WAITING, 1180.0, 1780.0)
+    assert (failure.cause, failure.since, failure.until) == (LaunchReason.PODS_WAITING, 1180.0, 1780.0)
     assert failures.of_pool("gpu", 1780.0) is None
 
 
@@ -114,7 +117,10 @@ def test_pods_that_no_longer_wait_are_no_reason():
 
 def test_other_limits_or_requirements_are_another_chance():
     failures = told(
-        [("failed", "gpu", Cause.LAUNCH, 100.0, "quota"), ("out_of_stock", "gpu", [SPOT_A], 100.0, "none")]
+        [
+            ("failed", "gpu", LaunchReason.LAUNCH_FAILED, 100.0, "quota"),
+            ("out_of_stock", "gpu", [SPOT_A], 100.0, "none"),
+        ]
     )
     assert len(failures.current(150.0)) == 2
 
@@ -135,11 +141,11 @@ def test_an_offering_out_of_stock_leaves_the_pool_counting():
 
 def test_what_lies_in_the_future_is_not_believed_yet():
     """Clocks differ; a claim that fails tomorrow has not failed."""
-    assert told([("failed", "gpu", Cause.LAUNCH, 900.0, "x")]).of_pool("gpu", 100.0) is None
+    assert told([("failed", "gpu", LaunchReason.LAUNCH_FAILED, 900.0, "x")]).of_pool("gpu", 100.0) is None
 
 
 def test_a_pool_that_is_gone_is_forgotten():
-    failures = told([("failed", "gpu", Cause.LAUNCH, 100.0, "x")])
+    failures = told([("failed", "gpu", LaunchReason.LAUNCH_FAILED, 100.0, "x")])
     failures.pool_gone("gpu")
 
     assert failures.current(101.0) == []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.controller.actuator import actuate
@@ -33,8 +34,8 @@ from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota
 from karpool.model.devices.request import Gang, GpuRequest
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
-from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS, Setback
-from karpool.provisioning.claims.claim_progress import ClaimProgress, ClaimStage, Ending
+from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS
+from karpool.provisioning.claims.claim_progress import ClaimProgress, ClaimStage
 from karpool.provisioning.node_request import NodeCandidate, RequestPurpose
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 
@@ -92,7 +93,7 @@ class Claim:
     created: float
     gpus: int
     launches: float
-    ending: Ending | None = None
+    ending: LaunchReason | None = None
     ended: float | None = None
     node: str = ""
 
@@ -195,7 +196,7 @@ class Cluster:
     def remove_node(self, name: str) -> None:
         node = self.nodes.pop(name)
         claim = self.claims[node.claim]
-        claim.ending, claim.ended = Ending.REMOVED, self.now
+        claim.ending, claim.ended = LaunchReason.REMOVED, self.now
         self.pods = {key: pod for key, pod in self.pods.items() if pod.placeholder.node != name}
         for uid, worker in list(self.workers.items()):
             if worker.node == name:
@@ -243,7 +244,7 @@ class Cluster:
         name = f"claim-{self.serial['claim']}"
         claim = Claim(name, pod.rung, self.now, pod.gpus, self.now + 40.0)
         if pod.rung.key in self.out_of_stock:
-            claim.ending, claim.ended = Ending.STOCK_OUT, self.now
+            claim.ending, claim.ended = LaunchReason.STOCK_OUT, self.now
         self.claims[name] = claim
         return name
 
@@ -262,7 +263,7 @@ class Cluster:
             if claim.ending is None and not claim.node and self.now >= claim.launches:
                 quirk, self.next_node = self.next_node, {}
                 if quirk.get("lost"):
-                    claim.ending, claim.ended = Ending.REGISTRATION_TIMEOUT, self.now
+                    claim.ending, claim.ended = LaunchReason.REGISTRATION_TIMEOUT, self.now
                     continue
                 self.nodes_bought += 1
                 claim.node = f"node-{claim.name}"
@@ -531,7 +532,7 @@ class Cluster:
             if back:
                 assert new.readiness_epoch == old.readiness_epoch
         for key, tried in new.memory.items():
-            if tried.last is Setback.STOCK_OUT and old.memory.get(key) != tried:
+            if tried.last is LaunchReason.STOCK_OUT and old.memory.get(key) != tried:
                 self.tries[(new.uid, key)] = self.now
 
     def _check_rest(self, record: ScaleUpRecord, candidate: str) -> None:

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS, LaunchReason
 from karpool.gpu.records import scale_up_object
 from karpool.gpu.records.demand_key import DemandKey
-from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.model.errors import Invalid
-from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.candidates.attempts import CandidateHistory
 
 _NAMES = st.text("abcdefghij-0123456789", min_size=1, max_size=12)
 _TIMES = st.integers(1_600_000_000, 2_000_000_000).map(float) | st.just(1_767_225_600.25)
@@ -36,7 +37,7 @@ _UNITS = st.builds(
     started=_TIMES,
     node=_NAMES,
     held=st.lists(_NAMES, max_size=3).map(tuple),
-    ended=st.sampled_from((*Setback, SURPLUS, "")),
+    ended=st.sampled_from((*ATTEMPT_REASONS, LaunchReason.SURPLUS, None)),
 )
 _RECORDS = st.builds(
     ScaleUpRecord,
@@ -54,7 +55,12 @@ _RECORDS = st.builds(
     memory=st.dictionaries(
         _NAMES,
         st.builds(
-            CandidateHistory, _COUNTS, _TIMES, st.sampled_from(Setback), st.integers(-1, 9), st.booleans()
+            CandidateHistory,
+            _COUNTS,
+            _TIMES,
+            st.sampled_from(ATTEMPT_REASONS),
+            st.integers(-1, 9),
+            st.booleans(),
         ),
     ),
     retried=st.dictionaries(_NAMES, _COUNTS),

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
+from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS, LaunchReason
 from karpool.gpu.controller.metrics import FAILURE, STAGES, SUCCESS, ScaleUpMetrics
 from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GpuDemand
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
-from karpool.provisioning.candidates.attempts import Setback
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
@@ -39,7 +39,7 @@ def test_states_and_reasons_are_there_at_zero() -> None:
     metrics.observe([], [], {}, {}, NOW)
     for state in ScaleUpState:
         assert value(registry, "karpool_gpu_scaling_requests", state=state.value) == 0
-    for setback in Setback:
+    for setback in ATTEMPT_REASONS:
         labels = {
             "pool": "shared",
             "model": "A100",
@@ -80,7 +80,7 @@ def test_the_names_of_the_design_are_there_when_wished_and_only_then() -> None:
     ScaleUpMetrics(plain)
     both.created("shared", "A100", 3)
     both.attempt("shared", "A100", "c1", SUCCESS)
-    both.attempt("shared", "A100", "c1", FAILURE, Setback.STOCK_OUT.value)
+    both.attempt("shared", "A100", "c1", FAILURE, LaunchReason.STOCK_OUT.value)
     both.deleted("shared", "A100", "HandedOff")
     both.stage_seconds("shared", "total", 100)
     both.rejected("shared", "quota")
@@ -119,7 +119,7 @@ def test_alerts_ask_only_for_series_that_exist() -> None:
         asked = set(re.findall(r"\b(karpool_gpu_[a-z_]+)", rule["expr"]))
         assert asked and asked <= known, (rule, asked - known)
     reasons = {each for rule in rules for each in re.findall(r'reason!?="([A-Za-z]+)"', rule["expr"])}
-    assert reasons <= {setback.value for setback in Setback}
+    assert reasons <= {setback.value for setback in ATTEMPT_REASONS}
     states = {each for rule in rules for each in re.findall(r'state=~"([A-Za-z|]+)"', rule["expr"])}
     assert {state for each in states for state in each.split("|")} <= {state.value for state in ScaleUpState}
     alerts = [rule for rule in rules if "alert" in rule]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpState
 from karpool.gpu.scale_up.input import WaitReason
 from karpool.gpu.scale_up.settings import ScaleUpSettings
-from karpool.provisioning.candidates.attempts import Setback
 from tests.gpu.simulated import RUNGS, Cluster, Fault
 
 SMALL, LARGE, H100 = (rung.key for rung in RUNGS)
@@ -111,7 +111,7 @@ def test_a_node_that_went_after_it_was_there_is_not_a_stock_out() -> None:
 
     run(cluster, 15)
     memory = next(iter(cluster.records.values())).memory
-    assert {tried.last for tried in memory.values()} == {Setback.INTERRUPTED}
+    assert {tried.last for tried in memory.values()} == {LaunchReason.INTERRUPTED}
     run(cluster, 600)
 
     assert served(cluster, uid)
@@ -185,7 +185,7 @@ def test_a_node_of_the_wrong_model_excludes_its_candidate() -> None:
         run(cluster, 5)
         reasons |= set(ended(cluster))
 
-    assert Setback.MISMATCH in reasons
+    assert LaunchReason.WRONG_NODE in reasons
     assert not served(cluster, uid)
 
 
@@ -263,7 +263,7 @@ def test_a_pod_that_may_not_be_created_backs_off_and_recovers() -> None:
     for _ in range(12):
         run(cluster, 5)
         seen |= {(record.state, record.reason) for record in cluster.records.values()}
-    assert (ScaleUpState.BACKOFF, Setback.CREATE_REFUSED) in seen
+    assert (ScaleUpState.BACKOFF, LaunchReason.CREATE_REFUSED) in seen
     cluster.reject_pods = False
 
     run(cluster, 900)

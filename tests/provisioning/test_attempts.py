@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.market.failures import Cause, LaunchFailures, OfferingKey
+from karpool.cluster.market.failures import LaunchFailures, OfferingKey
+from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS, LaunchReason
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT, CompiledPool
 from karpool.model.kubernetes.node import ZONE
@@ -16,7 +17,6 @@ from karpool.provisioning.candidates.attempts import (
     Memory,
     NoCandidateLeft,
     RoundExhausted,
-    Setback,
     TryCandidate,
     attempt_delay_seconds,
     new_round,
@@ -25,7 +25,6 @@ from karpool.provisioning.candidates.attempts import (
     resting_until,
     setback_of,
 )
-from karpool.provisioning.claims.claim_progress import Ending
 from karpool.provisioning.node_request import NodeCandidate
 from tests.fleet.karpenter.acting import machine
 from tests.provisioning.naive_ladder import only
@@ -38,7 +37,7 @@ def test_an_out_of_stock_candidate_gives_way_to_the_next_until_the_round_is_over
     for number in range(3):
         choice = next_candidate(LADDER, memory, round_number=0, now=number)
         assert choice == TryCandidate(number, LADDER[number])
-        memory = remember(memory, LADDER[number].key, Setback.STOCK_OUT, round_number=0, now=number)
+        memory = remember(memory, LADDER[number].key, LaunchReason.STOCK_OUT, round_number=0, now=number)
     over = next_candidate(LADDER, memory, round_number=0, now=10)
     assert isinstance(over, RoundExhausted) and over.until == 2 + ROUND_REST_SECONDS
     assert "type-0: InsufficientCapacity" in over.reason
@@ -48,17 +47,17 @@ def test_an_out_of_stock_candidate_gives_way_to_the_next_until_the_round_is_over
 
 
 def test_a_claim_that_got_lost_is_forgiven_once() -> None:
-    memory = remember({}, LADDER[0].key, Setback.CLAIM_LOST, round_number=0, now=0)
+    memory = remember({}, LADDER[0].key, LaunchReason.CLAIM_LOST, round_number=0, now=0)
     assert next_candidate(LADDER, memory, round_number=0, now=1) == TryCandidate(0, LADDER[0])
-    memory = remember(memory, LADDER[0].key, Setback.CLAIM_LOST, round_number=0, now=1)
+    memory = remember(memory, LADDER[0].key, LaunchReason.CLAIM_LOST, round_number=0, now=1)
     assert next_candidate(LADDER, memory, round_number=0, now=2) == TryCandidate(1, LADDER[1])
 
 
 def test_a_candidate_that_brought_the_wrong_node_is_out_for_ever() -> None:
-    memory = remember({}, LADDER[0].key, Setback.MISMATCH, round_number=0, now=0)
+    memory = remember({}, LADDER[0].key, LaunchReason.WRONG_NODE, round_number=0, now=0)
     assert next_candidate(LADDER, new_round(memory), round_number=9, now=10**6) == TryCandidate(1, LADDER[1])
     for each in LADDER:
-        memory = remember(memory, each.key, Setback.INFEASIBLE, round_number=0, now=0)
+        memory = remember(memory, each.key, LaunchReason.AUTOSCALER_REFUSED, round_number=0, now=0)
     assert isinstance(next_candidate(LADDER, memory, round_number=9, now=10**6), NoCandidateLeft)
     assert isinstance(next_candidate((), {}, round_number=0, now=0), NoCandidateLeft)
 
@@ -72,13 +71,13 @@ def test_what_others_found_out_of_stock_is_waited_for_and_not_spent() -> None:
     assert next_candidate(LADDER, {}, round_number=0, now=0, resting=resting) == TryCandidate(2, LADDER[2])
 
 
-SETBACKS = st.sampled_from(Setback)
+SETBACKS = st.sampled_from(ATTEMPT_REASONS)
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(SETBACKS, st.floats(0, 400)), max_size=40))
 def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
-    history: list[tuple[Setback, float]],
+    history: list[tuple[LaunchReason, float]],
 ) -> None:
     """S15; and with setbacks that do not exclude, every candidate gets its turn in every round."""
     memory: Memory = {}
@@ -105,7 +104,7 @@ def test_no_candidate_is_tried_again_before_its_rest_except_in_a_new_round(
         tried.setdefault(round_, set()).add(key)
         now += pause
         memory = remember(memory, key, setback, round_number=round_, now=now)
-        if setback is Setback.STOCK_OUT:
+        if setback is LaunchReason.STOCK_OUT:
             failed_at[key] = now, round_
 
 
@@ -117,7 +116,9 @@ def test_attempts_are_spaced_and_never_more_than_ten_minutes_apart(failures: int
 
 
 def test_every_ending_of_a_claim_is_a_setback() -> None:
-    assert {setback_of(each) for each in Ending} <= set(Setback)
+    assert {
+        setback_of(each) for each in (LaunchReason.STOCK_OUT, LaunchReason.CLAIM_LOST, LaunchReason.REMOVED)
+    } <= set(ATTEMPT_REASONS)
 
 
 # Stock-outs of others
@@ -148,7 +149,7 @@ def test_an_offering_that_is_out_twice_is_out_until_the_later_end() -> None:
 
 def test_a_pool_that_fails_as_a_whole_rests_with_all_its_candidates() -> None:
     failures = LaunchFailures(recovery_seconds=180)
-    failures.failed("a", Cause.REGISTRATION, 0, "nodes do not register")
+    failures.failed("a", LaunchReason.REGISTRATION_FAILED, 0, "nodes do not register")
     assert resting_until([SMALL, BOTH], OFFERED, failures, 10) == {SMALL.key: 180, BOTH.key: 180}
     elsewhere = NodeCandidate(instance_types=("small",))
     two = {**OFFERED, "b": Offerings(CATALOGUE).of(CompiledPool("b"))}

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, CompiledPool, Disruption, NodeClaim
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
@@ -13,8 +14,8 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import PATIENCE_SECONDS, ClaimMonitor
-from karpool.provisioning.claims.claim_progress import ClaimStage, Ending, progress_of, stage_of
-from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
+from karpool.provisioning.claims.claim_progress import ClaimStage, progress_of, stage_of
+from karpool.provisioning.claims.node_readiness import emptiness_warning, readiness
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.placeholder import Placeholder
 from karpool.provisioning.placeholders.pod_events import AutoscalerEventLog
@@ -116,7 +117,7 @@ def test_the_event_of_a_stock_out_may_come_before_between_or_after(data: st.Data
     monitor = ClaimMonitor(clock)
     heard(monitor, clock, steps)
     found = monitor.progress("gpu-1")
-    assert found is not None and found.ending is Ending.STOCK_OUT and found.message == "none left"
+    assert found is not None and found.ending is LaunchReason.STOCK_OUT and found.message == "none left"
     clock.at += PATIENCE_SECONDS
     monitor.tick()
     failing = [each.pool for each in monitor.failures.current(clock.at)]
@@ -141,7 +142,7 @@ def test_a_claim_that_had_a_node_was_never_out_of_stock(order: list[str]) -> Non
     heard(monitor, clock, [("gone", "gpu-1")])
     clock.at += 100
     found = monitor.progress("gpu-1")
-    assert found is not None and found.ending is Ending.REMOVED and found.gone
+    assert found is not None and found.ending is LaunchReason.REMOVED and found.gone
 
 
 def test_verdicts_wait_for_the_explanation_and_then_do_without() -> None:
@@ -152,15 +153,15 @@ def test_verdicts_wait_for_the_explanation_and_then_do_without() -> None:
     assert early is not None and early.stage is ClaimStage.FAILED and early.ending is None
     clock.at += PATIENCE_SECONDS
     late = monitor.progress("gpu-1")
-    assert late is not None and late.ending is Ending.LOST
+    assert late is not None and late.ending is LaunchReason.CLAIM_LOST
     assert monitor.progress("never-heard-of") is None
 
 
 def test_launches_and_registrations_that_karpenter_gave_up_are_told_apart() -> None:
-    cases: list[tuple[dict[str, Any], int, Ending]] = [
-        ({}, 300, Ending.LAUNCH_TIMEOUT),
-        ({"Launched": 3.0}, 900, Ending.REGISTRATION_TIMEOUT),
-        ({"Launched": 3.0}, 400, Ending.LOST),
+    cases: list[tuple[dict[str, Any], int, LaunchReason]] = [
+        ({}, 300, LaunchReason.LAUNCH_TIMEOUT),
+        ({"Launched": 3.0}, 900, LaunchReason.REGISTRATION_TIMEOUT),
+        ({"Launched": 3.0}, 400, LaunchReason.CLAIM_LOST),
     ]
     for reached, age, expected in cases:
         clock = Now()
@@ -273,17 +274,17 @@ def test_a_node_is_ready_for_us_in_this_order() -> None:
         return decode(raw, Node)
 
     expected = {"nvidia.com/gpu": 8}
-    assert readiness(shown(), expected).is_ready
-    assert readiness(None, expected).lack is Lack.NODE
-    assert readiness(shown(ready="False"), expected).lack is Lack.READY
-    assert readiness(shown(labels={INITIALIZED: ""}), expected).lack is Lack.INITIALIZED
+    assert readiness(shown(), expected) is None
+    assert readiness(None, expected).reason is LaunchReason.NODE_MISSING
+    assert readiness(shown(ready="False"), expected).reason is LaunchReason.NODE_NOT_READY
+    assert readiness(shown(labels={INITIALIZED: ""}), expected).reason is LaunchReason.NODE_NOT_INITIALIZED
     seven = readiness(shown(devices="7"), expected)
-    assert seven.lack is Lack.DEVICES and "7 of 8 nvidia.com/gpu" in seven.message
-    assert readiness(shown(devices="zero"), expected).lack is Lack.DEVICES
+    assert seven.reason is LaunchReason.DEVICES_MISSING and "7 of 8 nvidia.com/gpu" in seven.detail
+    assert readiness(shown(devices="zero"), expected).reason is LaunchReason.DEVICES_MISSING
     going = shown(metadata={"deletionTimestamp": rfc3339(START)})
-    assert readiness(going, expected).lack is Lack.LIFE
+    assert readiness(going, expected).reason is LaunchReason.NODE_GOING
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
-    assert readiness(shown(spec={"taints": [taint]}), expected).lack is Lack.LIFE
+    assert readiness(shown(spec={"taints": [taint]}), expected).reason is LaunchReason.NODE_GOING
 
 
 def test_a_pool_that_removes_empty_nodes_too_soon_is_warned_about() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
 from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS, PRIORITYCLASSES
@@ -12,8 +13,8 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.requirements import ValueSet
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.claims.claim_progress import ClaimStage, Ending
-from karpool.provisioning.claims.node_readiness import Lack, readiness
+from karpool.provisioning.claims.claim_progress import ClaimStage
+from karpool.provisioning.claims.node_readiness import readiness
 from karpool.provisioning.node_request import NodeCandidate, RequestPurpose, unit
 from karpool.provisioning.placeholders.backend import RequestResult
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
@@ -44,7 +45,7 @@ def test_one_ask_brings_one_node_of_the_right_type_and_every_stage_is_told() -> 
         await desk.reached(stage, PlaceholderState.THERE)
         found = desk.one()
         node = await node_named(stage, found.node)
-        assert readiness(node, {"nvidia.com/gpu": 1}).is_ready
+        assert readiness(node, {"nvidia.com/gpu": 1}) is None
         assert types_of(await stage.nodes()) == ["accelerated"]
         progress = desk.monitor.progress(found.claim)
         assert progress is not None and progress.stage is ClaimStage.READY and progress.node == found.node
@@ -84,7 +85,7 @@ def test_a_node_that_is_ready_without_its_devices_is_not_ready_for_us() -> None:
 
         await stage.until(kubelet_is_ready, seconds=60)
         (node,) = await stage.nodes()
-        assert readiness(node, {"nvidia.com/gpu": 1}).lack is Lack.INITIALIZED
+        assert readiness(node, {"nvidia.com/gpu": 1}).reason is LaunchReason.NODE_NOT_INITIALIZED
         assert desk.one().outlook is not PlaceholderState.THERE
 
     play(story)
@@ -209,9 +210,9 @@ def test_a_name_that_somebody_else_uses_is_refused_and_left_alone() -> None:
         await stage.admin.create(PODS, theirs)
         answer = await desk.pods.request(ask(units=2), ACCELERATED)
         assert answer.created == (1,)
-        (refused,) = answer.refused
+        (refused,) = answer.refused.values()
         assert (
-            refused.index == 0 and mine.key.name in refused.message and "delete or rename" in refused.message
+            0 in answer.refused and mine.key.name in refused.detail and "delete or rename" in refused.detail
         )
         assert await desk.pods.withdraw(mine) is True, "the uid is not theirs"
         assert mine.key.name in [each.name for each in await stage.all_pods()]
@@ -223,8 +224,8 @@ def test_a_refusal_of_the_api_server_is_an_answer_and_not_an_error() -> None:
     async def story(stage: Stage, desk: Desk) -> None:
         await stage.admin.delete(PRIORITYCLASSES, SETTINGS.priority_class)
         answer = await desk.pods.request(ask(units=2), ACCELERATED)
-        assert [each.index for each in answer.refused] == [0, 1]
-        assert "PriorityClass" in answer.refused[0].message
+        assert list(answer.refused) == [0, 1]
+        assert "PriorityClass" in answer.refused[0].detail
         assert await ensure_prerequisites(desk.client, SETTINGS) == []
         assert (await desk.pods.request(ask(units=2), ACCELERATED)).created == (0, 1)
 
@@ -239,7 +240,9 @@ def test_a_stock_out_is_told_from_other_ends_and_its_offerings_rest() -> None:
 
         async def failed() -> bool:
             return any(
-                each.ending is Ending.STOCK_OUT for each in map(desk.monitor.progress, _claims(desk)) if each
+                each.ending is LaunchReason.STOCK_OUT
+                for each in map(desk.monitor.progress, _claims(desk))
+                if each
             )
 
         await stage.until(failed, seconds=30)
@@ -271,7 +274,7 @@ def test_who_starts_after_the_stock_out_learns_of_it_from_the_event_alone() -> N
         late = ClaimMonitor(stage.cluster.clock)
         async with followed(stage.cluster.client("late"), late.watches):
             progress = late.progress(claim)
-            assert progress is not None and progress.ending is Ending.STOCK_OUT and progress.gone
+            assert progress is not None and progress.ending is LaunchReason.STOCK_OUT and progress.gone
             late.pools_seen(["gpu"])
             failing = late.failures.of_pool("gpu", stage.now)
             assert failing is not None, "without its claim the event is about the pool as a whole"
@@ -295,7 +298,7 @@ def test_a_claim_that_was_ready_and_is_deleted_is_no_failed_launch() -> None:
 
         await stage.until(gone, seconds=60)
         progress = desk.monitor.progress(found.claim)
-        assert progress is not None and progress.ending is Ending.REMOVED
+        assert progress is not None and progress.ending is LaunchReason.REMOVED
         assert progress.stage is ClaimStage.READY, "as it was last seen"
         assert desk.monitor.failures.current(stage.now) == []
 
@@ -320,7 +323,7 @@ def test_a_machine_that_never_registers_ends_as_a_registration_timeout() -> None
 
         await stage.until(ended, seconds=930)
         progress = desk.monitor.progress(claim)
-        assert progress is not None and progress.ending is Ending.REGISTRATION_TIMEOUT
+        assert progress is not None and progress.ending is LaunchReason.REGISTRATION_TIMEOUT
         assert progress.stage is ClaimStage.FAILED
         assert desk.monitor.failures.of_pool("gpu", stage.now) is not None
 
@@ -344,7 +347,7 @@ def test_a_claim_deleted_by_hand_before_its_node_came_is_lost_and_says_so_after_
         assert progress is not None and progress.stage is ClaimStage.FAILED and progress.ending is None
         await asyncio.sleep(10)
         progress = desk.monitor.progress(claim.name)
-        assert progress is not None and progress.ending is Ending.LOST
+        assert progress is not None and progress.ending is LaunchReason.CLAIM_LOST
 
     play(story)
 

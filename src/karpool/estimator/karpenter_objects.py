@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import structlog
 
 from karpool.cluster.changes import PutDropSink
-from karpool.cluster.market.failures import Cause, LaunchFailures
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents
 from karpool.estimator.claims_and_nodes import NodeClaimStore
@@ -131,7 +132,7 @@ class KarpenterObjects:
             message = healthy.message or "its nodes do not register"
             since = moment(healthy.last_transition_time)
             at = self._clock.now() if since is None else since
-            self.failures.failed(name, Cause.REGISTRATION, at, message)
+            self.failures.failed(name, LaunchReason.REGISTRATION_FAILED, at, message)
 
     def _drop_pool(self, key: ObjectKey) -> None:
         self._pool_changed()

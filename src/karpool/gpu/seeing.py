@@ -14,6 +14,7 @@ import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
 from karpool.cluster.kinds import LIVE_PODS
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
 from karpool.gpu.controller.wake_ups import should_wake
@@ -47,7 +48,7 @@ from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
-from karpool.provisioning.claims.node_readiness import Lack, emptiness_warning, readiness
+from karpool.provisioning.claims.node_readiness import emptiness_warning, readiness
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
@@ -378,11 +379,12 @@ class Sight:
                 others=others,
                 busy=busy.get(node.name, frozenset()),
             )
-        lack = readiness(node, {}).lack
+        infeasible = readiness(node, {})
+        lack = infeasible.reason if infeasible is not None else None
         return NodeFacts(
             node.name,
-            ready=lack is None or (lack is Lack.INITIALIZED and not self._is_starting(node)),
-            going=lack is Lack.LIFE,
+            ready=lack is None or (lack is LaunchReason.NODE_NOT_INITIALIZED and not self._is_starting(node)),
+            going=lack is LaunchReason.NODE_GOING,
             labels=node.labels,
             devices=devices,
             cpu_milli=offered.get(CPU, 0) - sum(needs.get(CPU, 0) for needs in used.values()),

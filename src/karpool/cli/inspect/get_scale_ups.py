@@ -139,7 +139,7 @@ def _unit(seen: ScaleUpListing, record: ScaleUpRecord, unit: ScaleUpUnit) -> Obj
         "claim": unit.claim,
         "node": unit.node,
         "held": list(unit.held),
-        "ended": str(unit.ended),
+        "ended": str(unit.ended or ""),
         "says": seen.said.get((record.name, unit.index), "") if unit.is_active else "",
     }
 

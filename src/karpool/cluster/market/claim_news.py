@@ -1,6 +1,7 @@
 """What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
 
-from karpool.cluster.market.failures import Cause, LaunchFailures
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.stock_outs import offer_of
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import Condition, condition
@@ -21,7 +22,9 @@ def observe(claim: NodeClaim, failures: LaunchFailures, created: float, now: flo
         failures.succeeded(pool, offer_of(claim), _at(registered, now))
     launched = condition(claim.status.conditions, "Launched")
     if launched is not None and launched.status != "True" and _says_why(launched):
-        failures.failed(pool, Cause.LAUNCH, _at(launched, now), f"{claim.name}: {launched.message}")
+        failures.failed(
+            pool, LaunchReason.LAUNCH_FAILED, _at(launched, now), f"{claim.name}: {launched.message}"
+        )
 
 
 def given_up(
@@ -30,7 +33,7 @@ def given_up(
     """A claim that goes after minutes without ever having had a node was given up by Karpenter."""
     age = now - created
     if pool and age >= GIVEN_UP_SECONDS:
-        cause = Cause.REGISTRATION if launched else Cause.LAUNCH
+        cause = LaunchReason.REGISTRATION_FAILED if launched else LaunchReason.LAUNCH_FAILED
         failures.failed(pool, cause, now, f"{name} was given up after {int(age)} s without a node")
 
 

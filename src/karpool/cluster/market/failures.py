@@ -14,9 +14,9 @@ is passed in; moments are seconds since the epoch. Pure.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.packing.new_nodes.offerings import StockOut
 
 THRESHOLD_SECONDS = 180.0
@@ -35,18 +35,11 @@ class OfferingKey(NamedTuple):
         return "/".join(part or "*" for part in self)
 
 
-class Cause(StrEnum):
-    LAUNCH = "LaunchFailed"
-    CAPACITY = "InsufficientCapacity"
-    REGISTRATION = "RegistrationFailed"
-    WAITING = "PodsWait"
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchFailure:
     """Why a pool, or with `offer` one offering, does not count, and until when."""
 
-    cause: Cause
+    cause: LaunchReason
     message: str
     since: float
     until: float
@@ -77,7 +70,7 @@ class _Pool:
     changed: float = NEVER  # when its limits or requirements last did
     succeeded: float = NEVER
     claimed: float = NEVER  # when the last claim was made
-    faults: dict[Cause, _Fault] = field(default_factory=dict)
+    faults: dict[LaunchReason, _Fault] = field(default_factory=dict)
     waiting: float | None = None  # since when pods wait that it should serve
 
 
@@ -111,7 +104,7 @@ class LaunchFailures:
     def pool_gone(self, pool: str) -> None:
         self._pools.pop(pool, None)
 
-    def failed(self, pool: str, cause: Cause, at: float, message: str) -> None:
+    def failed(self, pool: str, cause: LaunchReason, at: float, message: str) -> None:
         """The pool as a whole failed at a moment, which may be long past."""
         faults = self._of(pool).faults
         faults[cause] = max(faults.get(cause, _NO_FAULT), _Fault(at, message, pool))
@@ -169,7 +162,7 @@ class LaunchFailures:
         if now - begun < self._threshold:
             return None
         message = f"pods that it should serve have waited for {int(now - since)} s without a new claim"
-        return LaunchFailure(Cause.WAITING, message, begun + self._threshold, begun + turn, pool)
+        return LaunchFailure(LaunchReason.PODS_WAITING, message, begun + self._threshold, begun + turn, pool)
 
     def of_offers(self, now: float) -> Iterator[LaunchFailure]:
         for offer, known in list(self._offers.items()):
@@ -181,7 +174,12 @@ class LaunchFailures:
             reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
             if fault.at > reset and fault.at <= now < fault.at + self._recovery:
                 yield LaunchFailure(
-                    Cause.CAPACITY, fault.message, fault.at, fault.at + self._recovery, fault.pool, offer
+                    LaunchReason.STOCK_OUT,
+                    fault.message,
+                    fault.at,
+                    fault.at + self._recovery,
+                    fault.pool,
+                    offer,
                 )
 
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import product
 
-from karpool.cluster.market.failures import RECOVERY_SECONDS, Cause, LaunchFailures, OfferingKey
+from karpool.cluster.market.failures import RECOVERY_SECONDS, LaunchFailures, OfferingKey
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -67,7 +68,7 @@ class StockOutEvents:
             if pool and offers:
                 self._failures.out_of_stock(pool, offers, at, event.message)
             elif pool:
-                self._failures.failed(pool, Cause.CAPACITY, at, event.message)
+                self._failures.failed(pool, LaunchReason.STOCK_OUT, at, event.message)
 
 
 def _pool_named(claim: str, pools: Collection[str]) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from karpool.cluster.market.failures import Cause, LaunchFailures
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_class import NodeClass
@@ -65,7 +66,9 @@ class PoolStore:
         if healthy is not None and healthy.status == "False":
             message = healthy.message or "its nodes do not register"
             since = moment(healthy.last_transition_time)
-            self._failures.failed(pool.name, Cause.REGISTRATION, now if since is None else since, message)
+            self._failures.failed(
+                pool.name, LaunchReason.REGISTRATION_FAILED, now if since is None else since, message
+            )
 
     def unreadable(self, name: str, reason: str) -> None:
         self._changed()

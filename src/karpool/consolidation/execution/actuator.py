@@ -370,7 +370,7 @@ class MoveActuator:
                 self._refuse(record, str(error))
                 return
             if answer.refused:
-                self._refuse(record, answer.refused[0].message)
+                self._refuse(record, next(iter(answer.refused.values())).detail)
                 return
 
     async def _withdraw(self, placeholder: Placeholder) -> bool:

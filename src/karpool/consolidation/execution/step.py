@@ -10,6 +10,7 @@ decided it has changed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.consolidation.execution.node_marks import is_cordoned, is_marked, marked_by
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import command_timeout
@@ -18,7 +19,7 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.node import Node
-from karpool.provisioning.claims.node_readiness import Lack, readiness
+from karpool.provisioning.claims.node_readiness import readiness
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 
 CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
@@ -168,10 +169,10 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
         return RunActions((RequestNodes(missing),))
     own = sorted((each for each in world.placeholders if each.epoch == record.attempt), key=_by_index)
     places = [each.node for each in own]
-    states = [readiness(world.nodes.get(name), {}) for name in places if name]
-    if lost := next((state for state in states if state.lack is Lack.LIFE), None):
-        return _back(record, now, Infeasible(ConsolidationReason.NEW_NODE_LOST, lost.message))
-    if not all(places) or not all(each.is_ready for each in states):
+    lacks = [lack for name in places if name and (lack := readiness(world.nodes.get(name), {}))]
+    if lost := next((lack for lack in lacks if lack.reason is LaunchReason.NODE_GOING), None):
+        return _back(record, now, Infeasible(ConsolidationReason.NEW_NODE_LOST, lost.detail))
+    if lacks or not all(places):
         return WaitUntil(launch_deadline(record, settings))
     if record.arrived != (arrived := tuple(places)):
         return StoreRecord(replace(record, arrived=arrived))
@@ -331,9 +332,8 @@ def _missing(record: MoveRecord, world: MoveObservation) -> Infeasible[Consolida
 def _lost(record: MoveRecord, world: MoveObservation) -> Infeasible[ConsolidationReason] | None:
     """A new node that came and does not serve any more."""
     for name in record.arrived:
-        state = readiness(world.nodes.get(name), {})
-        if not state.is_ready:
-            return Infeasible(ConsolidationReason.NEW_NODE_LOST, state.message, f"node {name}")
+        if lack := readiness(world.nodes.get(name), {}):
+            return Infeasible(ConsolidationReason.NEW_NODE_LOST, lack.detail, f"node {name}")
     return None
 
 

@@ -8,6 +8,7 @@ any more has no time. Pure.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.dashboard.api.views import ScaleUpList, ScaleUpRow, TimelineStep, TriedRow, UnitTimeline
 from karpool.dashboard.pages.move_sentences import counted
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
@@ -21,7 +22,6 @@ from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST
 
 SHOWN_MAX = 300
 GONE = "its record was removed, as the controller does when every worker it was for is served or gone"
-REMOVED = "Removed"
 UNITS_MAX = 20
 # The stages of a unit in which each step is the one under way.
 STEPS: tuple[tuple[str, tuple[ScaleUpState, ...]], ...] = (
@@ -108,7 +108,7 @@ def _ended(record: ScaleUpRecord, at: float) -> ScaleUpRecord:
     units = tuple(
         replace(unit, stage=ScaleUpState.COMPLETED, since=at)
         if unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING) and not unit.ended
-        else replace(unit, ended=REMOVED)
+        else replace(unit, ended=LaunchReason.REMOVED)
         if unit.is_active
         else unit
         for unit in record.units
@@ -138,7 +138,7 @@ def timeline(record: ScaleUpRecord, unit: ScaleUpUnit, seen: ScaleUpTraces, now:
         smart_pod=pod.metadata.key if pod is not None else "",
         claim=unit.claim,
         node=unit.node,
-        ended=str(unit.ended),
+        ended=str(unit.ended or ""),
     )
 
 

@@ -133,11 +133,9 @@ class ApiScaleUpActuator:
             for index in indices:
                 self._desk.refused[record.name, record.epoch, index] = str(error)
             return
-        for refused in answer.refused:
-            log.warning(
-                "smart pod refused", scale_up=record.name, index=refused.index, reason=refused.message
-            )
-            self._desk.refused[record.name, record.epoch, refused.index] = refused.message
+        for index, refused in answer.refused.items():
+            log.warning("smart pod refused", scale_up=record.name, index=index, reason=refused.detail)
+            self._desk.refused[record.name, record.epoch, index] = refused.detail
 
     def _ask(self, record: ScaleUpRecord, create: CreatePlaceholder) -> NodeRequest:
         """All units of the epoch by index, so that names and sizes are the same every time."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS
 from karpool.gpu.allocation.allocator_state import DevicePoolTotals
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GpuDemand
 from karpool.model.devices.quota import QuotaRoom
-from karpool.provisioning.candidates.attempts import Setback
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
 PREFIX = "karpool_gpu"
@@ -149,7 +149,7 @@ class ScaleUpMetrics:
             family.created.labels(*pair)
             for stage in STAGES:
                 family.seconds.labels(pair[0], stage)
-            for setback in Setback:
+            for setback in ATTEMPT_REASONS:
                 family.results.labels(*pair, FAILURE, setback.value)
             family.results.labels(*pair, SUCCESS, "")
 

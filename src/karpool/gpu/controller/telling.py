@@ -2,8 +2,9 @@
 
 import structlog
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.controller.metrics import FAILURE, SUCCESS, UNKNOWN, ScaleUpMetrics
-from karpool.gpu.records.scale_up_record import SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan
 
 log = structlog.get_logger(__name__)
@@ -79,7 +80,7 @@ def _measure(
             continue
         rung = demand.rung(unit.candidate) if demand else None
         candidate = str(rung) if rung else unit.candidate
-        if unit.ended and unit.ended != SURPLUS:
+        if unit.ended and unit.ended != LaunchReason.SURPLUS:
             metrics.attempt(key.pool, key.model, candidate, FAILURE, str(unit.ended))
         elif unit.stage is ScaleUpState.COMPLETED:
             metrics.attempt(key.pool, key.model, candidate, SUCCESS)

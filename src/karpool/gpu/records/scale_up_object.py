@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS, LaunchReason
 from karpool.gpu.records.demand_key import DemandKey
-from karpool.gpu.records.scale_up_record import STAGES, SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.gpu.records.scale_up_record import STAGES, ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import Int32, Int64, OwnerReference, Wire, WireObject, decode
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339_micro
-from karpool.provisioning.candidates.attempts import CandidateHistory, Setback
+from karpool.provisioning.candidates.attempts import CandidateHistory
 
 GROUP, VERSION = "gpu.karpool.dev", "v1alpha1"
 SCALEUPS = ApiResource(GROUP, VERSION, "scaleups", "ScaleUp")
@@ -180,7 +181,7 @@ def _unit_status(unit: ScaleUpUnit) -> UnitStatus:
         claim=unit.claim,
         node=unit.node,
         held=list(unit.held),
-        ended=str(unit.ended),
+        ended=str(unit.ended or ""),
         devices=unit.devices,
         tflops_milli=unit.tflops_milli,
         vram_bytes=unit.vram_bytes,
@@ -242,7 +243,7 @@ def _with_status(new: ScaleUpRecord, status: ScaleUpStatus) -> ScaleUpRecord:
             key: CandidateHistory(
                 tried.count,
                 _read(f"status.failures.{key}.lastAt", tried.last_at),
-                _one_of(f"status.failures.{key}.last", tried.last, Setback),
+                _attempt_reason(f"status.failures.{key}.last", tried.last),
                 tried.round,
                 tried.excluded,
             )
@@ -256,14 +257,21 @@ def _with_status(new: ScaleUpRecord, status: ScaleUpStatus) -> ScaleUpRecord:
     )
 
 
+def _attempt_reason(path: str, value: str, *others: LaunchReason) -> LaunchReason:
+    allowed = (*ATTEMPT_REASONS, *others)
+    if value not in allowed:
+        raise Invalid(path, value, f"must be one of {', '.join(allowed)}")
+    return LaunchReason(value)
+
+
 def _unit(number: int, unit: UnitStatus) -> ScaleUpUnit:
     path = f"status.units[{number}]"
     stage = _one_of(f"{path}.stage", unit.stage, ScaleUpState)
     if stage not in STAGES:
         raise Invalid(f"{path}.stage", unit.stage, "is not a stage of a unit")
-    ended: Setback | str = unit.ended
-    if unit.ended and unit.ended != SURPLUS:
-        ended = _one_of(f"{path}.ended", unit.ended, Setback)
+    ended = None
+    if unit.ended:
+        ended = _attempt_reason(f"{path}.ended", unit.ended, LaunchReason.SURPLUS)
     return ScaleUpUnit(
         _positive(f"{path}.index", unit.index),
         _positive(f"{path}.gpus", unit.gpus),

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.demand_key import DemandKey
-from karpool.provisioning.candidates.attempts import Memory, Setback
+from karpool.provisioning.candidates.attempts import Memory
 
 
 class ScaleUpState(StrEnum):
@@ -73,9 +74,6 @@ MEANS = {
 }
 
 
-SURPLUS = "Surplus"  # a unit that ended because nobody needs it any more
-
-
 @dataclass(frozen=True, slots=True)
 class ScaleUpUnit:
     """One node asked for: so many devices of this capacity, and CPU and memory for their users.
@@ -96,7 +94,7 @@ class ScaleUpUnit:
     claim: str = ""
     node: str = ""
     held: tuple[str, ...] = ()
-    ended: Setback | str = ""  # a Setback, or SURPLUS
+    ended: LaunchReason | None = None
     devices: int = 0  # that a node of the candidate should show
     tflops_milli: int = 0  # of each
     vram_bytes: int = 0

@@ -8,6 +8,7 @@ one readiness is tried once. Gangs move together. Pure.
 
 from dataclasses import replace
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.feasibility import could_use
@@ -19,7 +20,6 @@ from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.request import Gang
 from karpool.packing.feasibility import admitted
 from karpool.packing.tables.node_table import NodeRow, table_of
-from karpool.provisioning.candidates.attempts import Setback
 
 
 def hand_off(step: StepState, name: str) -> None:
@@ -57,7 +57,7 @@ def _clear_the_way(step: StepState, name: str, unit: ScaleUpUnit) -> None:
     pod = step.pod(step.records[name], unit)
     since = pod.deleting_since if pod is not None else None
     if since is not None and step.now - since >= step.settings.hold:
-        step.fail_unit(name, unit, Setback.TIMEOUT)  # the pod does not go; nobody needs to wait for it
+        step.fail_unit(name, unit, LaunchReason.TIMEOUT)  # the pod does not go; nobody needs to wait for it
         return
     if not unit.held or any(_is_lost(step, uid) for uid in unit.held):
         _back_to_ready(step, name, unit)
@@ -221,11 +221,13 @@ def _unused(
     if not left:
         step.end_unit(name, unit)
     elif not servable:
-        step.fail_unit(name, unit, Setback.MISMATCH)
+        step.fail_unit(name, unit, LaunchReason.WRONG_NODE)
     elif not gangs:
-        step.fail_unit(name, unit, Setback.INTERRUPTED)  # its room was taken meanwhile
+        step.fail_unit(name, unit, LaunchReason.INTERRUPTED)  # its room was taken meanwhile
     elif all(_has_timed_out(gang, since, step.now) for gang in gangs):
-        step.fail_unit(name, unit, Setback.TIMEOUT)  # others may have the node; the gang tries again later
+        step.fail_unit(
+            name, unit, LaunchReason.TIMEOUT
+        )  # others may have the node; the gang tries again later
     else:
         step.wake.extend(since + gang.timeout_seconds for gang in gangs if gang.timeout_seconds)
 

@@ -9,7 +9,8 @@ each record's state, tidy up.
 
 from dataclasses import replace
 
-from karpool.gpu.records.scale_up_record import ATTEMPTING, SURPLUS, ScaleUpRecord, ScaleUpState
+from karpool.cluster.market.launch_reasons import LaunchReason
+from karpool.gpu.records.scale_up_record import ATTEMPTING, ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.hand_off import hand_off
 from karpool.gpu.scale_up.input import CreatePlaceholder, ScaleUpInput, ScaleUpPlan
 from karpool.gpu.scale_up.settings import ScaleUpSettings
@@ -17,7 +18,7 @@ from karpool.gpu.scale_up.sizing import size_scale_ups
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import advance, timers
 from karpool.gpu.scale_up.wait_explanations import explain
-from karpool.provisioning.candidates.attempts import Setback, new_round
+from karpool.provisioning.candidates.attempts import new_round
 from karpool.provisioning.node_request import RequestPurpose
 
 _SHOWN = 20  # items named in a record; the count is of all
@@ -52,10 +53,10 @@ def _look(deciding: StepState, name: str) -> None:
         if current.stage in _BACK:
             node = deciding.world.nodes.get(current.node)
             if node is None or node.going:
-                deciding.fail_unit(name, current, Setback.INTERRUPTED)
+                deciding.fail_unit(name, current, LaunchReason.INTERRUPTED)
             continue
         seen = advance(record, current, deciding.pod(record, current), deciding.world, deciding.settings)
-        if isinstance(seen, Setback):
+        if isinstance(seen, LaunchReason):
             deciding.fail_unit(name, current, seen)
             continue
         if seen.stage is ScaleUpState.READY and current.stage is not ScaleUpState.READY:
@@ -111,7 +112,9 @@ def _state(
         )
     match record.state:
         case state if state in ATTEMPTING:
-            setbacks = [unit.ended for unit in record.units if unit.ended and unit.ended != SURPLUS]
+            setbacks = [
+                unit.ended for unit in record.units if unit.ended and unit.ended != LaunchReason.SURPLUS
+            ]
             if setbacks:
                 return ScaleUpState.BACKOFF, str(setbacks[-1]), ""
             return ScaleUpState.BUFFERED, "", ""
@@ -205,7 +208,7 @@ def _why(record: ScaleUpRecord, index: int, epoch: int) -> str:
         return "old-epoch"
     if unit.stage in _BACK or unit.stage is ScaleUpState.COMPLETED:
         return "node-ready"
-    return str(unit.ended) or "no-demand"
+    return str(unit.ended or "no-demand")
 
 
 def _is_over(deciding: StepState, record: ScaleUpRecord) -> bool:

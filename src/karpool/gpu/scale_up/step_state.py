@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from karpool.gpu.records.scale_up_record import SURPLUS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
+from karpool.cluster.market.launch_reasons import LaunchReason
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker
 from karpool.gpu.scale_up.input import (
     CommitHold,
@@ -17,7 +18,7 @@ from karpool.gpu.scale_up.input import (
     WaitExplanation,
 )
 from karpool.gpu.scale_up.settings import ScaleUpSettings
-from karpool.provisioning.candidates.attempts import Setback, attempt_delay_seconds, remember
+from karpool.provisioning.candidates.attempts import attempt_delay_seconds, remember
 from karpool.provisioning.names import digest
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
@@ -79,27 +80,27 @@ class StepState:
         if units != record.units:
             self.records[name] = replace(record, units=units)
 
-    def fail_unit(self, name: str, unit: ScaleUpUnit, setback: Setback) -> None:
+    def fail_unit(self, name: str, unit: ScaleUpUnit, setback: LaunchReason) -> None:
         """The unit ends; its holds go back, and its candidate is remembered for it."""
         self.release(unit.held)
         self.put_unit(name, replace(unit, ended=setback, held=(), since=self.now))
         record = self.records[name]
-        if setback is Setback.DEVICE_NOT_READY:
+        if setback is LaunchReason.DEVICE_NOT_READY:
             record = replace(record, bad_nodes=tuple(sorted({*record.bad_nodes, unit.node}))[-_NODES_KEPT:])
         self.records[name] = with_setback(record, unit.candidate, setback, self.now)
-        if setback is Setback.STOCK_OUT:
+        if setback is LaunchReason.STOCK_OUT:
             self._end_idle_siblings(name, unit.candidate)
 
     def _end_idle_siblings(self, name: str, candidate: str) -> None:
         """Smart pods nobody reacted to would make the autoscaler try the same again behind our back."""
         for unit in self.records[name].active_units:
             if unit.candidate == candidate and unit.stage in (ScaleUpState.CREATING, ScaleUpState.PENDING):
-                self.put_unit(name, replace(unit, ended=Setback.STOCK_OUT, since=self.now))
+                self.put_unit(name, replace(unit, ended=LaunchReason.STOCK_OUT, since=self.now))
 
     def end_unit(self, name: str, unit: ScaleUpUnit) -> None:
         """The unit is not needed; nothing is learnt from it."""
         self.release(unit.held)
-        self.put_unit(name, replace(unit, ended=SURPLUS, held=(), since=self.now))
+        self.put_unit(name, replace(unit, ended=LaunchReason.SURPLUS, held=(), since=self.now))
 
     def release(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -125,10 +126,10 @@ class StepState:
 _NODES_KEPT = 20
 
 
-def with_setback(record: ScaleUpRecord, candidate: str, setback: Setback, now: float) -> ScaleUpRecord:
+def with_setback(record: ScaleUpRecord, candidate: str, setback: LaunchReason, now: float) -> ScaleUpRecord:
     """What is learnt from a unit that failed. The wait before the next attempt grows with each
     failure that counts; the jitter follows from the record, so that a step can be repeated."""
-    if setback is not Setback.CREATE_REFUSED:  # which says nothing about the candidate
+    if setback is not LaunchReason.CREATE_REFUSED:  # which says nothing about the candidate
         memory = remember(record.memory, candidate, setback, round_number=record.round, now=now)
         spent = memory[candidate].round >= record.round and not memory[candidate].excluded
         record = replace(record, memory=memory)

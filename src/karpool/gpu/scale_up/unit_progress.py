@@ -7,11 +7,12 @@ forward. A unit that ran out of time, or whose node is lost, says why. Pure.
 
 from dataclasses import replace
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.device import RUNNING, SMART_POD_USE, Device
-from karpool.provisioning.candidates.attempts import Setback, setback_of
+from karpool.provisioning.candidates.attempts import setback_of
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 
 
@@ -21,51 +22,51 @@ def advance(
     pod: Placeholder | None,
     world: ScaleUpInput,
     settings: ScaleUpSettings,
-) -> ScaleUpUnit | Setback:
+) -> ScaleUpUnit | LaunchReason:
     """The unit one look further, or why it ends here. For active units up to READY."""
     if (record.name, record.epoch, unit.index) in world.refused and pod is None:
-        return Setback.CREATE_REFUSED
+        return LaunchReason.CREATE_REFUSED
     seen = _located(unit, pod, world)
-    if isinstance(seen, Setback):
+    if isinstance(seen, LaunchReason):
         return seen
     moved = _staged(seen, pod, world, settings)
-    if isinstance(moved, Setback):
+    if isinstance(moved, LaunchReason):
         return moved
     return overdue(moved, world.now, settings) or moved
 
 
-def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) -> ScaleUpUnit | Setback:
+def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) -> ScaleUpUnit | LaunchReason:
     """Where its node or claim is. A node counts from when it is seen, and is missed only after that.
 
     A nomination is a guess; where the smart pod is bound is certain, and may be another node.
     """
     if pod is not None and pod.node and pod.node != unit.node and pod.node in world.nodes:
         going = world.nodes[pod.node].going
-        return Setback.INTERRUPTED if going else replace(unit, claim=pod.claim, node=pod.node)
+        return LaunchReason.INTERRUPTED if going else replace(unit, claim=pod.claim, node=pod.node)
     if unit.node:
         node = world.nodes.get(unit.node)
-        return Setback.INTERRUPTED if node is None or node.going else unit
+        return LaunchReason.INTERRUPTED if node is None or node.going else unit
     if pod is not None and pod.outlook is PlaceholderState.ENDED:
-        return Setback.CLAIM_LOST
+        return LaunchReason.CLAIM_LOST
     claim = pod.claim if pod is not None and pod.claim else unit.claim
     progress = world.claims.get(claim) if claim else None
     node_name = pod.node if pod is not None and pod.node else progress.node if progress else ""
     if node_name and node_name in world.nodes:
         if world.nodes[node_name].going:
-            return Setback.INTERRUPTED
+            return LaunchReason.INTERRUPTED
         return replace(unit, claim=claim, node=node_name)
     if progress is not None:
         if progress.ending is not None:
             return setback_of(progress.ending)
         return replace(unit, claim=claim)
     if unit.claim and claim == unit.claim:  # it was there, and is no more
-        return Setback.CLAIM_LOST
+        return LaunchReason.CLAIM_LOST
     return unit
 
 
 def _staged(
     unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput, settings: ScaleUpSettings
-) -> ScaleUpUnit | Setback:
+) -> ScaleUpUnit | LaunchReason:
     if not unit.node:
         if unit.claim:
             return _at(unit, ScaleUpState.LAUNCHING, world.now)
@@ -74,7 +75,7 @@ def _staged(
         if pod.outlook is PlaceholderState.REFUSED and unit.stage is ScaleUpState.PENDING:
             waited = world.now - unit.since
             # A first refusal may be a moment's: the autoscaler looks again every few seconds.
-            return Setback.INFEASIBLE if waited >= settings.resync else unit
+            return LaunchReason.AUTOSCALER_REFUSED if waited >= settings.resync else unit
         # Not every backend names a claim or a node; it may only say that something is coming.
         coming = pod.outlook in (PlaceholderState.COMING, PlaceholderState.THERE)
         return _at(unit, ScaleUpState.LAUNCHING if coming else ScaleUpState.PENDING, world.now)
@@ -90,7 +91,9 @@ def _staged(
     if world.now - waiting.since < settings.device_limit:
         return waiting
     # Fewer than promised may still be enough for what waits.
-    return _at(waiting, ScaleUpState.READY, world.now) if shown >= unit.gpus else Setback.DEVICE_NOT_READY
+    return (
+        _at(waiting, ScaleUpState.READY, world.now) if shown >= unit.gpus else LaunchReason.DEVICE_NOT_READY
+    )
 
 
 def _at(unit: ScaleUpUnit, stage: ScaleUpState, now: float) -> ScaleUpUnit:
@@ -111,20 +114,20 @@ def shown_devices(node: GpuNodeView, pod: Placeholder | None) -> tuple[Device, .
     )
 
 
-def overdue(unit: ScaleUpUnit, now: float, settings: ScaleUpSettings) -> Setback | None:
+def overdue(unit: ScaleUpUnit, now: float, settings: ScaleUpSettings) -> LaunchReason | None:
     """Why it is too late for this unit, if it is.
 
     By our own times only: the server stamps pods by a wall clock, which may have jumped since we started.
     """
     if now - unit.started >= settings.maximum_age:
-        return Setback.TIMEOUT
+        return LaunchReason.TIMEOUT
     match unit.stage:
         case ScaleUpState.PENDING if now - unit.since >= settings.pending_limit:
-            return Setback.NO_REACTION
+            return LaunchReason.NO_REACTION
         case ScaleUpState.LAUNCHING if now - unit.started >= settings.launch_limit:
-            return Setback.LAUNCH_TIMEOUT
+            return LaunchReason.LAUNCH_TIMEOUT
         case ScaleUpState.REGISTERED if now - unit.started >= settings.launch_limit:
-            return Setback.REGISTRATION_TIMEOUT
+            return LaunchReason.REGISTRATION_TIMEOUT
     return None
 
 

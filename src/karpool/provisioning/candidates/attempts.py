@@ -9,12 +9,11 @@ The memory is a plain value that the caller keeps with its record.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.packing.new_nodes.offerings import PoolOfferings, StockOut
 from karpool.provisioning.candidates.ladder import sold_by
-from karpool.provisioning.claims.claim_progress import Ending
 from karpool.provisioning.node_request import NodeCandidate
 
 STOCK_REST_SECONDS = 180.0
@@ -23,35 +22,13 @@ FIRST_SECONDS = 30.0
 LONGEST_SECONDS = 600.0
 
 
-class Setback(StrEnum):
-    """Why an attempt came to nothing; the reason of the state Backoff."""
-
-    STOCK_OUT = "InsufficientCapacity"
-    LAUNCH_TIMEOUT = "LaunchTimeout"
-    REGISTRATION_TIMEOUT = "RegistrationTimeout"
-    CLAIM_LOST = "ClaimLost"
-    NO_REACTION = "NoReaction"
-    TIMEOUT = "Timeout"
-    CREATE_REFUSED = "CreateRefused"
-    INFEASIBLE = "Infeasible"
-    MISMATCH = "Mismatch"
-    INTERRUPTED = "Interrupted"
-    DEVICE_NOT_READY = "DeviceNotReady"
+_FORGIVEN_ONCE = frozenset((LaunchReason.CLAIM_LOST, LaunchReason.INTERRUPTED))
+_EXCLUDING = frozenset((LaunchReason.AUTOSCALER_REFUSED, LaunchReason.WRONG_NODE))
 
 
-_FORGIVEN_ONCE = frozenset((Setback.CLAIM_LOST, Setback.INTERRUPTED))
-_EXCLUDING = frozenset((Setback.INFEASIBLE, Setback.MISMATCH))
-_OF_ENDING = {
-    Ending.STOCK_OUT: Setback.STOCK_OUT,
-    Ending.LAUNCH_TIMEOUT: Setback.LAUNCH_TIMEOUT,
-    Ending.REGISTRATION_TIMEOUT: Setback.REGISTRATION_TIMEOUT,
-    Ending.LOST: Setback.CLAIM_LOST,
-    Ending.REMOVED: Setback.INTERRUPTED,
-}
-
-
-def setback_of(ending: Ending) -> Setback:
-    return _OF_ENDING[ending]
+def setback_of(ending: LaunchReason) -> LaunchReason:
+    """What the end of a claim means for the attempt that asked for it."""
+    return LaunchReason.INTERRUPTED if ending is LaunchReason.REMOVED else ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +37,7 @@ class CandidateHistory:
 
     count: int
     last_at: float
-    last: Setback
+    last: LaunchReason
     round: int  # in which it was last spent; -1: never
     excluded: bool = False
 
@@ -69,7 +46,7 @@ Memory = Mapping[str, CandidateHistory]  # by Candidate.key
 
 
 def remember(
-    memory: Memory, candidate: str, setback: Setback, *, round_number: int, now: float
+    memory: Memory, candidate: str, setback: LaunchReason, *, round_number: int, now: float
 ) -> dict[str, CandidateHistory]:
     """The memory after one more setback."""
     before = memory.get(candidate)
@@ -153,7 +130,11 @@ def next_candidate(
 
 
 def _ready_at(tried: CandidateHistory | None, rest: float | None) -> float:
-    own = tried.last_at + STOCK_REST_SECONDS if tried is not None and tried.last is Setback.STOCK_OUT else 0.0
+    own = (
+        tried.last_at + STOCK_REST_SECONDS
+        if tried is not None and tried.last is LaunchReason.STOCK_OUT
+        else 0.0
+    )
     return max(own, rest or 0.0)
 
 

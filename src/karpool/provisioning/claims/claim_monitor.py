@@ -16,6 +16,7 @@ from typing import Any
 from karpool.cluster.changes import PutDropSink
 from karpool.cluster.market import claim_news
 from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents
 from karpool.kube.clock import Clock
 from karpool.kube.expiring import EVENT_SECONDS, ExpiringMap
@@ -28,7 +29,6 @@ from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS
 from karpool.provisioning.claims.claim_progress import (
     ClaimProgress,
     ClaimStage,
-    Ending,
     ending_of,
     progress_of,
 )
@@ -41,7 +41,7 @@ OnStage = Callable[[ClaimProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _StockOutNotice:
     at: float
     message: str
     uid: str
@@ -57,7 +57,7 @@ class ClaimMonitor:
         self._stock = StockOutEvents(self.failures)
         self._live: dict[str, ClaimProgress] = {}
         self._ended = ExpiringMap[str, ClaimProgress](clock, EVENT_SECONDS, _ENDED_MAX)
-        self._refusals = ExpiringMap[str, _Refusal](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
+        self._refusals = ExpiringMap[str, _StockOutNotice](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
         self._claim_with: dict[str, str] = {}  # provider id to claim
         self._nodes: dict[str, tuple[str, str]] = {}  # name to provider id and the claim it names as owner
         self._node_with: dict[str, str] = {}  # provider id to node
@@ -85,7 +85,7 @@ class ClaimMonitor:
         ended = ClaimProgress(
             claim, refusal.uid, "", ClaimStage.FAILED, refusal.at, ended=refusal.at, gone=True
         )
-        return replace(ended, ending=Ending.STOCK_OUT, message=refusal.message)
+        return replace(ended, ending=LaunchReason.STOCK_OUT, message=refusal.message)
 
     def live(self) -> Iterator[ClaimProgress]:
         """Every claim that exists."""
@@ -102,7 +102,9 @@ class ClaimMonitor:
         refusal = self._refusals.get(found.claim)
         over = self._clock.now() - found.ended >= PATIENCE_SECONDS
         ending = ending_of(found, refusal is not None, over)
-        message = refusal.message if refusal is not None and ending is Ending.STOCK_OUT else found.message
+        message = (
+            refusal.message if refusal is not None and ending is LaunchReason.STOCK_OUT else found.message
+        )
         return replace(found, ending=ending, message=message)
 
     # Hearing
@@ -186,7 +188,7 @@ class ClaimMonitor:
             return
         now = self._clock.now()
         at = now if event.at is None else event.at
-        self._refusals.put(about.name, _Refusal(at, event.message, about.uid))
+        self._refusals.put(about.name, _StockOutNotice(at, event.message, about.uid))
         self._stock.put(key, event)
         self._stock.understand(now, self._pools)
 

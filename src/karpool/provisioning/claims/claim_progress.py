@@ -9,6 +9,7 @@ had one is not a failed launch, whatever events say.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.times import moment
@@ -27,16 +28,6 @@ class ClaimStage(StrEnum):
     FAILED = "Failed"
 
 
-class Ending(StrEnum):
-    """Why a claim is gone, or going."""
-
-    STOCK_OUT = "InsufficientCapacity"
-    LAUNCH_TIMEOUT = "LaunchTimeout"
-    REGISTRATION_TIMEOUT = "RegistrationTimeout"
-    LOST = "ClaimLost"  # without a node, for a reason nobody told
-    REMOVED = "Removed"  # it had a node: no failure of the launch
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimProgress:
     """Where a claim stands; moments are seconds since the epoch, None when not reached."""
@@ -50,7 +41,7 @@ class ClaimProgress:
     registered: float | None = None
     initialized: float | None = None
     ended: float | None = None  # when it was first seen to go
-    ending: Ending | None = None  # None while it lives, or while the reason is not known yet
+    ending: LaunchReason | None = None  # None while it lives, or while the reason is not known yet
     gone: bool = False  # the object does not exist any more
     provider_id: str = ""
     node: str = ""
@@ -111,21 +102,21 @@ def progress_of(claim: NodeClaim, now: float) -> ClaimProgress:
     )
 
 
-def ending_of(last: ClaimProgress, stock_out: bool, patience_over: bool) -> Ending | None:
+def ending_of(last: ClaimProgress, stock_out: bool, patience_over: bool) -> LaunchReason | None:
     """Why a claim that was last seen like this ended; None when an explanation may still come.
 
     Being out of stock ends only claims that had no node: one that had is gone for another reason.
     """
     if last.registered is not None or last.node or last.initialized is not None:
-        return Ending.REMOVED
+        return LaunchReason.REMOVED
     if stock_out:
-        return Ending.STOCK_OUT
+        return LaunchReason.STOCK_OUT
     age = 0.0 if last.ended is None else last.ended - last.created
     if last.launched is not None and age >= REGISTRATION_SECONDS - _EARLY_SECONDS:
-        return Ending.REGISTRATION_TIMEOUT
+        return LaunchReason.REGISTRATION_TIMEOUT
     if last.launched is None and age >= LAUNCH_SECONDS - _EARLY_SECONDS:
-        return Ending.LAUNCH_TIMEOUT
-    return Ending.LOST if patience_over else None
+        return LaunchReason.LAUNCH_TIMEOUT
+    return LaunchReason.CLAIM_LOST if patience_over else None
 
 
 def _reached(claim: NodeClaim, kind: str, now: float) -> float | None:

@@ -6,21 +6,15 @@ time and by anybody; neither waits for a node. What became of it is read from th
 cluster (`placeholders`), not from answers.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.kube.watched import WatchedKind
+from karpool.model.infeasible import Infeasible
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest
 from karpool.provisioning.placeholders.placeholder import Placeholder
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The API server will not have it: quota, admission, a name that somebody else uses."""
-
-    index: int
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +24,8 @@ class RequestResult:
     created: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     going: tuple[int, ...] = ()  # being deleted; ask again when they are gone
-    refused: tuple[Refused, ...] = ()
+    # By index, what the API server says: quota, admission, a name that somebody else uses.
+    refused: Mapping[int, Infeasible[LaunchReason]] = field(default_factory=dict)
 
 
 class ProvisioningBackend(Protocol):

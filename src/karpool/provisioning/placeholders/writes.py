@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, Denied, NotFound, Rejected
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import ApiResource
-from karpool.provisioning.placeholders.backend import Refused, RequestResult
+from karpool.provisioning.placeholders.backend import RequestResult
 from karpool.provisioning.placeholders.placeholder import (
     EPOCH,
     INDEX,
@@ -78,7 +80,7 @@ async def request_all(
     chosen = sorted(set(indices))
     results = await asyncio.gather(*(one(index) for index in chosen), return_exceptions=True)
     by_kind: dict[CreateState, list[int]] = {made: [] for made in CreateState}
-    refused: list[Refused] = []
+    refused: dict[int, Infeasible[LaunchReason]] = {}
     errors: list[BaseException] = []
     for result in results:
         if isinstance(result, BaseException):
@@ -86,7 +88,7 @@ async def request_all(
             continue
         index, outcome = result
         if outcome.made is None:
-            refused.append(Refused(index, outcome.message))
+            refused[index] = Infeasible(LaunchReason.CREATE_REFUSED, outcome.message)
         else:
             by_kind[outcome.made].append(index)
     if errors:
@@ -95,7 +97,7 @@ async def request_all(
         tuple(by_kind[CreateState.CREATED]),
         tuple(by_kind[CreateState.PRESENT]),
         tuple(by_kind[CreateState.GOING]),
-        tuple(refused),
+        refused,
     )
 
 
