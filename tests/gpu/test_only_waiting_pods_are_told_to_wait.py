@@ -2,6 +2,7 @@
 
 import pytest
 
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.market.market import Market
 from karpool.gpu.controller.options import SCHEDULER_NAME
 from karpool.gpu.controller.reporting import WaitReporter
@@ -47,7 +48,7 @@ async def told(client, sight, uid):
 
 
 async def seen(client):
-    sight = Sight(CandidateFinder(Market()), namespace="smart", scheduler_name=SCHEDULER_NAME)
+    sight = Sight(CandidateFinder(Market()), ClusterRoom(), namespace="smart", scheduler_name=SCHEDULER_NAME)
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
     sight.put_pod(KEY, pod)
     return sight, pod.metadata.uid

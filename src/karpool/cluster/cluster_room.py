@@ -28,7 +28,7 @@ from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices import tensor_fusion
-from karpool.model.devices.device import GpuObject, from_object
+from karpool.model.devices.device import Device, GpuObject, from_object
 from karpool.model.devices.node_devices import plugin_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -300,6 +300,18 @@ class ClusterRoom:
         self._reshape_affected_pods()
         key = f"{namespace}/{name}" if namespace else name
         return self._pods.shape_of(key) if key in self._pods else None
+
+    def node_of(self, key: str) -> str:
+        """The node of a pod; empty for one that has none, or is not known."""
+        row, home = self._pods.place_of(key)
+        return self._nodes.rows[row].name if row >= 0 else home
+
+    def described_devices(self, node: str) -> Sequence[Device]:
+        """As GPU objects describe them, by name of the object; those that cannot be read are not running."""
+        return self._devices.described_on(node)
+
+    def described_device(self, name: str) -> Device | None:
+        return self._devices.described_device(name)
 
     def upsert_gpu(self, gpu: GpuObject) -> None:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
@@ -41,10 +42,10 @@ from karpool.model.kubernetes.api_resources import (
     ObjectKey,
 )
 from karpool.model.kubernetes.node import Node, allocatable
-from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import moment
-from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
@@ -74,6 +75,7 @@ class Sight:
     def __init__(
         self,
         ladders: CandidateFinder,
+        cluster: ClusterRoom,
         *,
         namespace: str,
         scheduler_name: str,
@@ -94,9 +96,7 @@ class Sight:
         self._removed: set[str] = set()  # uids
         self._nodes: dict[str, Node] = {}
         self._gpu_nodes: set[str] = set()
-        self._gpus: dict[str, Device] = {}
-        self._use: dict[str, dict[ObjectKey, Resources]] = {}  # node -> pods that are not workers
-        self._node_of: dict[ObjectKey, str] = {}
+        self._cluster = cluster
 
     @cached_property
     def watches(self) -> Sequence[WatchedKind[Any]]:
@@ -105,7 +105,6 @@ class Sight:
             WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), LIVE_PODS),
             WatchedKind(NODES, Node, PutDropSink(self.put_node, self.drop_node)),
             WatchedKind(NODEPOOLS, NodePool, PutDropSink(self.put_pool, self.drop_pool), optional=True),
-            WatchedKind(GPUS, GpuObject, PutDropSink(self.put_gpu, self.drop_gpu), optional=True),
             WatchedKind(
                 QUOTAS, GpuResourceQuota, PutDropSink(self.put_quota, self.drop_quota), optional=True
             ),
@@ -119,25 +118,9 @@ class Sight:
             self.drop_pod(key)
         elif pod.spec.scheduler_name == self._scheduler_name:
             self.workers[key] = self._worker(key, pod)
-        elif pod.spec.node_name:
-            self._used(key, pod)
 
     def drop_pod(self, key: ObjectKey) -> None:
         self.workers.pop(key, None)
-        node = self._node_of.pop(key, "")
-        if node:
-            self._use[node].pop(key, None)
-            if not self._use[node]:
-                del self._use[node]
-
-    def _used(self, key: ObjectKey, pod: Pod) -> None:
-        try:
-            needs = effective_requests(pod)
-        except Invalid as error:
-            self._problem(f"pod {key}", str(error))
-            return
-        self._node_of[key] = pod.spec.node_name
-        self._use.setdefault(pod.spec.node_name, {})[key] = needs
 
     def _worker(self, key: ObjectKey, pod: Pod) -> SeenWorker:
         meta = pod.metadata
@@ -201,11 +184,11 @@ class Sight:
             return now is None or (now.worker, now.problem) != (known.worker, known.problem)
         if seen is not None and seen.spec.scheduler_name == self._scheduler_name:
             return True
-        return (self._node_of.get(key) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
+        return (self._cluster.node_of(str(key)) or (seen.spec.node_name if seen else "")) in self._gpu_nodes
 
     def _gpu_concerns(self, name: str, gpu: GpuObject | None) -> bool:
         """A scale-up follows the devices of its nodes; else a step is due only if it may help who waits."""
-        old = self._gpus.get(name)
+        old = self._cluster.described_device(name)
         try:
             new = None if gpu is None else _read_device(gpu)
         except Invalid:
@@ -246,16 +229,6 @@ class Sight:
 
     def drop_pool(self, key: ObjectKey) -> None:
         self.ladders.drop_pool(key.name)
-
-    def put_gpu(self, key: ObjectKey, gpu: GpuObject) -> None:
-        try:
-            self._gpus[key.name] = _read_device(gpu)
-        except Invalid as error:
-            self._gpus.pop(key.name, None)
-            self._problem(f"GPU {key.name}", str(error))
-
-    def drop_gpu(self, key: ObjectKey) -> None:
-        self._gpus.pop(key.name, None)
 
     def put_quota(self, key: ObjectKey, quota: GpuResourceQuota) -> None:
         self.quota_keys[key.namespace] = key
@@ -320,19 +293,13 @@ class Sight:
         claims: Mapping[str, ClaimProgress],
         resting: Mapping[str, float],
         busy: Mapping[str, frozenset[str]],
-        *,
-        room: Room | None = None,
     ) -> View:
-        """`busy` are devices with workers, by node; `room` is that of the cluster's snapshot."""
-        on_node: dict[str, dict[str, int]] = {}
-        own: set[ObjectKey] = set()
+        """`busy` are devices with workers, by node."""
+        room = self._cluster.snapshot()
+        on_node: dict[str, list[Placeholder]] = {}
         for pod in placeholders:
-            own.add(pod.key)
             if pod.node:
-                on_node.setdefault(pod.node, {})[pod.uid] = self._gpus_of(pod)
-        described: dict[str, list[Device]] = {}
-        for device in self._gpus.values():
-            described.setdefault(device.node, []).append(device)
+                on_node.setdefault(pod.node, []).append(pod)
         return View(
             now=now,
             workers=tuple(seen.worker for seen in self.workers.values() if seen.worker is not None),
@@ -340,44 +307,44 @@ class Sight:
             placeholders=tuple(placeholders),
             claims=claims,
             nodes=tuple(
-                self._facts(node, on_node.get(node.name, {}), own, described, busy)
+                self._facts(node, room, on_node.get(node.name, ()), busy.get(node.name, frozenset()))
                 for node in self._nodes.values()
-                if node.name in self._gpu_nodes or node.name in described or node.name in on_node
+                if node.name in self._gpu_nodes
+                or node.name in on_node
+                or self._cluster.described_devices(node.name)
             ),
             resting=resting,
             room=room,
         )
 
-    def _gpus_of(self, pod: Placeholder) -> int:
-        needs = self._use.get(pod.node, {}).get(pod.key, {})
-        return sum(needs.get(resource, 0) for resource in node_devices.RESOURCES)
+    def _others_on(self, room: Room, node: str) -> dict[str, Mapping[str, int]]:
+        """What pods that are not workers take of a node, by pod."""
+        row = room.find(node)
+        pods = {} if row is None else room.pods_on(row)
+        return {
+            key: dict(room.shapes[shape].requests)
+            for key, shape in pods.items()
+            if ObjectKey(*key.split("/", 1)) not in self.workers
+        }
 
     def _facts(
-        self,
-        node: Node,
-        smart_pods: Mapping[str, int],
-        own: set[ObjectKey],
-        described: Mapping[str, list[Device]],
-        busy: Mapping[str, frozenset[str]],
+        self, node: Node, room: Room, placeholders: Sequence[Placeholder], busy: frozenset[str]
     ) -> NodeFacts:
         try:
             offered = allocatable(node)
         except Invalid as error:
             self._problem(f"node {node.name}", str(error))
             offered = {}
-        used = self._use.get(node.name, {})
-        plain = (needs for key, needs in used.items() if key not in own)
-        others = sum(needs.get(resource, 0) for needs in plain for resource in node_devices.RESOURCES)
-        if node.name in described:
-            devices = _with_our_marks(described[node.name], smart_pods)
+        used = self._others_on(room, node.name)
+        smart_pods = {pod.uid: _gpus_of(used.get(str(pod.key), {})) for pod in placeholders}
+        own = {str(pod.key) for pod in placeholders}
+        others = sum(_gpus_of(needs) for key, needs in used.items() if key not in own)
+        described = self._cluster.described_devices(node.name)
+        if described:
+            devices = _with_our_marks(described, smart_pods)
         else:
             devices = node_devices.node_devices(
-                node.name,
-                node.labels,
-                offered,
-                smart_pods=smart_pods,
-                others=others,
-                busy=busy.get(node.name, frozenset()),
+                node.name, node.labels, offered, smart_pods=smart_pods, others=others, busy=busy
             )
         infeasible = readiness(node, {})
         lack = infeasible.reason if infeasible is not None else None
@@ -417,6 +384,10 @@ class Sight:
             for seen in self.workers.values()
             if seen.problem
         }
+
+
+def _gpus_of(needs: Mapping[str, int]) -> int:
+    return sum(needs.get(resource, 0) for resource in node_devices.RESOURCES)
 
 
 def _read_device(gpu: GpuObject) -> Device:

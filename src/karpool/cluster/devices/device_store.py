@@ -75,6 +75,12 @@ class DeviceStore:
     def described(self) -> list[str]:
         return list(self._node_of_device)
 
+    def described_on(self, node: str) -> list[Device]:
+        return list(self._described.get(node, {}).values())
+
+    def described_device(self, name: str) -> Device | None:
+        return self._described.get(self._node_of_device.get(name, ""), {}).get(name)
+
     def put_node(self, node: NodeRow) -> None:
         if self._rows.get(node.name) == node:
             return

@@ -51,6 +51,11 @@ class PodStore:
     def shape_of(self, key: str) -> PodShape:
         return self.shapes[self._shape_ids[self._slot_of[key]]]
 
+    def place_of(self, key: str) -> tuple[int, str]:
+        """The row a pod is on, or -1 and the name of a node that is not known; empty for none."""
+        slot = self._slot_of.get(key)
+        return (_NOWHERE, "") if slot is None else (self._rows[slot], self._home_of.get(key, ""))
+
     def put(self, key: str, shape_id: int, node: str, row: int | None) -> bool:
         """Say where a pod is: on `row`, or on a `node` that has none, or nowhere; whether that is news."""
         slot = self._slot_of.get(key)

@@ -54,6 +54,8 @@ from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 log = structlog.get_logger(__name__)
 
 STEP = "step"
+# They may be closed to us: pods that depend on volumes or on labels of namespaces then wait.
+REFINING = Aspect.NAMESPACES | Aspect.VOLUMES
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
 
@@ -91,8 +93,10 @@ class GpuScaler:
             client, self.options.smart_pods, self.monitor, RequestPurpose.SCALE_UP
         )
         self.ladders = CandidateFinder(market or Market())
+        self._cluster = Cluster(Aspect.DEVICES | REFINING, market=self.ladders.market)
         self.sight = Sight(
             self.ladders,
+            self._cluster.room,
             namespace=namespace,
             scheduler_name=self.options.scheduler_name,
             default_pool=self.options.default_pool,
@@ -110,11 +114,9 @@ class GpuScaler:
             check=environment.check,
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
-        # Volumes and namespaces may be closed to us: pods that depend on them then wait.
-        refining = Aspect.NAMESPACES | Aspect.VOLUMES
-        self._cluster = Cluster(Aspect.DEVICES | refining, market=self.ladders.market)
+        self._cluster_watches = cluster_watches(self._cluster, client.clock, refining=REFINING)
         kinds = [
-            *cluster_watches(self._cluster, client.clock, refining=refining),
+            *self._cluster_watches,
             *self.sight.watches,
             *self.monitor.watches,
             *self.backend.watches,
@@ -125,7 +127,8 @@ class GpuScaler:
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
 
     def _wakers(self) -> Iterator[WatchedKind[Any]]:
-        for kind in (*self.sight.watches, *self.monitor.watches):
+        watches = (*self._cluster_watches, *self.sight.watches, *self.monitor.watches)
+        for kind in {(kind.resource, kind.into, kind.selection): kind for kind in watches}.values():
             yield replace(kind, sink=_Waker(self._changed, partial(self.sight.concerns, kind.resource)))
         for kind in self.backend.watches:
             yield replace(kind, sink=_Waker(self._changed, lambda change: True))
@@ -204,9 +207,7 @@ class GpuScaler:
             progress = self.monitor.progress(name)
             if progress is not None:
                 claims[name] = progress
-        return self.sight.view(
-            now, placeholders, claims, self._resting(now), self._busy(), room=self._cluster.snapshot().room
-        )
+        return self.sight.view(now, placeholders, claims, self._resting(now), self._busy())
 
     def _busy(self) -> dict[str, frozenset[str]]:
         busy: dict[str, set[str]] = {}
