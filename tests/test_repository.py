@@ -59,6 +59,34 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
+SOURCES = sorted(
+    path for folder in ("src", "tests", "bench", "e2e", "tools") for path in (ROOT / folder).rglob("*.py")
+)
+_PATH = re.compile(r"`((?:src|tests|bench|tools|e2e|docs|deploy|karpool|karpool_fleet)/[\w./-]+)`")
+_MODULE = re.compile(r"`(karpool(?:_fleet)?(?:\.[a-z_]+)+)(?:\.[A-Z]\w*(?:\.\w+)?)?`")
+# Names of protocols and of API groups look like modules, and are none.
+_NO_MODULE = re.compile(r"karpool\.(dev|estimator\.v1)\b")
+
+
+def _is_there(name: str) -> bool:
+    """A file or folder, a module, or something that a module defines."""
+    path = ROOT / name
+    source = ROOT / "src" / name.replace(".", "/")
+    modules = (source, source.parent) if "/" not in name else (ROOT / "src" / name,)
+    return path.exists() or source.is_dir() or any(module.with_suffix(".py").is_file() for module in modules)
+
+
+def test_files_and_modules_that_texts_name_are_there() -> None:
+    missing = [
+        f"{text.relative_to(ROOT)}: {name}"
+        for text in (*DOCUMENTS, *SOURCES)
+        for words in [text.read_text()]
+        for name in (*_PATH.findall(words), *_MODULE.findall(words))
+        if not _NO_MODULE.match(name) and not _is_there(name)
+    ]
+    assert missing == []
+
+
 def test_every_command_that_reads_a_cluster_takes_a_snapshot_file() -> None:
     context = click.Context(commands)
     for name in set(commands.list_commands(context)) - NOT_READING:

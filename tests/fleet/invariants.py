@@ -1,6 +1,6 @@
 """What must hold in every embedded cluster, whatever happens to it. Slow and obvious on purpose.
 
-Nothing of `packing` or `state` is used: this is the other opinion. Objects are the raw ones of
+Nothing of `packing` or `cluster` is used: this is the other opinion. Objects are the raw ones of
 the API server, read past all faults. `Judge` listens to every write and to every eviction, so it
 sees a pod at the moment it is bound and a budget at the moment it is spent. Functions give
 violations as sentences; none is good.

@@ -1,4 +1,4 @@
-"""Plans continuously, and carries plans out: the loop around `planning` and `executor`.
+"""Plans continuously, and carries plans out: the loop around `planning` and `actuator`.
 
 Every pass reads the stop switch and the records of moves under way from the server, and
 takes each move as far as it goes; now and then a plan is made and its moves are begun.

@@ -61,7 +61,7 @@ class Watching:
         self.informers = InformerSet(client, self._watches(smart_pods.namespace))
 
     def view(self, records: Iterable[MoveRecord], problems: Iterable[str], now: float) -> ClusterView:
-        """As the cluster is; how moves under way change it is in `sight`."""
+        """As the cluster is; how moves under way change it is in `in_flight_view`."""
         view = self.observed.view(
             self._state.snapshot(),
             recent=disturbances(records),

@@ -1,7 +1,7 @@
 """The dashboard over HTTP: the page, the JSON API behind it, and a stream of what changed.
 
 Reads only. Requests are bounded in size and number, every answer carries the security
-headers of `guard`, and errors are problem+json. The stream carries version numbers, never
+headers of `access`, and errors are problem+json. The stream carries version numbers, never
 content: a browser that missed some asks again and has missed nothing.
 """
 

@@ -1,7 +1,7 @@
 """cluster-autoscaler as a capacity provider: its node groups, up to their maximum size.
 
 Sizes and back-off come from the status ConfigMap, what a new node holds from the nodes
-that a group has or had (`group_templates`). A group in back-off, unhealthy, at its
+that a group has or had (`node_group_template`). A group in back-off, unhealthy, at its
 maximum, or of unknown shape adds nothing and says so. Machines that were asked for and
 are no nodes yet count as coming. Pods that wait take both before anybody else. A group
 that leaves pods waiting without growing stops counting for a while.

@@ -2,7 +2,7 @@
 
 One step at a time over the whole cluster. Any change asks for a step, timers ask for
 one, and after `resync` there is one anyway. What is decided is in `scale_up`, what is
-done in `acting`; here they are only called in order.
+done in `actuator`; here they are only called in order.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 The file is gzip'd JSON lines: a header, one line per object, and a footer that
 proves it complete. It appears under its name only when it is. Secrets are never
-read, values that may be secret are taken out (`redact`), and a kind that the
-server lacks or forbids is noted, not fatal. Reading is `snapshot_file`.
+read, values that may be secret are taken out (`redaction`), and a kind that the
+server lacks or forbids is noted, not fatal. Reading is `reader`.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """What a Kubernetes client needs from whatever carries its requests.
 
-Two implementations exist: HTTP (`kube.http`) and a call straight into an
+Two implementations exist: HTTP (`kube.transport.http`) and a call straight into an
 embedded API server (`karpool_fleet.apiserver.serve.inprocess`). Everything above speaks this
 interface and cannot tell them apart.
 """

@@ -4,7 +4,7 @@ A catalogue belongs to one provider and region. A price that is not known is Non
 and stays None; nothing here estimates one. Types that the catalogue does not list
 are learnt from live nodes: their shape, without a price.
 
-How catalogues are stored and read is in `catalogue_files`.
+How catalogues are stored and read is in `files`.
 """
 
 import math

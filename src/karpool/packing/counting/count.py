@@ -35,7 +35,7 @@ class FitCount:
 def count(snapshot: Room, shape: PodShape, *, limit: int | None = None, topology: bool = True) -> FitCount:
     """At most `limit` pods of a shape. `topology=False` ignores where other pods run, as Karmada does.
 
-    O(nodes) without topology; with it, see `replicas`.
+    O(nodes) without topology; with it, see `spread_replicas`.
     """
     per_node = fits(snapshot, shape)
     if topology and in_play(snapshot, shape):

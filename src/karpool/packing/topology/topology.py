@@ -5,7 +5,7 @@ was placed through `place` since. Nothing is computed until a shape asks for it:
 a shape without constraints that nobody's anti-affinity selects costs a lookup.
 
 Cost of `allowed`: a few vector operations over nodes and domains per constraint,
-whatever the number of pods. Many replicas at once are in `replicas`; planned nodes
+whatever the number of pods. Many replicas at once are in `counting.spread_replicas`; planned nodes
 hook in through `place_planned` and the rules' `open_to_new`.
 """
 
