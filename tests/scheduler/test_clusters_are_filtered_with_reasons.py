@@ -21,7 +21,7 @@ BY_REGION = [
 def why(given, member, **more):
     decision = schedule(given, [member], rooms(m1=5), **more)
     refused = decision.attempts[-1].refused
-    return (refused[0].plugin, refused[0].reason) if refused else None
+    return (refused[0].reason, refused[0].detail) if refused else None
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_a_decision_carries_its_numbers():
         ("m2", 0, 8),
     ]
     assert attempt.candidates[0].availability.parts[1].value == 6
-    assert attempt.refused[0].cluster == "m3"
+    assert attempt.refused[0].about == "m3"
     division = attempt.divisions[0]
     assert (division.action, division.target, division.kept) == ("scale up", 9, (("m1", 1),))
     assert division.weights == (("m1", 6), ("m2", 8))

@@ -194,7 +194,7 @@ def test_only_clusters_that_passed_the_filters_are_asked_and_each_once(case):
             asked.append(cluster.name)
             known[cluster.name] = ClusterAvailability(available[cluster.name], "test")
 
-    refused = [{each.cluster for each in attempt.refused} for attempt in step.attempts]
+    refused = [{each.about for each in attempt.refused} for attempt in step.attempts]
     assert len(asked) == len(set(asked))
     assert not set(asked) & set.intersection(*refused)
     everything = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}

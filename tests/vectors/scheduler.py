@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from karpool.model import resources
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster
 from karpool.model.karmada.member_cluster import read_cluster
 from karpool.model.karmada.placement import ReplicaStrategy, SpreadConstraint, read_placement
@@ -19,7 +20,7 @@ from karpool.scheduler.cycle.decision import (
     ClusterCandidate,
     ClusterSelection,
     EstimatePart,
-    Failure,
+    NotScheduled,
     SchedulingMode,
 )
 from karpool.scheduler.cycle.selection import (
@@ -56,8 +57,8 @@ def includes_all(expected: Given, actual: Given) -> bool:
     )
 
 
-def failed(failure: Failure) -> Given:
-    return {"error": {"reason": failure.reason.value, "message": failure.message}}
+def failed(failure: NotScheduled) -> Given:
+    return {"error": {"reason": failure.reason.value, "message": failure.detail}}
 
 
 @kind("assign", same=same_error)
@@ -68,7 +69,7 @@ def answer_assign(case: Case) -> Given:
     )
     is_workload = case.get("workload", True)
     found = assign(chosen, task(case)) if is_workload else Assignment({}, ())
-    if isinstance(found, Failure):
+    if isinstance(found, Infeasible):
         return failed(found)
     binding = Binding(KEY, replicas=case["replicas"], requirements=needs({}) if is_workload else None)
     settings = SchedulingSettings(propagate_empty=bool(case.get("propagate_empty")))
@@ -159,8 +160,8 @@ def candidates(given: Iterable[Given]) -> list[ClusterCandidate]:
     return [ClusterCandidate(each["name"], 0, each["score"], each["available_total"], 0) for each in given]
 
 
-def selected(found: ClusterSelection | Failure) -> Given:
-    if isinstance(found, Failure):
+def selected(found: ClusterSelection | NotScheduled) -> Given:
+    if isinstance(found, Infeasible):
         return failed(found)
     return {"clusters": [each.name for each in found.chosen]}
 

@@ -8,12 +8,13 @@ partial placement is asked for; then what is missing is said.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import TargetCluster
 from karpool.model.karmada.placement import KarmadaPlacement, ReplicaStrategy
 from karpool.scheduler.controller.settings import CostPreference
 from karpool.scheduler.cycle.decision import (
     ClusterCandidate,
-    Failure,
+    NotScheduled,
     ReplicaDivision,
     ScheduleReason,
     SchedulingMode,
@@ -23,7 +24,7 @@ from karpool.scheduler.cycle.webster import divide, divide_capped
 
 STAGE = "failed to assign replicas"
 Replicas = dict[str, int]
-NO_CLUSTERS = Failure(ScheduleReason.SCHEDULER_ERROR, "no clusters available to schedule", STAGE)
+NO_CLUSTERS = Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: no clusters available to schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ class Assignment:
     replicas: Replicas
     divisions: tuple[ReplicaDivision, ...]
     missing: int = 0
-    failure: Failure | None = None  # what a partial placement lacks
+    failure: NotScheduled | None = None  # what a partial placement lacks
 
 
-def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
     if not chosen:
         return NO_CLUSTERS
     if task.has_overflow and task.strategy is not ReplicaStrategy.DUPLICATED:
@@ -60,16 +61,16 @@ def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignme
     return _within(chosen, task)
 
 
-def unsupported(placement: KarmadaPlacement) -> Failure:
+def unsupported(placement: KarmadaPlacement) -> NotScheduled:
     text = (
         f"unsupported replica scheduling strategy, replicaSchedulingType: {placement.scheduling_type}, "
         f"replicaDivisionPreference: {placement.division_preference}, "
         "please try another scheduling strategy"
     )
-    return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE)
+    return Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: {text}")
 
 
-def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
     if task.strategy is ReplicaStrategy.DUPLICATED:
         shares = {candidate.name: task.replicas for candidate in chosen}
         return _assigned(shares, ReplicaDivision(task.strategy, "duplicate", task.replicas))
@@ -109,7 +110,7 @@ class _Step:
     wrap: str
 
 
-def _by_room(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+def _by_room(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
     step = _step(chosen, task)
     if step.action == "keep":
         kept = tuple(step.kept.items())
@@ -119,7 +120,7 @@ def _by_room(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assign
     failure = None
     if short:
         text = f"{step.wrap}: Clusters available replicas {total} are not enough to schedule."
-        failure = Failure(ScheduleReason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
+        failure = Infeasible(ScheduleReason.UNSCHEDULABLE, f"{STAGE}: {text}", resolvable=True)
         if not task.partial or not (total or step.kept):
             return failure
     placed = _hand_out(chosen, task, replace(step, target=step.target - short))
@@ -223,7 +224,7 @@ def _discount(prices: Mapping[str, float], name: str) -> float:
 # Overflow
 
 
-def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | Failure:
+def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
     """Each tier takes all it can before the next gets any; so the last shrinks first."""
     tiers: dict[int, list[ClusterCandidate]] = {}
     for candidate in chosen:
@@ -239,7 +240,7 @@ def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assig
         names = {member.name for member in members}
         previous = [cluster for cluster in task.previous if cluster.name in names]
         assigned = _within(members, replace(task, replicas=share, previous=previous, partial=False))
-        if isinstance(assigned, Failure):
+        if isinstance(assigned, Infeasible):
             return assigned
         replicas.update(assigned.replicas)
         divisions += (replace(division, tier=tier) for division in assigned.divisions)
@@ -247,7 +248,7 @@ def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assig
     failure = None
     if unplaced:
         text = "Clusters available replicas are not enough to schedule."
-        failure = Failure(ScheduleReason.UNSCHEDULABLE, text, STAGE, lacks_room=True)
+        failure = Infeasible(ScheduleReason.UNSCHEDULABLE, f"{STAGE}: {text}", resolvable=True)
         if not task.partial or not replicas:
             return failure
     return Assignment(replicas, tuple(divisions), unplaced, failure)

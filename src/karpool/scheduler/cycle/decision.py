@@ -9,18 +9,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from karpool.model.infeasible import Infeasible, Reason
 from karpool.model.karmada.binding import BindingKey, TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy
 
 
-class ScheduleReason(StrEnum):
-    """Of the condition `Scheduled`."""
+class ScheduleReason(Reason):
+    """Of the condition `Scheduled`, and of a cluster that a filter leaves out, by its plugin."""
 
     SUCCESS = "Success"
     NO_CLUSTER_FIT = "NoClusterFit"
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULER_ERROR = "SchedulerError"
     QUOTA_EXCEEDED = "QuotaExceeded"  # of the API server's refusal, not of a decision
+
+    API_ENABLEMENT = "APIEnablement"
+    TAINT_TOLERATION = "TaintToleration"
+    CLUSTER_AFFINITY = "ClusterAffinity"
+    SPREAD_CONSTRAINT = "SpreadConstraint"
+    CLUSTER_EVICTION = "ClusterEviction"
+    WORKLOAD_AFFINITY = "WorkloadAffinity"
+    WORKLOAD_ANTI_AFFINITY = "WorkloadAntiAffinity"
 
 
 SUCCESS_MESSAGE = "Binding has been scheduled successfully."
@@ -31,20 +40,7 @@ class SchedulingMode(StrEnum):
     FRESH = "Fresh"  # as if nothing were placed; after a manual request
 
 
-class Failure(NamedTuple):
-    """Why an attempt came to nothing. `stage` prefixes the message, as upstream does.
-
-    `lacks_room`: more room would help, whatever the reason is called.
-    """
-
-    reason: ScheduleReason
-    text: str
-    stage: str = ""
-    lacks_room: bool = False
-
-    @property
-    def message(self) -> str:
-        return f"{self.stage}: {self.text}" if self.stage else self.text
+NotScheduled = Infeasible[ScheduleReason]  # `resolvable`: more room would help, whatever the reason is called
 
 
 # Who says how much room there is, and the number that stands for "no limit".
@@ -69,12 +65,6 @@ class ClusterAvailability(NamedTuple):
     replicas: int
     source: str
     parts: tuple[EstimatePart, ...] = ()
-
-
-class Refused(NamedTuple):
-    cluster: str
-    plugin: str
-    reason: str
 
 
 class ClusterCandidate(NamedTuple):
@@ -125,12 +115,12 @@ class AffinityAttempt:
     group: str
     index: int
     clusters: int  # how many there are in all
-    refused: tuple[Refused, ...]
+    refused: tuple[NotScheduled, ...]  # each about a cluster
     candidates: tuple[ClusterCandidate, ...] = ()
     selection: ClusterSelection | None = None
     divisions: tuple[ReplicaDivision, ...] = ()
     targets: tuple[TargetCluster, ...] | None = None
-    failure: Failure | None = None
+    failure: NotScheduled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +149,7 @@ class SchedulingDecision:
     def lacks_room(self) -> bool:
         """Whether it is worth trying again as soon as room appears somewhere."""
         return not self.is_success and any(
-            attempt.failure and attempt.failure.lacks_room for attempt in self.attempts
+            attempt.failure and attempt.failure.resolvable for attempt in self.attempts
         )
 
     @property
@@ -171,7 +161,7 @@ class SchedulingDecision:
         subject = f"{self.binding.kind}({self.binding})"
         return [
             f"failed to schedule {subject} with clusterAffiliates index({attempt.index}): "
-            f"{attempt.failure.message}"
+            f"{attempt.failure.detail}"
             for attempt in self.attempts
             if attempt.group and attempt.failure is not None and attempt.targets is None
         ]

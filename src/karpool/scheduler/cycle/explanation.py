@@ -13,7 +13,7 @@ from karpool.scheduler.cycle.decision import (
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
-    Refused,
+    NotScheduled,
     ReplicaDivision,
     SchedulingDecision,
 )
@@ -45,13 +45,16 @@ def _attempt(attempt: AffinityAttempt) -> dict[str, Any]:
     return {
         "affinityName": attempt.group,
         "clusters": attempt.clusters,
-        "refused": [refused._asdict() for refused in attempt.refused],
+        "refused": [
+            {"cluster": refused.about, "plugin": refused.reason.value, "reason": refused.detail}
+            for refused in attempt.refused
+        ],
         "candidates": [_candidate(candidate) for candidate in attempt.candidates],
         "selected": [cluster_candidate.name for cluster_candidate in attempt.selection.chosen]
         if attempt.selection
         else None,
         "divisions": [_division(division) for division in attempt.divisions],
-        "failure": attempt.failure.message if attempt.failure else None,
+        "failure": attempt.failure.detail if attempt.failure else None,
     }
 
 
@@ -122,13 +125,13 @@ def _attempt_lines(attempt: AffinityAttempt) -> Iterator[str]:
     for division in attempt.divisions:
         yield from _division_lines(division)
     if attempt.failure is not None:
-        yield f"failed: {attempt.failure.message}"
+        yield f"failed: {attempt.failure.detail}"
 
 
-def _refused_lines(refused: Sequence[Refused]) -> Iterator[str]:
+def _refused_lines(refused: Sequence[NotScheduled]) -> Iterator[str]:
     by_reason: dict[tuple[str, str], list[str]] = {}
     for refusal in refused:
-        by_reason.setdefault((refusal.plugin, refusal.reason), []).append(refusal.cluster)
+        by_reason.setdefault((refusal.reason.value, refusal.detail), []).append(refusal.about)
     for (plugin, reason), names in by_reason.items():
         yield f"  {', '.join(names)}: {reason} ({plugin})"
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler.cycle import plugins as all_plugins
-from karpool.scheduler.cycle.decision import Refused
+from karpool.scheduler.cycle.decision import NotScheduled
 from karpool.scheduler.cycle.plugins import Check
 
 EVERY = 10  # of so many decisions one is timed
@@ -31,12 +31,12 @@ class PluginTimer(Protocol):
 
 def screen(
     clusters: Iterable[MemberCluster], checks: Sequence[tuple[str, Check]], timing: PluginTimer | None
-) -> tuple[list[MemberCluster], list[Refused]]:
+) -> tuple[list[MemberCluster], list[NotScheduled]]:
     if timing is None:
         return all_plugins.filter_clusters(clusters, checks)
     watched = [(name, _watched(name, check, timing)) for name, check in checks]
     passed: list[MemberCluster] = []
-    refused: list[Refused] = []
+    refused: list[NotScheduled] = []
     for cluster in clusters:
         started = perf_counter()
         let_through, kept_out = all_plugins.filter_clusters((cluster,), watched)

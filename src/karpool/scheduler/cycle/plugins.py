@@ -7,12 +7,13 @@ readiness nor capacity filters: readiness acts through taints, capacity later.
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.karmada.names import binding_name
 from karpool.model.karmada.placement import TIER_NONE, AffinityGroup
 from karpool.model.taints import untolerated
-from karpool.scheduler.cycle.decision import Refused
+from karpool.scheduler.cycle.decision import NotScheduled, ScheduleReason
 
 Check = Callable[[MemberCluster], str]  # the reason to refuse, or nothing
 
@@ -53,27 +54,27 @@ def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
 
 def filter_clusters(
     clusters: Iterable[MemberCluster], checks: Sequence[tuple[str, Check]]
-) -> tuple[list[MemberCluster], list[Refused]]:
+) -> tuple[list[MemberCluster], list[NotScheduled]]:
     """Those that pass every check, and the others with the first reason. Deleting ones are in neither."""
     passed: list[MemberCluster] = []
-    refused: list[Refused] = []
+    refused: list[NotScheduled] = []
     for cluster in clusters:
         if cluster.is_deleting:
             continue
         for plugin, check in checks:
             if reason := check(cluster):
-                refused.append(Refused(cluster.name, plugin, reason))
+                refused.append(Infeasible(ScheduleReason(plugin), reason, cluster.name))
                 break
         else:
             passed.append(cluster)
     return passed, refused
 
 
-def fit_error(clusters: int, refused: Iterable[Refused]) -> str:
+def fit_error(clusters: int, refused: Iterable[NotScheduled]) -> str:
     """Why no cluster is left, counted by reason."""
     counts: dict[str, int] = {}
     for refusal in refused:
-        counts[refusal.reason] = counts.get(refusal.reason, 0) + 1
+        counts[refusal.detail] = counts.get(refusal.detail, 0) + 1
     shown = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) or "no cluster exists"
     return f"0/{clusters} clusters are available: {shown}."
 

@@ -8,6 +8,7 @@ same input gives the same decision, however often and in whatever order it is as
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.karmada.placement import AffinityGroup, ReplicaStrategy
@@ -21,8 +22,7 @@ from karpool.scheduler.cycle.decision import (
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
-    Failure,
-    Refused,
+    NotScheduled,
     ScheduleReason,
     SchedulingDecision,
     SchedulingMode,
@@ -61,7 +61,7 @@ class CyclePlan:
 @dataclass(frozen=True, slots=True)
 class _Screened:
     passed: Sequence[MemberCluster]
-    refused: tuple[Refused, ...]
+    refused: tuple[NotScheduled, ...]
     needs_room: bool
 
 
@@ -175,16 +175,16 @@ def _attempt(
     group, screened = binding.placement.groups[index], plan.screened(index)
     size = len(plan.clusters)
     if not screened.passed:
-        failure = Failure(ScheduleReason.NO_CLUSTER_FIT, plugins.fit_error(size, screened.refused))
+        failure = Infeasible(ScheduleReason.NO_CLUSTER_FIT, plugins.fit_error(size, screened.refused))
         return AffinityAttempt(group.name, index, size, screened.refused, failure=failure)
     candidates = tuple(_candidates(plan, group, index, availability_by_cluster))
     chosen = selection.select(
         candidates, binding, _needed(plan), cost=settings.cost, partial=settings.partial
     )
-    if isinstance(chosen, Failure):
+    if isinstance(chosen, Infeasible):
         return AffinityAttempt(group.name, index, size, screened.refused, candidates, failure=chosen)
     assigned = _assign(plan, group, screened, chosen.chosen)
-    if isinstance(assigned, Failure):
+    if isinstance(assigned, Infeasible):
         return AffinityAttempt(
             group.name, index, size, screened.refused, candidates, chosen, failure=assigned
         )
@@ -210,7 +210,7 @@ def _needed(plan: CyclePlan) -> int | None:
 
 def _assign(
     plan: CyclePlan, group: AffinityGroup, screened: _Screened, chosen: Sequence[ClusterCandidate]
-) -> Assignment | Failure:
+) -> Assignment | NotScheduled:
     binding, settings, placement = plan.binding, plan.settings, plan.binding.placement
     if not is_divided(binding):
         return (
@@ -275,7 +275,7 @@ def _partial(
         plan.binding.key,
         plan.mode,
         failure.reason,
-        f"{failure.message} {placed} of {replicas} replicas are placed.",
+        f"{failure.detail} {placed} of {replicas} replicas are placed.",
         attempt.targets,
         attempt.group,
         replicas - placed,
@@ -288,5 +288,5 @@ def _failure(plan: CyclePlan, attempts: Sequence[AffinityAttempt]) -> Scheduling
     assert first is not None
     cleared = () if first.reason is ScheduleReason.NO_CLUSTER_FIT else None
     return SchedulingDecision(
-        plan.binding.key, plan.mode, first.reason, first.message, cleared, attempts=tuple(attempts)
+        plan.binding.key, plan.mode, first.reason, first.detail, cleared, attempts=tuple(attempts)
     )

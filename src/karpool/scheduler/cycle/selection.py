@@ -7,10 +7,11 @@ all, as upstream. Static weights ignore constraints.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.placement import ReplicaStrategy, SpreadConstraint
 from karpool.scheduler.controller.settings import CostPreference
-from karpool.scheduler.cycle.decision import ClusterCandidate, ClusterSelection, Failure, ScheduleReason
+from karpool.scheduler.cycle.decision import ClusterCandidate, ClusterSelection, NotScheduled, ScheduleReason
 
 STAGE = "failed to select clusters"
 _UNIT = 1000  # of a group's score: capacity first, the scores of its clusters second
@@ -61,7 +62,7 @@ def select(
     *,
     cost: CostPreference,
     partial: bool,
-) -> ClusterSelection | Failure:
+) -> ClusterSelection | NotScheduled:
     """`candidates` in order; `need` replicas (or sets) of room are looked for, None: any."""
     placement = binding.placement
     if not placement.spread or placement.ignores_spread:
@@ -83,7 +84,7 @@ def select_by_cluster(
     need: int | None,
     *,
     partial: bool = False,
-) -> ClusterSelection | Failure:
+) -> ClusterSelection | NotScheduled:
     if len(candidates) < constraint.min_groups:
         return _failed("the number of feasible clusters is less than spreadConstraint.MinGroups")
     size = min(len(candidates), constraint.max_groups)
@@ -105,7 +106,7 @@ def select_by_cluster(
             )
     if size == 0 or (room < need and not (partial and room > 0)):
         text = f"no enough resource when selecting {size} clusters"
-        return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE, lacks_room=size > 0)
+        return Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: {text}", resolvable=size > 0)
     return ClusterSelection(tuple(chosen), tuple(notes))
 
 
@@ -126,7 +127,7 @@ class RegionCandidates(NamedTuple):
 
 def select_by_region(
     candidates: Sequence[ClusterCandidate], rules: SpreadRules, cost: CostPreference = CostPreference.OFF
-) -> ClusterSelection | Failure:
+) -> ClusterSelection | NotScheduled:
     members: dict[str, list[ClusterCandidate]] = {}
     for candidate in candidates:
         if candidate.region:
@@ -139,7 +140,7 @@ def select_by_region(
 
 def select_regions(
     regions: Sequence[RegionCandidates], rules: SpreadRules, cost: CostPreference = CostPreference.OFF
-) -> ClusterSelection | Failure:
+) -> ClusterSelection | NotScheduled:
     if len(regions) < rules.region.min_groups:
         return _failed("the number of feasible region is less than spreadConstraint.MinGroups")
     by_name = {region.name: region for region in regions}
@@ -177,8 +178,8 @@ def group_score(clusters: Sequence[ClusterCandidate], rules: SpreadRules) -> int
     return share * _UNIT + (scores // used if used else 0)
 
 
-def _failed(text: str) -> Failure:
-    return Failure(ScheduleReason.SCHEDULER_ERROR, text, STAGE)
+def _failed(text: str) -> NotScheduled:
+    return Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: {text}")
 
 
 # Which regions to take. Karmada tries combinations depth first; their number grows exponentially. The same
