@@ -13,8 +13,8 @@ from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, No
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.open_nodes import OpenNodes, by_nodes
 from karpool.gpu.allocation.preemption import FreedDevices, free_without
-from karpool.gpu.columns import DeviceTable
 from karpool.gpu.controller.wake_ups import should_wake
+from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker, key_of
 from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput
@@ -188,7 +188,7 @@ def same_names(expected: Given, actual: Given) -> bool:
 def answer_filter(case: Case) -> Given:
     given = case["input"]
     devices = (device(each) for each in given["gpus"])
-    table = DeviceTable(replace(one, node=one.node or one.owner) for one in devices)
+    table = DeviceColumns(replace(one, node=one.node or one.owner) for one in devices)
     for each in given["gpus"]:
         row = table.find(each["name"])
         table.has_available[row] = "available" in each
@@ -202,7 +202,7 @@ def answer_filter(case: Case) -> Given:
     return {"names": [table.device(int(row)).name for row in found.rows]}
 
 
-def one_filter(table: DeviceTable, given: Given) -> tuple[str, device_filters.Filter]:
+def one_filter(table: DeviceColumns, given: Given) -> tuple[str, device_filters.Filter]:
     asked = GpuRequest(uid="u", request=share(given))
     known: dict[str, tuple[str, device_filters.Filter]] = {
         "phase": ("phase", partial(phase_filter, allowed=given.get("allowed", [RUNNING]))),
@@ -226,7 +226,7 @@ def one_filter(table: DeviceTable, given: Given) -> tuple[str, device_filters.Fi
     return known[given["type"]]
 
 
-def affinity_filter(table: DeviceTable, given: Given) -> device_filters.Filter:
+def affinity_filter(table: DeviceColumns, given: Given) -> device_filters.Filter:
     required = given.get("required")
     shape = PodShape(
         node_terms=None if required is None else terms(required),
@@ -242,7 +242,9 @@ def affinity_filter(table: DeviceTable, given: Given) -> device_filters.Filter:
     return partial(by_nodes, nodes=OpenNodes(table, room, {}).choice(shape))
 
 
-def phase_filter(table: DeviceTable, rows: device_filters.Rows, *, allowed: list[str]) -> device_filters.Rows:
+def phase_filter(
+    table: DeviceColumns, rows: device_filters.Rows, *, allowed: list[str]
+) -> device_filters.Rows:
     """Ours knows one phase that is good; the cases may name others."""
     if allowed == [RUNNING]:
         return device_filters.by_phase(table, rows)
@@ -288,7 +290,7 @@ def answer_compatible(case: Case) -> bool:
 def answer_preempt(case: Case) -> Given:
     given = case["input"]
     devices = [device(each) for each in given["gpus"]]
-    ledger = DeviceLedger(DeviceTable(devices), policy=given["policy"])
+    ledger = DeviceLedger(DeviceColumns(devices), policy=given["policy"])
     for number, victim in enumerate(given["victims"]):
         running = worker(victim, uid=f"victim-{number}", isolation="")
         ledger.restore(running, victim["gpus"])
@@ -313,14 +315,14 @@ def strategy(given: Given, **more: Any) -> placement.LoadStrategy:
 @kind("score")
 def answer_score(case: Case) -> int:
     given = case["input"]
-    table = DeviceTable([device(given["gpu"])])
+    table = DeviceColumns([device(given["gpu"])])
     return int(strategy(given).scores(table, table.all_rows(), for_node=given["for_node"])[0])
 
 
 @kind("node_score")
 def answer_node_score(case: Case) -> int:
     given = case["input"]
-    table = DeviceTable(
+    table = DeviceColumns(
         replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
         for number, each in enumerate(given["gpus"])
     )
@@ -330,7 +332,7 @@ def answer_node_score(case: Case) -> int:
 @kind("select")
 def answer_select(case: Case) -> Given:
     given = case["input"]
-    table = DeviceTable(device({"phase": RUNNING, **each}) for each in given["node_gpus"])
+    table = DeviceColumns(device({"phase": RUNNING, **each}) for each in given["node_gpus"])
     names = given.get("candidates", [each["name"] for each in given["node_gpus"]])
     if not names:
         return {"error": "no_candidates"}
@@ -366,7 +368,7 @@ def answer_allocate(case: Case) -> Given:
 @kind("prefilter_nodes")
 def answer_prefilter(case: Case) -> Given:
     given = case["input"]
-    table = DeviceTable(device(each) for each in given["gpus"])
+    table = DeviceColumns(device(each) for each in given["gpus"])
     asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
     chain = device_filters.device_filters(asked, given.get("policy", "Static"))
     found = device_filters.run_filters(table, table.rows_of_pool(given["pool"]), chain)

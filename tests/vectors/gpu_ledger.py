@@ -7,7 +7,7 @@ from typing import Any
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.resizing import resize
-from karpool.gpu.columns import DeviceTable
+from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model import quantity
@@ -30,7 +30,7 @@ def ledger_of(given: Given) -> DeviceLedger:
     found = quota_of(given.get("quota"), NAMESPACE)
     if found is not None:
         quotas.put(found)
-    return DeviceLedger(DeviceTable(device(each) for each in given["gpus"]), quotas)
+    return DeviceLedger(DeviceColumns(device(each) for each in given["gpus"]), quotas)
 
 
 @kind("scenario", same=same_amounts)
@@ -78,7 +78,7 @@ def one_step(ledger: DeviceLedger, step: Given) -> object:
 @kind("sweep_assumed")
 def answer_sweep(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceTable([Device("g", capacity=DeviceAmount(1000, 1000))]))
+    ledger = DeviceLedger(DeviceColumns([Device("g", capacity=DeviceAmount(1000, 1000))]))
     now = 1e6
     since = now - given["age_s"] if given["has_timestamp"] else None
     ledger.assume(GpuRequest(uid="u"), ["g"], since)
@@ -97,7 +97,7 @@ def answer_clamp(case: Case) -> Given:
 
 def restored(given: Given, capacity: Given) -> DeviceLedger:
     """A device and what the ledger says of it."""
-    ledger = DeviceLedger(DeviceTable([Device(given["gpu"], capacity=parse_amount(capacity))]))
+    ledger = DeviceLedger(DeviceColumns([Device(given["gpu"], capacity=parse_amount(capacity))]))
     for each in given["ledger"]:
         ledger.restore(GpuRequest(uid=each["pod"], request=share(each["request"])), each["gpus"])
     return ledger
@@ -147,7 +147,7 @@ def answer_rebuild(case: Case) -> Given:
 @kind("apply_twice", same=same_amounts)
 def answer_twice(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceTable([device(given["gpu"])]))
+    ledger = DeviceLedger(DeviceColumns([device(given["gpu"])]))
     name = given["gpu"]["name"]
     ledger.assume(worker(given["request"], uid="a"), [name], 0.0)
     ledger.commit("a")
@@ -166,7 +166,7 @@ def answer_twice(case: Case) -> Given:
 @kind("dynamic_lock")
 def answer_lock(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceTable([device(given["gpu"])]), policy=given["policy"])
+    ledger = DeviceLedger(DeviceColumns([device(given["gpu"])]), policy=given["policy"])
     locks, wrong = [], []
     for step in given["steps"]:
         if step["op"] == "assume":

@@ -16,7 +16,7 @@ from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.ledger import RESERVATION_SECONDS, DeviceLedger
 from karpool.gpu.allocation.open_nodes import NodeChoice, by_nodes
-from karpool.gpu.columns import UNBOUNDED, DeviceTable, Rows
+from karpool.gpu.device_columns import UNBOUNDED, DeviceColumns, Rows
 from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
@@ -42,7 +42,7 @@ class AllocatorSettings:
 class Allocator:
     def __init__(self, settings: AllocatorSettings | None = None, devices: Iterable[Device] = ()) -> None:
         self.settings = settings or AllocatorSettings()
-        self.table = DeviceTable()
+        self.table = DeviceColumns()
         self.quotas = GpuQuotas()
         self.ledger = DeviceLedger(
             self.table,
@@ -237,7 +237,7 @@ class Allocator:
         chain[before_same_node:before_same_node] = more
         return device_filters.run_filters(self.table, rows, chain, trace)
 
-    def _with_slot(self, request: GpuRequest, table: DeviceTable, rows: Rows) -> Rows:
+    def _with_slot(self, request: GpuRequest, table: DeviceColumns, rows: Rows) -> Rows:
         """Partitions are few; whether one fits is asked device by device."""
         free = [self.ledger.taking.can_slice(request, int(row)) for row in rows]
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
@@ -279,13 +279,13 @@ def known_charge(request: GpuRequest) -> QuotaCharge:
 _NOT_RECOVERED = Refusal(DeviceReason.NOT_RECOVERED, "running pods are still being read; ask again")
 
 
-def _among(table: DeviceTable, rows: Rows, names: Collection[str]) -> Rows:
+def _among(table: DeviceColumns, rows: Rows, names: Collection[str]) -> Rows:
     wanted = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
     kept: Rows = rows[np.isin(rows, wanted)]
     return kept
 
 
-def _outside(table: DeviceTable, rows: Rows, nodes: Collection[str]) -> Rows:
+def _outside(table: DeviceColumns, rows: Rows, nodes: Collection[str]) -> Rows:
     codes = [code for name in nodes if (code := table.node_code(name)) is not None]
     kept: Rows = rows[~np.isin(table.node[rows], np.array(codes, dtype=np.int64))]
     return kept

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
 from karpool.model.devices.device_reasons import DeviceReason, FilterStep, Refusal
 from karpool.model.devices.isolation import DYNAMIC, HARD, PARTITIONED, SHARED, SOFT
 from karpool.model.devices.partitions import PartitionCatalogue
@@ -20,7 +20,7 @@ from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.node_table import NodeRow, table_of
 
-Filter = Callable[[DeviceTable, Rows], Rows]
+Filter = Callable[[DeviceColumns, Rows], Rows]
 _PERCENT_OF_MILLI = 100 * 1000 * 1000
 _DERIVED_KEPT = 1024
 _CAPABLE = {SOFT: "soft", HARD: "hard", PARTITIONED: "partitioned"}
@@ -34,7 +34,7 @@ class FittingDevices:
 
 
 def run_filters(
-    table: DeviceTable, rows: Rows, filters: Iterable[tuple[str, Filter]], trace: bool = True
+    table: DeviceColumns, rows: Rows, filters: Iterable[tuple[str, Filter]], trace: bool = True
 ) -> FittingDevices:
     steps: list[FilterStep] = []
     for name, keep in filters:
@@ -89,7 +89,7 @@ def _kept(rows: Rows, keep: Bools) -> Rows:
     return kept
 
 
-def by_policy(table: DeviceTable, rows: Rows, *, policy: str, mode: str) -> Rows:
+def by_policy(table: DeviceColumns, rows: Rows, *, policy: str, mode: str) -> Rows:
     """Devices on which the policy in force allows the mode at all."""
     code = table.strings.find
     own = table.policy[rows]
@@ -107,22 +107,22 @@ def by_policy(table: DeviceTable, rows: Rows, *, policy: str, mode: str) -> Rows
     return _kept(rows, keep)
 
 
-def by_phase(table: DeviceTable, rows: Rows) -> Rows:
+def by_phase(table: DeviceColumns, rows: Rows) -> Rows:
     return _kept(rows, table.ours[rows] & table.running[rows])
 
 
-def by_resource_name(table: DeviceTable, rows: Rows, *, resource: str) -> Rows:
+def by_resource_name(table: DeviceColumns, rows: Rows, *, resource: str) -> Rows:
     """A request for a device plugin's resource gets it from that plugin, and others do not."""
     return _kept(rows, table.resource[rows] == table.strings.find(resource))
 
 
-def by_index(table: DeviceTable, rows: Rows, *, indices: Sequence[int]) -> Rows:
+def by_index(table: DeviceColumns, rows: Rows, *, indices: Sequence[int]) -> Rows:
     if not indices:
         return rows
     return _kept(rows, np.isin(table.index[rows], np.asarray(indices, dtype=np.int64)))
 
 
-def by_isolation_mode(table: DeviceTable, rows: Rows, *, mode: str) -> Rows:
+def by_isolation_mode(table: DeviceColumns, rows: Rows, *, mode: str) -> Rows:
     if not mode:
         return rows
     code = table.strings.find
@@ -137,13 +137,13 @@ def by_isolation_mode(table: DeviceTable, rows: Rows, *, mode: str) -> Rows:
     return _kept(rows, capable & np.where(dynamic, by_lock, by_mode))
 
 
-def by_whole(table: DeviceTable, rows: Rows) -> Rows:
+def by_whole(table: DeviceColumns, rows: Rows) -> Rows:
     idle = (table.holders[rows] == 0) & (table.partitions[rows] == 0)
     idle &= table.free_tflops[rows] == table.capacity_tflops[rows]
     return _kept(rows, idle & (table.free_vram[rows] == table.capacity_vram[rows]))
 
 
-def by_partition(table: DeviceTable, rows: Rows, *, template: str, catalogue: PartitionCatalogue) -> Rows:
+def by_partition(table: DeviceColumns, rows: Rows, *, template: str, catalogue: PartitionCatalogue) -> Rows:
     """The model has the template, and the device may have one partition more. Decided once per model."""
     caps: dict[str, int] = {}
 
@@ -159,7 +159,7 @@ def by_partition(table: DeviceTable, rows: Rows, *, template: str, catalogue: Pa
     return _kept(rows, table.partitions[rows] < by_code[np.searchsorted(codes, table.model[rows])])
 
 
-def by_amounts(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
+def by_amounts(table: DeviceColumns, rows: Rows, *, request: GpuRequest) -> Rows:
     asked = request.request
     if request.isolation == SHARED:
         return _kept(rows, table.has_available[rows])
@@ -170,7 +170,7 @@ def by_amounts(table: DeviceTable, rows: Rows, *, request: GpuRequest) -> Rows:
     return _kept(rows, keep & (table.free_vram[rows] >= needed_vram(table, rows, request)))
 
 
-def needed_tflops(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s | int:
+def needed_tflops(table: DeviceColumns, rows: Rows, request: GpuRequest) -> Int64s | int:
     """Per device where the request is a percentage."""
     percent = request.request.percent_milli
     if not percent:
@@ -184,7 +184,7 @@ def percent_of(percent_milli: int, tflops_milli: Int64s) -> Int64s:
     return whole
 
 
-def needed_vram(table: DeviceTable, rows: Rows, request: GpuRequest) -> Int64s | int:
+def needed_vram(table: DeviceColumns, rows: Rows, request: GpuRequest) -> Int64s | int:
     percent = request.request.vram_percent_milli
     if not percent:
         return request.request.vram_bytes
@@ -198,15 +198,15 @@ def vram_percent_of(percent_milli: int, vram_bytes: Int64s) -> Int64s:
     return part
 
 
-def by_model(table: DeviceTable, rows: Rows, *, model: str) -> Rows:
+def by_model(table: DeviceColumns, rows: Rows, *, model: str) -> Rows:
     return _kept(rows, table.model[rows] == table.strings.find(model)) if model else rows
 
 
-def by_vendor(table: DeviceTable, rows: Rows, *, vendor: str) -> Rows:
+def by_vendor(table: DeviceColumns, rows: Rows, *, vendor: str) -> Rows:
     return _kept(rows, table.vendor[rows] == table.strings.find(vendor)) if vendor else rows
 
 
-def by_node_terms(table: DeviceTable, rows: Rows, *, terms: tuple[NodeTerm, ...]) -> Rows:
+def by_node_terms(table: DeviceColumns, rows: Rows, *, terms: tuple[NodeTerm, ...]) -> Rows:
     """Devices of nodes with such labels, as far as labels were told."""
     admitted = table.derived.get(("admits", terms))
     if admitted is None:
@@ -221,14 +221,14 @@ def by_node_terms(table: DeviceTable, rows: Rows, *, terms: tuple[NodeTerm, ...]
     return _kept(rows, admitted[table.owner[rows]] != 0)
 
 
-def by_worker_cap(table: DeviceTable, rows: Rows, *, cap: int) -> Rows:
+def by_worker_cap(table: DeviceColumns, rows: Rows, *, cap: int) -> Rows:
     if cap <= 0:
         return rows
     node = table.node[rows]
     return _kept(rows, (node == NO_NODE) | (table.workers[node] < cap))
 
 
-def by_same_node(table: DeviceTable, rows: Rows, *, count: int) -> Rows:
+def by_same_node(table: DeviceColumns, rows: Rows, *, count: int) -> Rows:
     """Devices in nodes that have enough of them; one without a node never counts."""
     if count <= 1:
         return rows

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare, NodeLoad
 from karpool.gpu.allocation.share_check import ShareCheck
-from karpool.gpu.columns import DeviceTable
+from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
@@ -29,7 +29,7 @@ _RELEASED_KEPT = 10_000
 
 @dataclass
 class DeviceLedger:
-    table: DeviceTable
+    table: DeviceColumns
     quotas: GpuQuotas = field(default_factory=GpuQuotas)
     policy: str = STATIC
     catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)

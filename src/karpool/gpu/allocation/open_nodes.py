@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
 from karpool.model.devices.isolation import PARTITIONED
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import open_nodes
@@ -39,7 +39,7 @@ class OpenNodes:
     """`holds` are by uid of the pod. Nodes in `closed` take nobody."""
 
     def __init__(
-        self, table: DeviceTable, room: Room, holds: Mapping[str, NodeHold], closed: Collection[str] = ()
+        self, table: DeviceColumns, room: Room, holds: Mapping[str, NodeHold], closed: Collection[str] = ()
     ) -> None:
         self._table = table
         self._room = room
@@ -103,7 +103,7 @@ def asked_of_kernel(shape: PodShape) -> PodShape:
     return shape
 
 
-def by_nodes(table: DeviceTable, rows: Rows, *, nodes: NodeChoice) -> Rows:
+def by_nodes(table: DeviceColumns, rows: Rows, *, nodes: NodeChoice) -> Rows:
     """Devices of nodes that take the pod, those of preferred nodes first. One without a node never counts."""
     rows = rows[table.node[rows] != NO_NODE]
     kept: Rows = rows[nodes.is_open[table.node[rows]]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocator import Allocator
 from karpool.gpu.allocation.ledger_entry import DeviceAllocation
-from karpool.gpu.columns import DeviceTable
+from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import DeviceReason, Refusal
@@ -83,7 +83,7 @@ def free_without(
         return Refusal(DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go")
     known = catalogue or PartitionCatalogue()
     freed = [_freed(device, victims) for device in devices]
-    table = DeviceTable(freed)
+    table = DeviceColumns(freed)
     plain = replace(request, node_terms=None, preferred=(), vendor="")
     chain = device_filters.device_filters(plain, policy, known)
     if request.vendor:

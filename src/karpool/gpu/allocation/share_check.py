@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
-from karpool.gpu.columns import NO_NODE, DeviceTable
+from karpool.gpu.device_columns import NO_NODE, DeviceColumns
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
@@ -19,7 +19,7 @@ from karpool.model.devices.request import GpuRequest
 
 @dataclass(frozen=True, slots=True)
 class ShareCheck:
-    table: DeviceTable
+    table: DeviceColumns
     policy: str
     catalogue: PartitionCatalogue
     workers_per_node: int

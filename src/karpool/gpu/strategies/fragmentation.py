@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from karpool.gpu.columns import NO_NODE, DeviceTable, Rows
+from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
 from karpool.gpu.strategies.fragmentation_score import Floats, FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, RequestShape, shape_of
 from karpool.gpu.strategies.strategy import FRAGMENTATION, CandidateScope
@@ -60,7 +60,7 @@ class FragmentationStrategy:
             self.learning.observe(request)
 
     def choose(
-        self, table: DeviceTable, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
+        self, table: DeviceColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
         node = table.node[rows]
         inside = node != NO_NODE
@@ -81,7 +81,7 @@ class FragmentationStrategy:
         chosen = worth.fullest_first(worth.look(table, nodes[best : best + 1]), candidate, request.count)
         return [int(row) for row in chosen[0] if row >= 0]
 
-    def host_for(self, table: DeviceTable, nodes: Int64s, request: GpuRequest) -> int:
+    def host_for(self, table: DeviceColumns, nodes: Int64s, request: GpuRequest) -> int:
         """For a pod without GPU: the node whose GPUs miss its CPU least."""
         worth = self._current(table)
         known = self._remembered(request, len(table.node_names))
@@ -98,7 +98,7 @@ class FragmentationStrategy:
         spare = table.cpu_room[tied] / np.maximum(worth.node_idle[tied], 1.0)
         return _first_by_name(table, tied[spare == spare.max()])
 
-    def _current(self, table: DeviceTable) -> FragmentationScore:
+    def _current(self, table: DeviceColumns) -> FragmentationScore:
         mix = self.learning.mix if self.mix is None else self.mix
         if self._worth is None or self._worth.mix is not mix or self._worth.table is not table:
             self._worth = FragmentationScore(table, mix)
@@ -143,5 +143,5 @@ class FragmentationStrategy:
         return int(min(best.tolist(), key=lambda place: table.node_names[nodes[place]]))
 
 
-def _first_by_name(table: DeviceTable, nodes: Int64s) -> int:
+def _first_by_name(table: DeviceColumns, nodes: Int64s) -> int:
     return int(min(nodes.tolist(), key=table.node_names.__getitem__))

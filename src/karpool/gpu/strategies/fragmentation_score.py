@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.gpu.allocation import device_filters
-from karpool.gpu.columns import NO_NODE, UNBOUNDED, DeviceTable, Rows
+from karpool.gpu.device_columns import NO_NODE, UNBOUNDED, DeviceColumns, Rows
 from karpool.gpu.strategies.request_mix import (
     DEVICE_MILLI,
     RequestConstraint,
@@ -55,7 +55,7 @@ class NodeBatch:
 class FragmentationScore:
     """What idle GPU is worth under a mix, per node; kept current with the table."""
 
-    def __init__(self, table: DeviceTable, mix: RequestMix) -> None:
+    def __init__(self, table: DeviceColumns, mix: RequestMix) -> None:
         self.table, self.mix = table, mix
         self.node_lost: Floats = np.zeros(0)
         self.node_idle: Floats = np.zeros(0)
@@ -68,7 +68,7 @@ class FragmentationScore:
         self._scale_tflops: Floats = np.zeros(0)
         self._scale_vram: Floats = np.zeros(0)
 
-    def refresh(self, table: DeviceTable) -> None:
+    def refresh(self, table: DeviceColumns) -> None:
         count = len(table.node_names)
         if self._membership != table.membership:
             self._read_membership(table)
@@ -82,7 +82,7 @@ class FragmentationScore:
             self.node_idle[stale] = self.idle(state, state.tflops, state.vram).sum(axis=1)
             self._version[stale] = table.version[stale]
 
-    def _read_membership(self, table: DeviceTable) -> None:
+    def _read_membership(self, table: DeviceColumns) -> None:
         """Devices came or went: what depends on capacities and labels is computed anew."""
         rows = table.all_rows()
         self._membership = table.membership
@@ -105,7 +105,7 @@ class FragmentationScore:
         ]
         self._version[:] = _NEVER
 
-    def look(self, table: DeviceTable, nodes: Int64s) -> NodeBatch:
+    def look(self, table: DeviceColumns, nodes: Int64s) -> NodeBatch:
         rows = table.node_rows[nodes]
         there: Bools = (rows >= 0) & table.running[rows] & table.ours[rows]
         return NodeBatch(
@@ -153,7 +153,7 @@ class FragmentationScore:
         return _both(state.there, (tflops >= need_tflops) & (vram >= need_vram))
 
     def gains(
-        self, table: DeviceTable, nodes: Int64s, candidate: Bools, request: GpuRequest
+        self, table: DeviceColumns, nodes: Int64s, candidate: Bools, request: GpuRequest
     ) -> tuple[Floats, Int64s]:
         """By how much less is lost after placing the request on each node, and on which device."""
         state = self.look(table, nodes)
@@ -216,7 +216,7 @@ class FragmentationScore:
             DEVICE_MILLI * VRAM_WEIGHT / weight / vram if vram else 0.0,
         )
 
-    def unfed_change(self, table: DeviceTable, nodes: Int64s, cpu_milli: int, taken: float) -> Floats:
+    def unfed_change(self, table: DeviceColumns, nodes: Int64s, cpu_milli: int, taken: float) -> Floats:
         """How much less idle GPU would be without CPU (below zero: more), at its price."""
         cpu, idle = table.cpu_room[nodes], self.node_idle[nodes]
         if not self._cpu_per_milli:
@@ -226,7 +226,7 @@ class FragmentationScore:
         change: Floats = np.where(cpu == UNBOUNDED, 0.0, UNFED * (before - after))
         return change
 
-    def scarcity(self, table: DeviceTable) -> Floats:
+    def scarcity(self, table: DeviceColumns) -> Floats:
         """Per node, from 0 to 1: how much of its idle GPU will be asked for by requests that must have it."""
         idle = self.node_idle[: len(table.node_names)]
         pressure = np.zeros(len(idle))
@@ -248,7 +248,7 @@ def _both(first: Bools, second: Bools) -> Bools:
     return found
 
 
-def _seen_before(table: DeviceTable, state: NodeBatch, allowed: Bools) -> Bools:
+def _seen_before(table: DeviceColumns, state: NodeBatch, allowed: Bools) -> Bools:
     """Devices that are in the same state as an allowed one to their left."""
     columns = (
         state.tflops,
@@ -264,7 +264,7 @@ def _seen_before(table: DeviceTable, state: NodeBatch, allowed: Bools) -> Bools:
     return found
 
 
-def _allowed_nodes(table: DeviceTable, where: RequestConstraint) -> Bools:
+def _allowed_nodes(table: DeviceColumns, where: RequestConstraint) -> Bools:
     """Nodes with a device that the constraint admits."""
     rows = table.all_rows()
     code = table.strings.find

@@ -75,7 +75,7 @@ class StringTable:
         return self._codes.get(text, -1)
 
 
-class DeviceTable:
+class DeviceColumns:
     capacity_tflops: Int64s
     capacity_vram: Int64s
     available_tflops: Int64s
