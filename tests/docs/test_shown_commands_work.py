@@ -26,6 +26,7 @@ import structlog
 import karpool.cli
 from karpool.cli.exit_codes import NO
 from karpool.cli.main import run
+from karpool.manager import shutdown
 from karpool.manager.stop import Stop
 from tests.docs.served import Served, grpcurl
 from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on
@@ -79,6 +80,7 @@ def briefly(main: Callable[[Stop], Awaitable[T]], *, loop_factory: object = None
 def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(world.folder)
     monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
+    monkeypatch.setattr(shutdown, "run_until_signalled", briefly)  # for those that import it when they run
     for module in pkgutil.walk_packages(karpool.cli.__path__, "karpool.cli."):
         loaded = importlib.import_module(module.name)
         if hasattr(loaded, "run_until_signalled"):
