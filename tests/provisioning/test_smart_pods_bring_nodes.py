@@ -451,7 +451,9 @@ def test_several_pods_of_one_claim_are_known_together() -> None:
         await desk.pods.request(wanted, wanted.candidates[0])
         await desk.reached(stage, PlaceholderState.COMING, count=3, seconds=30)
         (claim,) = await stage.claims()
-        assert {each.index for each in desk.pods.of_claim(claim.name)} == {0, 1, 2}
+        assert {(each.index, each.claim) for each in desk.pods.placeholders()} == {
+            (index, claim.name) for index in range(3)
+        }
         assert [each.request for each in desk.pods.of("move-1")] == ["move-1"] * 3
 
     play(story)

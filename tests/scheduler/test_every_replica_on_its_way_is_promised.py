@@ -202,7 +202,8 @@ class Promises(RuleBasedStateMachine):
     @invariant()
     def the_summary_shows_it_or_is_charged(self):
         for cluster, summaries in self.summaries.items():
-            charged = sum(each.components[0].replicas for each in self.ledger.uncounted(cluster))
+            totals = self.ledger.charged(cluster)
+            charged = 0 if totals is None else totals.pods
             promises = list(self.ledger.promises(cluster))
             naive = sum(
                 sum(each.uncounted(self.now, self.ledger._index.summaries(cluster), float("inf")))

@@ -95,9 +95,6 @@ class ValueSet:
         return " and ".join(parts) or "Exists"
 
 
-ANY = ValueSet(complement=True)
-
-
 def _tighter(choose: Callable[[int, int], int], first: int | None, second: int | None) -> int | None:
     if first is None or second is None:
         return second if first is None else first

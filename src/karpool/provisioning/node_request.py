@@ -22,7 +22,6 @@ from karpool.model.taints import Toleration
 from karpool.provisioning.names import digest
 
 UNITS_MAX = 1000  # of one ask; more than any round of a scale-up plans
-INDEX_DIGITS = 4
 
 
 class RequestPurpose(StrEnum):

@@ -26,7 +26,6 @@ _TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit 64 bits
 _VRAM_MAX = 2**50
 
 PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
-PHASES = (PENDING, RUNNING, UNKNOWN, "Destroying", "Migrating", "Updating")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from karpool.model.errors import Invalid
 POOL = PREFIX + "gpupool"
 WORKLOAD_LABEL = PREFIX + "workload"
 GPU_IDS = PREFIX + "gpu-ids"
-PARTITION = PREFIX + "partition-id"
 # What a pod says about the devices it asks for; gangs and QoS are about when, not about what.
 REQUEST_ANNOTATIONS = tuple(
     PREFIX + key

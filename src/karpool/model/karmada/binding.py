@@ -30,7 +30,6 @@ from karpool.model.kubernetes.meta import Condition, Int32, Int64, Labels, Objec
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 
-REPLICAS_MAX = 2**31 - 1
 # What one binding may list; far above any fleet, and below what would stall a scheduler.
 ENTRIES_MAX = 10_000
 

@@ -178,11 +178,6 @@ class NodeClaim(WireObject, frozen=True):
         """Nothing new will be placed on its node."""
         return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
 
-    @property
-    def is_in_flight(self) -> bool:
-        """Asked for and not yet a node: its capacity is promised, but no Node shows it."""
-        return not self.is_registered and not self.is_deleting
-
     def is_true(self, kind: str) -> bool:
         found = condition(self.status.conditions, kind)
         return found is not None and found.status == "True"

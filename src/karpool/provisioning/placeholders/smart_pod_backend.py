@@ -84,10 +84,6 @@ class SmartPodBackend:
             self._told(placeholder) for placeholder in self._known.values() if placeholder.request == request
         ]
 
-    def of_claim(self, claim: str) -> Sequence[Placeholder]:
-        """Those that will run, or run, on one claim's node; several may share it."""
-        return [placeholder for placeholder in self.placeholders() if placeholder.claim == claim]
-
     def _told(self, found: Placeholder) -> Placeholder:
         """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
         if found.node:

@@ -33,9 +33,6 @@ class AffinityPeers:
     foes: frozenset[str] = frozenset()
 
 
-NO_PEERS = AffinityPeers()
-
-
 def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
     """`others`: bindings of the namespace, each in its newest known version, `binding` allowed among them."""
     own_name = binding_name(binding.template.kind, binding.template.name)

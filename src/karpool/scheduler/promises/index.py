@@ -7,49 +7,20 @@ thousands of promises in each. Whoever changes a promise says so (`changed`).
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 
 from karpool.model.karmada.binding import BindingKey
-from karpool.model.karmada.replica_requirements import NO_SHAPE, Component, ReplicaRequirements
-from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.scheduler.estimates.cluster_summary import PromisedTotals
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
-from karpool.wire.requests import AssumedWorkload
 
 _Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
-
-
-@dataclass(slots=True)
-class _Sum:
-    requirements: ReplicaRequirements | None
-    replicas: int = 0
-
-
-class _Shapes:
-    """Numbers for shapes: a decision charges many clusters with one shape, and hashing shapes takes long."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[PodShape, int] = {}
-        self._last: tuple[ReplicaRequirements | None, int] = (None, self._number(NO_SHAPE))
-
-    def number(self, requirements: ReplicaRequirements | None) -> int:
-        last, number = self._last
-        if requirements is not last:
-            number = self._number(NO_SHAPE if requirements is None else requirements.shape)
-            self._last = (requirements, number)
-        return number
-
-    def _number(self, shape: PodShape) -> int:
-        return self._numbers.setdefault(shape, len(self._numbers))
 
 
 class _Sums:
     """What one cluster's summary is to be charged with, by what the replicas ask for."""
 
-    def __init__(self, shapes: _Shapes) -> None:
-        self._shapes = shapes
-        self._sums: dict[int, _Sum] = {}
+    def __init__(self) -> None:
         self._charges: dict[BindingKey, _Charge] = {}
         self.promised = PromisedTotals()
 
@@ -67,24 +38,11 @@ class _Sums:
         if charge is not None:
             self._add(*charge, sign=-1)
 
-    def assumed(self) -> tuple[AssumedWorkload, ...]:
-        return tuple(
-            AssumedWorkload("", (Component("", total.replicas, total.requirements),))
-            for total in self._sums.values()
-        )
-
     def _add(
         self, requirements: tuple[ReplicaRequirements | None, ...], amounts: tuple[int, ...], sign: int = 1
     ) -> None:
         for component_requirements, replicas in zip(requirements, amounts, strict=True):
             if replicas:
-                number = self._shapes.number(component_requirements)
-                total = self._sums.get(number)
-                if total is None:
-                    total = self._sums[number] = _Sum(component_requirements)
-                total.replicas += sign * replicas
-                if not total.replicas:
-                    del self._sums[number]
                 requests = () if component_requirements is None else component_requirements.shape.requests
                 self.promised.add(requests, sign * replicas)
 
@@ -94,7 +52,6 @@ class PromiseIndex:
         self._lifetime = lifetime
         self._held: dict[str, dict[BindingKey, Promise]] = {}
         self._sums: dict[str, _Sums] = {}
-        self._shapes = _Shapes()
         # Promises with pods that the summary may not have counted yet.
         self._settling: dict[str, dict[BindingKey, Promise]] = {}
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
@@ -127,7 +84,7 @@ class PromiseIndex:
         uncounted = promise.uncounted(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
         sums = self._sums.get(promise.cluster)
         if sums is None:
-            sums = self._sums[promise.cluster] = _Sums(self._shapes)
+            sums = self._sums[promise.cluster] = _Sums()
         sums.charge(promise, uncounted)
         if promise.is_settling:
             self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
@@ -176,13 +133,8 @@ class PromiseIndex:
     def is_over(self, promise: Promise, now: float) -> bool:
         return promise.is_over(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
 
-    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
-        """What to take off the cluster's summary, replicas with the same needs added up."""
-        sums = self._sums.get(cluster)
-        return () if sums is None else sums.assumed()
-
     def charged(self, cluster: str) -> PromisedTotals | None:
-        """The same in sums, which change along with what is promised: for use at once."""
+        """What to take off the cluster's summary. It changes along with what is promised: for use at once."""
         sums = self._sums.get(cluster)
         return None if sums is None else sums.promised
 

@@ -31,7 +31,7 @@ from karpool.scheduler.promises.promise import (
     WorkloadRequirements,
 )
 from karpool.scheduler.promises.promise_annotation import RecordedPromise
-from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
+from karpool.wire.requests import ArrivedReplicas
 
 
 class PromiseEnd(StrEnum):
@@ -275,12 +275,8 @@ class PromiseLedger:
             growths = self._growths[cluster] = deque(maxlen=GROWTHS_KEPT)
         growths.append(growth)
 
-    def uncounted(self, cluster: str) -> tuple[AssumedWorkload, ...]:
-        """What to take off the cluster's summary, replicas with the same needs added up."""
-        return self._index.uncounted(cluster)
-
     def charged(self, cluster: str) -> PromisedTotals | None:
-        """The same in sums, for use at once; None when there is nothing."""
+        """What to take off the cluster's summary, for use at once; None when there is nothing."""
         return self._index.charged(cluster)
 
     # Inside: books
