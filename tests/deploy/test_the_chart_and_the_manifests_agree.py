@@ -11,7 +11,7 @@ from tools.build_manifests import FOLDERS, HOST, STAMP, NoHelm, find_helm, rende
 
 from karpool import __version__
 from karpool.gpu.records.scale_up_object import definition
-from karpool.provisioning.placeholders.prerequisites import namespace, priority_class
+from karpool.provisioning.placeholders.prerequisites import namespace, priority_class_of
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 from tests.deploy.manifests import KUSTOMIZE, Object, folders, identity, objects, of_kind
 
@@ -54,7 +54,7 @@ def test_what_smart_pods_need_is_what_the_program_would_make() -> None:
     theirs = {
         key: value for key, value in found["PriorityClass"].items() if key not in ("apiVersion", "kind")
     }
-    ours = priority_class(settings)
+    ours = priority_class_of(settings)
     assert theirs.pop("metadata")["name"] == ours.pop("metadata")["name"]
     assert theirs == ours
 

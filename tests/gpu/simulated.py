@@ -352,7 +352,7 @@ class Cluster:
 
     def _run(self, desk: AllocatorState) -> None:
         view = self.view()
-        found, world = desk.look(view, lambda item: RUNGS)
+        found, world = desk.refresh(view, lambda item: RUNGS)
         hands = _Hands(self, desk)
         for item, allocation in found.served:
             _drive(hands.bind(item, allocation))

@@ -44,7 +44,7 @@ def looked(cluster: ClusterRoom, *workers: GpuWorker, state: AllocatorState | No
         for name in ("node-0", "node-1")
     )
     view = View(now=0.0, workers=workers, nodes=nodes, room=cluster.snapshot())
-    found, _ = (state or AllocatorState(ScaleUpSettings())).look(view, lambda item: ())
+    found, _ = (state or AllocatorState(ScaleUpSettings())).refresh(view, lambda item: ())
     return {item.uid: allocation.node for item, allocation in found.served}
 
 

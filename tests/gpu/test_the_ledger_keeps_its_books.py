@@ -297,7 +297,7 @@ def host(*devices):
 def started(workers, *devices, **settings):
     """A process that has just looked for the first time."""
     state = AllocatorState(ScaleUpSettings(), AllocatorSettings(**settings))
-    state.look(View(0.0, tuple(workers), nodes=(host(*devices),)), lambda item: ())
+    state.refresh(View(0.0, tuple(workers), nodes=(host(*devices),)), lambda item: ())
     return state
 
 
@@ -333,7 +333,7 @@ def test_a_running_pod_whose_amounts_are_changed_gets_them_where_they_fit():
     state = started([running("a", tflops=30), running("b", tflops=30)], gpu("g"))
 
     def look(*workers):
-        state.look(View(1.0, workers, nodes=(host(gpu("g")),)), lambda item: ())
+        state.refresh(View(1.0, workers, nodes=(host(gpu("g")),)), lambda item: ())
         return state.allocator.available("g").tflops_milli
 
     assert look(running("a", tflops=60), running("b", tflops=30)) == 10_000
@@ -354,7 +354,7 @@ def test_room_of_a_nominated_pod_is_left_to_it():
     def served(*workers):
         state = AllocatorState(ScaleUpSettings())
         view = View(0.0, (nominated, *workers), nodes=(host(gpu("g")),))
-        found, _ = state.look(view, lambda item: ())
+        found, _ = state.refresh(view, lambda item: ())
         assert sorted(state.allocator.ledger.assumed) == sorted(item.uid for item, _ in found.served)
         return [item.uid for item, _ in found.served]
 

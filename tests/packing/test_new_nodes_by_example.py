@@ -370,7 +370,7 @@ def test_compiled_offerings_follow_the_catalogue():
     offerings = Offerings(types)
     pod = pending("web", cpu=7000)
     assert pack([pod], types=offerings).left
-    assert offerings.of(GENERAL) is offerings.of(GENERAL)
+    assert offerings.for_pool(GENERAL) is offerings.for_pool(GENERAL)
 
     labels = {INSTANCE_TYPE: "large", ZONE: "a", CAPACITY_TYPE: ON_DEMAND, ARCH: "amd64"}
     status = NodeStatus(allocatable={"cpu": "8", "memory": "32Gi", "pods": "110"})

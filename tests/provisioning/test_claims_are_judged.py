@@ -136,7 +136,7 @@ def test_a_claim_that_had_a_node_was_never_out_of_stock(order: list[str]) -> Non
     }
     monitor = ClaimMonitor(clock)
     heard(monitor, clock, [steps[each] for each in order])
-    assert monitor.of_node("n-1") == "gpu-1"
+    assert monitor.claim_of("n-1") == "gpu-1"
     found = monitor.progress("gpu-1")
     assert found is not None and found.node == "n-1" and found.is_alive and found.ending is None
     heard(monitor, clock, [("gone", "gpu-1")])
@@ -212,13 +212,13 @@ def test_the_latest_words_about_a_pod_win_in_any_order(order: list[int]) -> None
     words = AutoscalerEventLog(Now())
     for index in order:
         words.put(ObjectKey("ns", "e"), events[index])
-    found = words.of("pod-1")
+    found = words.events_of("pod-1")
     assert found.coming is not None and (found.coming.claim, found.coming.node) == ("gpu-2", "n-2")
     assert not found.latest_is_refusal, "kube-scheduler says only that there is no room now"
     refused = said("NotTriggerScaleUp", "pod didn't trigger scale-up", 30, "cluster-autoscaler")
     words.put(ObjectKey("ns", "e"), refused)
-    assert words.of("pod-1").latest_is_refusal
-    assert words.of("other").coming is None
+    assert words.events_of("pod-1").latest_is_refusal
+    assert words.events_of("other").coming is None
 
 
 def placeholder(deleting: float | None = None) -> Placeholder:

@@ -454,6 +454,6 @@ def test_several_pods_of_one_claim_are_known_together() -> None:
         assert {(each.index, each.claim) for each in desk.pods.placeholders()} == {
             (index, claim.name) for index in range(3)
         }
-        assert [each.request for each in desk.pods.of("move-1")] == ["move-1"] * 3
+        assert [each.request for each in desk.pods.placeholders_of("move-1")] == ["move-1"] * 3
 
     play(story)

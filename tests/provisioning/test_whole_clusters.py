@@ -124,7 +124,7 @@ def test_the_next_rung_is_tried_after_a_stock_out_and_the_first_rests() -> None:
         first, second = (NodeCandidate(pools=(name,), instance_types=(each,)) for name, each in places)
         assert {*first.instance_types, *second.instance_types} == set(found.candidates[-1].instance_types)
         await backend.request(WANTED, first)
-        offered = {each.name: offerings.of(each) for each in compiled}
+        offered = {each.name: offerings.for_pool(each) for each in compiled}
         failures = backend.monitor.failures
 
         async def first_rests() -> bool:

@@ -478,7 +478,7 @@ def answer_permit(case: Case) -> Given:
     results, released = [], []
     for item in gang_members(required, arrivals):
         workers[item.uid] = GpuWorker(item)
-        served, _ = state.look(View(0.0, tuple(workers.values()), nodes=(node,)), lambda item: ())
+        served, _ = state.refresh(View(0.0, tuple(workers.values()), nodes=(node,)), lambda item: ())
         for member, allocation in served.served:
             state.allocator.commit(member.uid)
             workers[member.uid] = GpuWorker(member, "n", allocation.devices)

@@ -139,7 +139,7 @@ def answer_rebuild(case: Case) -> Given:
         for each in given["pods"]
     )
     state = AllocatorState(ScaleUpSettings())
-    state.look(View(0.0, workers, nodes=(NodeFacts("node-a", devices=devices),)), lambda item: ())
+    state.refresh(View(0.0, workers, nodes=(NodeFacts("node-a", devices=devices),)), lambda item: ())
     available = state.allocator.available
     return {each["name"]: show(available(each["name"]) or NOTHING) for each in given["gpus"]}
 

@@ -94,7 +94,7 @@ def parse_schedule(text: str) -> CronSchedule:
 
 
 def _values(field: str, low: int, high: int, names: Mapping[str, int]) -> frozenset[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in field.split(","):
         match = _PART.match(part)
         if match is None:
@@ -111,8 +111,8 @@ def _values(field: str, low: int, high: int, names: Mapping[str, int]) -> frozen
                 last = high
         if not low <= first <= last <= high or step < 1:
             raise ValueError(f"{part!r} is not within {low} to {high}, in order")
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        values.update(range(first, last + 1, step))
+    return frozenset(values)
 
 
 def _number(text: str, names: Mapping[str, int]) -> int:

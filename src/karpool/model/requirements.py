@@ -62,13 +62,13 @@ class ValueSet:
         if self.complement and other.complement:
             return ValueSet(self.values | other.values, True, at_least, at_most, min_values)
         if self.complement:
-            kept = other.values - self.values
+            remaining = other.values - self.values
         elif other.complement:
-            kept = self.values - other.values
+            remaining = self.values - other.values
         else:
-            kept = self.values & other.values
+            remaining = self.values & other.values
         bounds = ValueSet(complement=True, at_least=at_least, at_most=at_most)
-        return ValueSet(frozenset(value for value in kept if value in bounds), min_values=min_values)
+        return ValueSet(frozenset(value for value in remaining if value in bounds), min_values=min_values)
 
     def intersects(self, other: "ValueSet") -> bool:
         """Whether one value can satisfy both; two sets that both admit absence do, too."""
@@ -162,29 +162,29 @@ def canonical_key(key: str) -> str:
     return _ALIASES.get(key, key)
 
 
-def from_labels(given: Labels) -> dict[str, ValueSet]:
+def from_labels(labels: Labels) -> dict[str, ValueSet]:
     """Each label as a requirement for exactly its value."""
-    return {canonical_key(key): ValueSet(frozenset((value,))) for key, value in given.items()}
+    return {canonical_key(key): ValueSet(frozenset((value,))) for key, value in labels.items()}
 
 
 def combined(*sets: Requirements) -> dict[str, ValueSet]:
     """All of them at once: keys united, values intersected."""
     result: dict[str, ValueSet] = {}
     for requirements in sets:
-        for key, wanted in requirements.items():
-            result[key] = result[key] & wanted if key in result else wanted
+        for key, values in requirements.items():
+            result[key] = result[key] & values if key in result else values
     return result
 
 
 def conflict(
-    offered: Requirements, wanted: Requirements, open_keys: frozenset[str] = frozenset()
+    offered: Requirements, asked: Requirements, open_keys: frozenset[str] = frozenset()
 ) -> str | None:
     """The first key on which `wanted` cannot be met by `offered`, or None.
 
     A wanted key that is not offered at all conflicts, unless absence is fine or the
     key is one of `open_keys`.
     """
-    for key, values in wanted.items():
+    for key, values in asked.items():
         have = offered.get(key)
         if have is None:
             if key not in open_keys and not values.admits_absence:

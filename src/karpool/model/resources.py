@@ -80,8 +80,8 @@ def maximum(total: Resources, other: Mapping[str, int]) -> None:
 
 def total(lists: Iterable[Mapping[str, int]]) -> Resources:
     result: Resources = {}
-    for one in lists:
-        add(result, one)
+    for amounts in lists:
+        add(result, amounts)
     return result
 
 

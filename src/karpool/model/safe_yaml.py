@@ -118,16 +118,16 @@ def _bound_expansion(document: Any) -> None:
         identity = id(node)
         if identity in open_nodes:
             raise UnusableYaml("an alias refers to what contains it")
-        known = sizes.get(identity)
-        if known is None:
+        node_count = sizes.get(identity)
+        if node_count is None:
             open_nodes.add(identity)
             if isinstance(node, dict) and not all(isinstance(key, str | int | float) for key in node):
                 raise UnusableYaml("holds a key that is not text or a number")
             children = node.values() if isinstance(node, dict) else node
-            known = sizes[identity] = 1 + sum(map(size, children))
+            node_count = sizes[identity] = 1 + sum(map(size, children))
             open_nodes.discard(identity)
-        if known > NODE_LIMIT:
+        if node_count > NODE_LIMIT:
             raise UnusableYaml(f"holds more than {NODE_LIMIT} values")
-        return known
+        return node_count
 
     size(document)

@@ -88,13 +88,13 @@ class NodeCandidate:
     def __str__(self) -> str:
         parts = (self.pools, self.instance_types, self.zones, self.capacity_types)
         shown = " ".join("|".join(part[:4]) + ("|..." if len(part) > 4 else "") for part in parts if part)
-        more = ", ".join(f"{key} {wanted}" for key, wanted in sorted(self.requirements.items()))
+        more = ", ".join(f"{key} {values}" for key, values in sorted(self.requirements.items()))
         return " ".join(part for part in (shown, more) if part) or "any node"
 
 
-def _written(wanted: ValueSet) -> str:
-    values = ",".join(sorted(wanted.values))
-    return f"{wanted.complement} {values} {wanted.at_least} {wanted.at_most}"
+def _written(values: ValueSet) -> str:
+    listed = ",".join(sorted(values.values))
+    return f"{values.complement} {listed} {values.at_least} {values.at_most}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,10 +97,10 @@ class ChannelPool:
         if self._tls.is_plaintext:
             return self.generation
         try:
-            found = self._tls.stamp()
-            if found == self._stamp:
+            stamp = self._tls.stamp()
+            if stamp == self._stamp:
                 return self.generation
-            self._stamp = found
+            self._stamp = stamp
             self._credentials = self._tls.read()
         except (Invalid, OSError) as error:
             log.warning("renewed certificate for estimators not used", reason=str(error))
@@ -146,9 +146,9 @@ def _name_in(certificate: x509.Certificate) -> str:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
         names = x509.SubjectAlternativeName([])
-    found = names.get_values_for_type(x509.DNSName)
-    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    found += [
+    alternatives = names.get_values_for_type(x509.DNSName)
+    alternatives += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    alternatives += [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     ]
-    return found[0].replace("*", "any", 1) if found else ""
+    return alternatives[0].replace("*", "any", 1) if alternatives else ""

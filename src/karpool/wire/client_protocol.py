@@ -54,8 +54,8 @@ class EncodedQuestion:
         return EstimateAnswer(replicas.max_replicas, _arrived(replicas.arrived))
 
 
-def ask_replicas(wanted: ReplicaRequirements | None) -> EncodedQuestion:
-    message = None if wanted is None else _replica_requirements(wanted)
+def ask_replicas(requirements: ReplicaRequirements | None) -> EncodedQuestion:
+    message = None if requirements is None else _replica_requirements(requirements)
     request = pb.MaxAvailableReplicasRequest(replica_requirements=message)
     return EncodedQuestion(False, request.SerializeToString(deterministic=True))
 
@@ -70,9 +70,9 @@ def ask_component_sets(components: Iterable[Component], namespace: str = "") -> 
 def encode_assumed(assumed: AssumedWorkload) -> bytes:
     reference = None
     if assumed.workload is not None:
-        given = assumed.workload
+        owner = assumed.workload
         reference = pb.WorkloadReference(
-            api_version=given.api_version, kind=given.kind, name=given.name, desired=given.desired
+            api_version=owner.api_version, kind=owner.kind, name=owner.name, desired=owner.desired
         )
     message = pb.AssumedWorkload(
         namespace=assumed.namespace,
@@ -105,34 +105,34 @@ def _arrived(messages: Iterable[pb.Arrived]) -> tuple[ArrivedReplicas, ...]:
 
 
 def _component(component: Component) -> pb.Component:
-    wanted = component.requirements
+    requirements = component.requirements
     message = None
-    if wanted is not None:
+    if requirements is not None:
         message = pb.ComponentReplicaRequirements(
-            node_claim=_claim(wanted.node_claim),
-            resource_request=_quantities(wanted),
-            priority_class_name=wanted.priority_class_name,
-            resource_request_bytes=_serialised(wanted),
+            node_claim=_claim(requirements.node_claim),
+            resource_request=_quantities(requirements),
+            priority_class_name=requirements.priority_class_name,
+            resource_request_bytes=_serialised(requirements),
         )
     return pb.Component(name=component.name, replicas=component.replicas, replica_requirements=message)
 
 
-def _replica_requirements(wanted: ReplicaRequirements) -> pb.ReplicaRequirements:
+def _replica_requirements(requirements: ReplicaRequirements) -> pb.ReplicaRequirements:
     return pb.ReplicaRequirements(
-        node_claim=_claim(wanted.node_claim),
-        resource_request=_quantities(wanted),
-        namespace=wanted.namespace,
-        priority_class_name=wanted.priority_class_name,
-        resource_request_bytes=_serialised(wanted),
+        node_claim=_claim(requirements.node_claim),
+        resource_request=_quantities(requirements),
+        namespace=requirements.namespace,
+        priority_class_name=requirements.priority_class_name,
+        resource_request_bytes=_serialised(requirements),
     )
 
 
-def _quantities(wanted: ReplicaRequirements) -> dict[str, pb.Quantity]:
-    return {name: pb.Quantity(string=text) for name, text in wanted.resource_request.items()}
+def _quantities(requirements: ReplicaRequirements) -> dict[str, pb.Quantity]:
+    return {name: pb.Quantity(string=text) for name, text in requirements.resource_request.items()}
 
 
-def _serialised(wanted: ReplicaRequirements) -> dict[str, bytes]:
-    return {name: quantity.SerializeToString() for name, quantity in _quantities(wanted).items()}
+def _serialised(requirements: ReplicaRequirements) -> dict[str, bytes]:
+    return {name: quantity.SerializeToString() for name, quantity in _quantities(requirements).items()}
 
 
 def _claim(claim: ReplicaNodeClaim | None) -> pb.NodeClaim | None:

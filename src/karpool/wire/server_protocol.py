@@ -51,10 +51,10 @@ class MessageTooLarge(ModelError):
 def read_replicas(data: bytes) -> ReplicasRequest:
     message = parse(pb.MaxAvailableReplicasRequest, data)
     reader = RequestReader()
-    wanted = message.replica_requirements if message.HasField("replica_requirements") else None
+    requirements = message.replica_requirements if message.HasField("replica_requirements") else None
     return ReplicasRequest(
         message.cluster,
-        None if wanted is None else reader.replica_requirements(wanted),
+        None if requirements is None else reader.replica_requirements(requirements),
         reader.assumed(message.assumed_workloads),
     )
 
@@ -74,8 +74,10 @@ def read_unschedulable(data: bytes) -> UnschedulableRequest:
     message = parse(pb.UnschedulableReplicasRequest, data)
     resource = None
     if message.HasField("resource"):
-        given = message.resource
-        resource = WorkloadReference(given.api_version, given.kind, given.namespace, given.name)
+        reference = message.resource
+        resource = WorkloadReference(
+            reference.api_version, reference.kind, reference.namespace, reference.name
+        )
     return UnschedulableRequest(message.cluster, resource, message.unschedulable_threshold)
 
 
@@ -133,9 +135,9 @@ class RequestReader:
         self._spend(1)
         workload = None
         if message.HasField("workload"):
-            given = message.workload
-            self._spend(len(given.desired))
-            workload = AssumedOwner(given.api_version, given.kind, given.name, tuple(given.desired))
+            owner = message.workload
+            self._spend(len(owner.desired))
+            workload = AssumedOwner(owner.api_version, owner.kind, owner.name, tuple(owner.desired))
         components = self.components(message.components, f"{path}.components")
         return AssumedWorkload(message.namespace, components, workload)
 
@@ -145,8 +147,8 @@ class RequestReader:
             raise Invalid(f"{path}.replicas", message.replicas, "must not be negative")
         if not message.HasField("replica_requirements"):
             return Component(message.name, message.replicas)
-        wanted = self._requirements(message.replica_requirements, f"{path}.replicaRequirements")
-        return Component(message.name, message.replicas, wanted)
+        requirements = self._requirements(message.replica_requirements, f"{path}.replicaRequirements")
+        return Component(message.name, message.replicas, requirements)
 
     def _requirements(
         self,

@@ -102,13 +102,15 @@ def capacity(
     Reads only. The exit code is 3 when not all replicas fit.
     """
     template = _template(filename, namespace)
-    wanted = template.replicas if replicas is None else replicas
+    replica_count = template.replicas if replicas is None else replicas
     markets = [market_of(catalogue, region) for _ in range(2)]  # each learns by itself
-    found, problems = asyncio.run(_answer(template.pod, wanted, markets, max_potential_nodes, cluster))
-    click.echo(render(found, template.pod, output))
+    report, problems = asyncio.run(
+        _answer(template.pod, replica_count, markets, max_potential_nodes, cluster)
+    )
+    click.echo(render(report, template.pod, output))
     for problem in problems:
         note(f"skipped: {problem}")
-    if found.verdict is CapacityVerdict.NO:
+    if report.verdict is CapacityVerdict.NO:
         raise DoesNotFit
 
 
@@ -130,10 +132,10 @@ async def _answer(
 
 def question_of(pod: Pod, loaded: LoadedCluster) -> EstimateQuestion:
     """About one more such pod, its volumes included."""
-    wanted = ReplicaRequirements(
+    requirements = ReplicaRequirements(
         _shape(pod, loaded.state), pod.metadata.namespace, pod.spec.priority_class_name
     )
-    return EstimateQuestion(ReplicasRequest("", wanted), loaded.state.snapshot(), topology=True)
+    return EstimateQuestion(ReplicasRequest("", requirements), loaded.state.snapshot(), topology=True)
 
 
 def _shape(pod: Pod, state: ClusterRoom) -> PodShape:
@@ -145,14 +147,14 @@ def _shape(pod: Pod, state: ClusterRoom) -> PodShape:
         pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
     )
     state.upsert_pod(named)
-    found = state.shape_of(pod.metadata.namespace, _OWN_NAME)
+    stored_shape = state.shape_of(pod.metadata.namespace, _OWN_NAME)
     state.remove_pod(pod.metadata.namespace, _OWN_NAME)
-    return replace(shape, volume_terms=found.volume_terms) if found is not None else shape
+    return replace(shape, volume_terms=stored_shape.volume_terms) if stored_shape is not None else shape
 
 
 def _template(path: Path, namespace: str) -> PodTemplate:
     """The one object of a file that has pods. Raises Invalid or UsageError."""
-    found: list[PodTemplate] = []
+    templates: list[PodTemplate] = []
     for document in _documents(path):
         if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:
             continue
@@ -160,10 +162,10 @@ def _template(path: Path, namespace: str) -> PodTemplate:
             metadata = document.get("metadata")
             metadata = metadata if isinstance(metadata, dict) else {}
             document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or namespace}
-        found.append(pod_template(document))
-    if len(found) != 1:
-        raise click.UsageError(f"{path}: has {len(found)} objects with pods; give a file with one")
-    return found[0]
+        templates.append(pod_template(document))
+    if len(templates) != 1:
+        raise click.UsageError(f"{path}: has {len(templates)} objects with pods; give a file with one")
+    return templates[0]
 
 
 def _documents(path: Path) -> Iterator[Any]:
@@ -179,9 +181,9 @@ def _documents(path: Path) -> Iterator[Any]:
 # Showing
 
 
-def render(found: CapacityReport, pod: Pod, output: str) -> str:
+def render(report: CapacityReport, pod: Pod, output: str) -> str:
     if output in ("json", "yaml"):
-        content = msgspec.to_builtins(found)
+        content = msgspec.to_builtins(report)
         content["refusals"] = [
             {
                 "plugin": infeasible.reason.value,
@@ -189,21 +191,21 @@ def render(found: CapacityReport, pod: Pod, output: str) -> str:
                 "nodes": infeasible.count,
                 "resolvable": infeasible.resolvable,
             }
-            for infeasible in found.refusals
+            for infeasible in report.refusals
         ]
-        content |= {"price_per_hour": found.price_per_hour, "new_nodes": found.new_nodes}
+        content |= {"price_per_hour": report.price_per_hour, "new_nodes": report.new_nodes}
         return machine("Capacity", {"workload": _named(pod), **content}, output)
-    lines = [_table(found, wide=output == "wide"), "", _summary(found, pod)]
-    lines += (f"  {limit}" for limit in found.limits)
-    lines += (f"  {remark}" for remark in found.remarks)
+    lines = [_table(report, wide=output == "wide"), "", _summary(report, pod)]
+    lines += (f"  {limit}" for limit in report.limits)
+    lines += (f"  {remark}" for remark in report.remarks)
     return "\n".join(lines)
 
 
-def _table(found: CapacityReport, *, wide: bool) -> str:
-    why = list(map(show_count, found.refusals))
+def _table(report: CapacityReport, *, wide: bool) -> str:
+    why = list(map(show_count, report.refusals))
     rows = []
-    for place in found.places:
-        reasons = [*place.reasons, *(why if place is found.places[0] else [])]
+    for place in report.places:
+        reasons = [*place.reasons, *(why if place is report.places[0] else [])]
         rows.append(
             [
                 place.name,
@@ -219,14 +221,14 @@ def _table(found: CapacityReport, *, wide: bool) -> str:
     return columns(["WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE"], rows)
 
 
-def _summary(found: CapacityReport, pod: Pod) -> str:
-    held = sum(place.replicas for place in found.places)
-    text = f"{_named(pod)} {found.verdict.value}: {held} of {found.wanted} replicas"
-    if found.new_nodes:
-        price = found.price_per_hour
+def _summary(report: CapacityReport, pod: Pod) -> str:
+    held = sum(place.replicas for place in report.places)
+    text = f"{_named(pod)} {report.verdict.value}: {held} of {report.wanted} replicas"
+    if report.new_nodes:
+        price = report.price_per_hour
         cost = "price unknown" if price is None else f"${price:.3f} per hour"
-        text += f", {found.new_nodes} new node{'' if found.new_nodes == 1 else 's'}, {cost}"
-    return f"{text}; at most {_amount(found.most)} fit"
+        text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
+    return f"{text}; at most {_amount(report.most)} fit"
 
 
 def _price(place: CapacityPlace) -> str:

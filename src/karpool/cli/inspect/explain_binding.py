@@ -21,16 +21,16 @@ from karpool.scheduler.process import estimator_clients, scheduler_options
 @click.option("--fresh", is_flag=True, help="As if a person asked for rescheduling now.")
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @connection_options
-def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **given: Any) -> None:
+def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **flag_values: Any) -> None:
     namespace, _, short = name.rpartition("/")
     if not short or "/" in namespace:
         raise click.BadParameter(
             f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
         )
-    chosen = scheduling.chosen(given)
-    found = asyncio.run(_explain(cluster, (namespace, short), chosen, fresh))
-    click.echo(_shown(found, output))
-    if not found.decision.is_success:
+    chosen = scheduling.chosen(flag_values)
+    what_if_result = asyncio.run(_explain(cluster, (namespace, short), chosen, fresh))
+    click.echo(_shown(what_if_result, output))
+    if not what_if_result.decision.is_success:
         raise DoesNotFit
 
 
@@ -53,19 +53,19 @@ async def _explain(
         )
 
 
-def _shown(found: WhatIf, output: str) -> str:
+def _shown(what_if_result: WhatIf, output: str) -> str:
     if output != "text":
-        content = explanation.document(found.decision)
-        content["schedulerName"] = found.binding.scheduler_name
-        content["due"] = found.is_due
-        content["why"] = found.why
-        content["inFlight"] = found.promised
+        content = explanation.document(what_if_result.decision)
+        content["schedulerName"] = what_if_result.binding.scheduler_name
+        content["due"] = what_if_result.is_due
+        content["why"] = what_if_result.why
+        content["inFlight"] = what_if_result.promised
         return machine("BindingExplanation", content, output)
-    lines = [explanation.text(found.decision), ""]
-    if found.promised:
-        lines.append(f"{found.promised} of its replicas are on their way")
-    due = "would be scheduled now" if found.is_due else "would not be scheduled now"
-    lines.append(f"it {due} by {found.binding.scheduler_name}: {found.why}")
+    lines = [explanation.text(what_if_result.decision), ""]
+    if what_if_result.promised:
+        lines.append(f"{what_if_result.promised} of its replicas are on their way")
+    due = "would be scheduled now" if what_if_result.is_due else "would not be scheduled now"
+    lines.append(f"it {due} by {what_if_result.binding.scheduler_name}: {what_if_result.why}")
     return "\n".join(lines)
 
 

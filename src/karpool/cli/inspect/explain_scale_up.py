@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect.get_scale_ups import ScaleUpListing, age, document, see
+from karpool.cli.inspect.get_scale_ups import ScaleUpListing, age, document, list_scale_ups
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.output.text import columns, machine, note, pluralize, printable
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState
@@ -13,47 +13,47 @@ from karpool.model import durations
 from karpool.provisioning.candidates.attempts import ROUND_REST_SECONDS, CandidateHistory
 
 
-def text(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
+def text(listing: ScaleUpListing, record: ScaleUpRecord) -> str:
     """Tables are many lines and clean already; every other line may hold what others wrote."""
-    lines = ("\n".join(map(printable, line.split("\n"))) for line in _lines(seen, record))
+    lines = ("\n".join(map(printable, line.split("\n"))) for line in _lines(listing, record))
     return "\n".join(lines)
 
 
-def _lines(seen: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
+def _lines(listing: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
     yield f"{record.name}: {record.key}"
     yield ""
-    yield f"{record.state.value} for {age(seen.now, record.state_since)}: {MEANS[record.state]}"
+    yield f"{record.state.value} for {age(listing.now, record.state_since)}: {MEANS[record.state]}"
     if record.reason or record.message:
         yield ": ".join(part for part in (record.reason, record.message) if part)
-    seen_since = age(seen.now, record.first_seen)
+    seen_since = age(listing.now, record.first_seen)
     yield f"first seen {seen_since} ago, attempt {record.epoch}, round {record.round + 1}"
-    yield from _next(seen, record)
+    yield from _next(listing, record)
     yield ""
     more = record.waiting - len(record.demand)
     named = ", ".join(record.demand) + (f" and {more} more" if more > 0 and record.demand else "")
     yield f"{pluralize(record.waiting, 'worker')} waiting" + (f": {named}" if named else "")
     if record.units:
         yield ""
-        yield _units(seen, record)
-    yield from _said(seen, record)
+        yield _units(listing, record)
+    yield from _said(listing, record)
     if record.memory:
         yield ""
-        yield _tried(seen, record)
+        yield _tried(listing, record)
     if record.bad_nodes:
         yield ""
         named = ", ".join(record.bad_nodes)
         yield f"nodes that never showed their devices: {named}; look at driver and device plugin"
 
 
-def _next(seen: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
+def _next(listing: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
     if record.state in (ScaleUpState.BACKOFF, ScaleUpState.EXHAUSTED) and record.next_attempt:
-        wait = record.next_attempt - seen.now
+        wait = record.next_attempt - listing.now
         yield "the next attempt is due" if wait <= 0 else f"the next attempt follows in {_in(wait)}"
     if record.state is ScaleUpState.EXHAUSTED:
         yield f"between rounds it waits for {ROUND_REST_SECONDS / 60:g} minutes"
 
 
-def _units(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
+def _units(listing: ScaleUpListing, record: ScaleUpRecord) -> str:
     return columns(
         ("NODE ASKED FOR", "GPUS", "STAGE", "FOR", "CLAIM", "NODE", "RESERVED FOR", "CANDIDATE"),
         (
@@ -61,33 +61,33 @@ def _units(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
                 str(unit.index),
                 str(unit.gpus),
                 f"ended: {unit.ended}" if unit.ended else unit.stage.value,
-                age(seen.now, unit.since),
+                age(listing.now, unit.since),
                 unit.claim or "-",
                 unit.node or "-",
                 str(len(unit.held)) if unit.held else "-",
-                seen.words.get(unit.candidate, unit.candidate),
+                listing.words.get(unit.candidate, unit.candidate),
             )
             for unit in record.units
         ),
     )
 
 
-def _said(seen: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
-    said = [(unit.index, seen.said.get((record.name, unit.index))) for unit in record.active_units]
-    found = [f"smart pod {index}: {words}" for index, words in said if words]
-    if found:
+def _said(listing: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
+    said = [(unit.index, listing.said.get((record.name, unit.index))) for unit in record.active_units]
+    quotes = [f"smart pod {index}: {words}" for index, words in said if words]
+    if quotes:
         yield ""
-        yield from found
+        yield from quotes
 
 
-def _tried(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
+def _tried(listing: ScaleUpListing, record: ScaleUpRecord) -> str:
     return columns(
         ("TRIED", "RESULT", "AGO", "TIMES", "AGAIN"),
         (
             (
-                seen.words.get(key, key),
+                listing.words.get(key, key),
                 tried.last.value,
-                age(seen.now, tried.last_at),
+                age(listing.now, tried.last_at),
                 str(tried.count),
                 _again(tried, record.round),
             )
@@ -96,10 +96,10 @@ def _tried(seen: ScaleUpListing, record: ScaleUpRecord) -> str:
     )
 
 
-def _again(tried: CandidateHistory, round_: int) -> str:
+def _again(tried: CandidateHistory, round_number: int) -> str:
     if tried.excluded:
         return "never"
-    return "next round" if tried.round >= round_ else "yes"
+    return "next round" if tried.round >= round_number else "yes"
 
 
 def _in(seconds: float) -> str:
@@ -115,13 +115,13 @@ def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
 
     NAME is that of a ScaleUp, as `karpool get scale-ups` shows it.
     """
-    seen = see(cluster)
-    for problem in seen.problems:
+    listing = list_scale_ups(cluster)
+    for problem in listing.problems:
         note(printable(f"skipped: {problem}"))
-    record = next((up_record for up_record in seen.records if up_record.name == name), None)
+    record = next((up_record for up_record in listing.records if up_record.name == name), None)
     if record is None:
         raise CommandFailed(f"there is no scale-up {name!r}; `karpool get scale-ups` lists those there are")
     if output == "text":
-        click.echo(text(seen, record))
+        click.echo(text(listing, record))
     else:
-        click.echo(machine("ScaleUpExplanation", document(seen, record), output))
+        click.echo(machine("ScaleUpExplanation", document(listing, record), output))

@@ -44,10 +44,10 @@ def to_json(record: MoveRecord) -> dict[str, Any]:
 
 
 def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
-    found = list(records)
+    listed = list(records)
     if output in ("json", "yaml"):
-        return machine("MoveList", {"items": [to_json(record) for record in found]}, output)
-    if not found:
+        return machine("MoveList", {"items": [to_json(record) for record in listed]}, output)
+    if not listed:
         return "no moves"
     titles = [
         "MOVE",
@@ -63,9 +63,9 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     ]
     wide = output == "wide"
     table = columns(
-        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(record, now, wide) for record in found)
+        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(record, now, wide) for record in listed)
     )
-    done = [record for record in found if record.phase is MovePhase.DONE]
+    done = [record for record in listed if record.phase is MovePhase.DONE]
     measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
     realised = sum(record.realised or 0.0 for record in measured)
@@ -100,8 +100,8 @@ def _row(record: MoveRecord, now: float, wide: bool) -> list[str]:
 @connection_options
 def moves(cluster: ClusterOptions, namespace: str, active: bool, output: str) -> None:
     """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
-    found, problems, now = asyncio.run(_read(cluster, namespace, active))
-    click.echo(render(found, now, output))
+    records, problems, now = asyncio.run(_read(cluster, namespace, active))
+    click.echo(render(records, now, output))
     for problem in problems:
         note(f"skipped: {problem}")
 

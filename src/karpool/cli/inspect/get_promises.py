@@ -72,8 +72,8 @@ def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLin
     )
 
 
-def render(found: Iterable[PromiseLine], output: str) -> str:
-    shown = list(found)
+def render(lines: Iterable[PromiseLine], output: str) -> str:
+    shown = list(lines)
     if output in ("json", "yaml"):
         return machine("PromiseList", {"items": [promise_line.to_json() for promise_line in shown]}, output)
     if not shown:
@@ -119,17 +119,17 @@ def promises(
     Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
     runs may know of more pods that have landed, from the estimators it asks.
     """
-    found, members, problems = asyncio.run(_read(cluster, assumption_ttl))
+    lines, members, problems = asyncio.run(_read(cluster, assumption_ttl))
     if cluster_name is not None and cluster_name not in {
         *members,
-        *(promise_line.cluster for promise_line in found),
+        *(promise_line.cluster for promise_line in lines),
     }:
-        known = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
-        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {known}")
-    wanted = [
-        line for line in found if cluster_name in (None, line.cluster) and namespace in (None, line.namespace)
+        hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
+        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
+    chosen = [
+        line for line in lines if cluster_name in (None, line.cluster) and namespace in (None, line.namespace)
     ]
-    click.echo(render(wanted, output))
+    click.echo(render(chosen, output))
     for problem in problems:
         note(f"skipped: {problem}")
 

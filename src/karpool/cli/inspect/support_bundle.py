@@ -126,14 +126,14 @@ async def _add_list(
     client: Client, bundle: SupportBundle, name: str, resource: ApiResource, chosen: ListOptions
 ) -> None:
     try:
-        found = (await client.list(resource, chosen)).items
+        objects = (await client.list(resource, chosen)).items
     except NotFound:
         bundle.missing[name] = ABSENT
         return
     except KubeError as error:
         bundle.missing[name] = str(error)
         return
-    bundle.files[f"{name}.json"] = _json([redact(obj) for obj in found])
+    bundle.files[f"{name}.json"] = _json([redact(obj) for obj in objects])
 
 
 async def _add_logs(client: Client, bundle: SupportBundle, namespace: str) -> None:

@@ -139,8 +139,8 @@ def render(
     loaded: LoadedCluster, what: str, output: str, market: Market | None = None, pools: Iterable[str] = ()
 ) -> str:
     snapshot = loaded.state.snapshot()
-    given = None if market is None else {market.region: market.catalogue}
-    nodes = usage_of(snapshot, _catalogues(snapshot) if given is None else given)
+    catalogues = None if market is None else {market.region: market.catalogue}
+    nodes = usage_of(snapshot, _catalogues(snapshot) if catalogues is None else catalogues)
     entries = nodes if what == "nodes" else by_pool(nodes, pools)
     if output in ("json", "yaml"):
         items: list[dict[str, Any]] = [asdict(entry) for entry in entries]

@@ -26,10 +26,10 @@ def verify_policy(ranking: bool, output: str) -> None:
     The ranking experiment compares four orders of moves on 5,000 random pods. Reads no cluster.
     The exit code is 1 when a property does not hold.
     """
-    found = properties.verify()
+    verification = properties.verify()
     experiment = ranking_experiment.run() if ranking else None
-    click.echo(render(found, experiment, output))
-    broken = [policy_property for policy_property in found.properties if not policy_property.holds]
+    click.echo(render(verification, experiment, output))
+    broken = [policy_property for policy_property in verification.properties if not policy_property.holds]
     if broken:
         raise CommandFailed(
             "; ".join(
@@ -39,22 +39,22 @@ def verify_policy(ranking: bool, output: str) -> None:
         )
 
 
-def render(found: PolicyVerification, experiment: RankingExperiment | None, output: str) -> str:
+def render(verification: PolicyVerification, experiment: RankingExperiment | None, output: str) -> str:
     if output in ("json", "yaml"):
-        return machine("PolicyVerification", _content(found, experiment), output)
+        return machine("PolicyVerification", _content(verification, experiment), output)
     if output == "html":
-        return html_page.page("The Balanced policy, verified", _html(found, experiment))
-    parts = [columns(*_properties(found)), columns(*_thresholds(found, wide=output == "wide"))]
+        return html_page.page("The Balanced policy, verified", _html(verification, experiment))
+    parts = [columns(*_properties(verification)), columns(*_thresholds(verification, wide=output == "wide"))]
     if experiment is not None:
         parts += [_about(experiment), columns(*_ranking(experiment)), columns(*_passing(experiment))]
     return "\n\n".join(parts)
 
 
-def _content(found: PolicyVerification, experiment: RankingExperiment | None) -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.to_builtins(found)
-    for row, threshold in zip(content["thresholds"], found.thresholds, strict=True):
+def _content(verification: PolicyVerification, experiment: RankingExperiment | None) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(verification)
+    for row, threshold in zip(content["thresholds"], verification.thresholds, strict=True):
         row["chain_length"] = threshold.chain_length
-    content["holds"] = found.holds
+    content["holds"] = verification.holds
     if experiment is not None:
         content["ranking"] = {"shares": SHARES, **msgspec.to_builtins(experiment)}
     return content
@@ -63,7 +63,7 @@ def _content(found: PolicyVerification, experiment: RankingExperiment | None) ->
 Table = tuple[list[str], list[list[str]]]
 
 
-def _properties(found: PolicyVerification) -> Table:
+def _properties(verification: PolicyVerification) -> Table:
     rows = [
         [
             policy_property.name,
@@ -72,23 +72,23 @@ def _properties(found: PolicyVerification) -> Table:
             policy_property.statement,
             policy_property.note or "-",
         ]
-        for policy_property in found.properties
+        for policy_property in verification.properties
     ]
     return ["PROPERTY", "HOLDS", "CASES", "STATEMENT", "NOTE"], rows
 
 
-def _thresholds(found: PolicyVerification, *, wide: bool) -> Table:
+def _thresholds(verification: PolicyVerification, *, wide: bool) -> Table:
     rows = [
         [
             str(row.k),
             f"{row.threshold:.3f}",
-            f"{row.approved_pairs}/{found.pairs}",
+            f"{row.approved_pairs}/{verification.pairs}",
             str(row.configurations),
             str(len(row.new_pairs)),
             str(row.chain_length),
             *([" > ".join(map(str, row.longest_chain)) if row.chain_length else "-"] if wide else []),
         ]
-        for row in found.thresholds
+        for row in verification.thresholds
     ]
     header = ["K", "THRESHOLD", "APPROVED PAIRS", "CONFIGURATIONS", "NEW PAIRS", "LONGEST CHAIN"]
     return [*header, *(["PRICES"] if wide else [])], rows
@@ -125,16 +125,16 @@ def _passing(experiment: RankingExperiment) -> Table:
     return ["MOVES", "K", "APPROVED", "OF SAVINGS", "OF DISTURBANCE"], rows
 
 
-def _html(found: PolicyVerification, experiment: RankingExperiment | None) -> Iterator[str]:
+def _html(verification: PolicyVerification, experiment: RankingExperiment | None) -> Iterator[str]:
     yield html_page.text("The Balanced policy, verified", "h1")
     yield html_page.text(
         "Every case of a small world: 15 prices, 1 to 6 nodes, 0 to 4 pods per node, k from 1 to 5.",
         style="quiet",
     )
     yield html_page.text("Properties", "h2")
-    yield html_page.table(*_properties(found), numbers=(2,))
+    yield html_page.table(*_properties(verification), numbers=(2,))
     yield html_page.text("What each k allows in pools of equal nodes", "h2")
-    yield html_page.table(*_thresholds(found, wide=True), numbers=(0, 1, 2, 3, 4, 5))
+    yield html_page.table(*_thresholds(verification, wide=True), numbers=(0, 1, 2, 3, 4, 5))
     if experiment is None:
         return
     yield html_page.text("What ranking by score is worth", "h2")

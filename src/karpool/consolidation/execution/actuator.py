@@ -298,7 +298,7 @@ class MoveActuator:
         await self._list_placeholders(
             f"{selector(RequestPurpose.REPLACEMENT)},{REQUEST}={record.name}", record.name
         )
-        return self._smart_pods.of(record.name)
+        return self._smart_pods.placeholders_of(record.name)
 
     async def _list_placeholders(self, labels: str, request: str = "") -> None:
         """Read from the server into what is known; what autoscalers say comes by watch."""
@@ -310,7 +310,7 @@ class MoveActuator:
             for pod in listed
             if (each := placeholder_of(pod, smart.settings.namespace)) is not None
         }
-        for known in smart.of(request) if request else smart.placeholders():
+        for known in smart.placeholders_of(request) if request else smart.placeholders():
             if known.key not in found:
                 smart.drop_pod(known.key)
         for key, pod in found.items():

@@ -116,7 +116,7 @@ class AllocatorState:
         self._latest: OpenNodes | None = None
         self._answers: dict[tuple[GpuRequest, NodeYield], Refusal | None] = {}
 
-    def look(
+    def refresh(
         self, view: View, ladders: CandidateSource, why_none: Why = lambda item: ""
     ) -> tuple[TriageResult, ScaleUpInput]:
         self._sync_nodes(view.nodes)

@@ -174,7 +174,7 @@ class GpuScaler:
     async def _step(self) -> Requeue:
         view = self._view()
         self.desk.sync_quotas(self.sight.quotas)
-        found, world = self.desk.look(view, self.ladders, self.ladders.why_none)
+        found, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)
         self._hands.world = world
         for item, _ in found.served:
             try:
@@ -224,7 +224,7 @@ class GpuScaler:
         }
         if not candidates:
             return {}
-        offered = {pool.name: self.ladders.market.offerings.of(pool) for pool in self.ladders.pools}
+        offered = {pool.name: self.ladders.market.offerings.for_pool(pool) for pool in self.ladders.pools}
         return resting_until(list(candidates.values()), offered, self.monitor.failures, now)
 
     def _after(self, world: ScaleUpInput, plan: ScaleUpPlan, refused: dict[str, WaitExplanation]) -> None:

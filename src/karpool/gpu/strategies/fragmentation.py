@@ -78,7 +78,9 @@ class FragmentationStrategy:
         best = self._pick(worth, nodes, gains, request)
         if request.count == 1:
             return (int(device[best]),)
-        chosen = worth.fullest_first(worth.look(table, nodes[best : best + 1]), candidate, request.count)
+        chosen = worth.fullest_first(
+            worth.node_batch(table, nodes[best : best + 1]), candidate, request.count
+        )
         return [int(row) for row in chosen[0] if row >= 0]
 
     def host_for(self, table: DeviceColumns, nodes: Int64s, request: GpuRequest) -> int:
@@ -87,7 +89,7 @@ class FragmentationStrategy:
         known = self._remembered(request, len(table.node_names))
         stale = nodes[known.version[nodes] != table.version[nodes]]
         if len(stale):
-            state = worth.look(table, stale)
+            state = worth.node_batch(table, stale)
             left = worth.lost(state, state.cpu - request.cpu_milli, state.tflops, state.vram)
             known.gain[stale] = worth.node_lost[stale] - left
             known.version[stale] = table.version[stale]

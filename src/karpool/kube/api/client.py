@@ -229,8 +229,8 @@ def _namespace_of(resource: ApiResource, obj: Body) -> str | None:
 
 def _delete_options(uid: str, resource_version: str, grace_seconds: int | None) -> Object:
     options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    wanted = {"uid": uid, "resourceVersion": resource_version}
-    if preconditions := {key: value for key, value in wanted.items() if value}:
+    expected = {"uid": uid, "resourceVersion": resource_version}
+    if preconditions := {key: value for key, value in expected.items() if value}:
         options["preconditions"] = preconditions
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds

@@ -20,21 +20,25 @@ def changed_fields(old: Any, new: Any) -> Object:
     return patch
 
 
-def condition_of(conditions: Sequence[Object] | None, type_: str) -> Object | None:
-    return next((condition for condition in conditions or () if condition.get("type") == type_), None)
+def condition_of(conditions: Sequence[Object] | None, condition_type: str) -> Object | None:
+    return next(
+        (condition for condition in conditions or () if condition.get("type") == condition_type), None
+    )
 
 
-def upsert_condition(conditions: Sequence[Object], wanted: Object, now: str) -> list[Object]:
-    """`conditions` with `wanted` in its place; the time of transition stays while the status does."""
-    before = condition_of(conditions, wanted["type"])
-    if before is not None and all(before.get(key) == value for key, value in wanted.items()):
+def upsert_condition(conditions: Sequence[Object], condition: Object, now: str) -> list[Object]:
+    """`conditions` with `condition` in its place; the time of transition stays while the status does."""
+    before = condition_of(conditions, condition["type"])
+    if before is not None and all(before.get(key) == value for key, value in condition.items()):
         return list(conditions)
-    since = before.get("lastTransitionTime") if before and before.get("status") == wanted["status"] else None
-    entry = {**wanted, "lastTransitionTime": since or now}
+    since = (
+        before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
+    )
+    entry = {**condition, "lastTransitionTime": since or now}
     if before is None:
         return [*conditions, entry]
-    return [entry if condition is before else condition for condition in conditions]
+    return [entry if present is before else present for present in conditions]
 
 
-def without_condition(conditions: Sequence[Object], type_: str) -> list[Object]:
-    return [condition for condition in conditions if condition.get("type") != type_]
+def without_condition(conditions: Sequence[Object], condition_type: str) -> list[Object]:
+    return [condition for condition in conditions if condition.get("type") != condition_type]

@@ -121,11 +121,11 @@ async def _communicate(process: asyncio.subprocess.Process) -> tuple[bytes, byte
 
 async def _drain(stream: asyncio.StreamReader) -> bytes:
     """The beginning of what comes, up to just past the limit; the rest is read and dropped."""
-    kept = b""
+    output = b""
     while chunk := await stream.read(64 * 1024):
-        if len(kept) <= OUTPUT_LIMIT:
-            kept += chunk
-    return kept
+        if len(output) <= OUTPUT_LIMIT:
+            output += chunk
+    return output
 
 
 def _command(plugin: ExecSpec, directory: Path | None) -> str:

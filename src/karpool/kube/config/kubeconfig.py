@@ -61,8 +61,8 @@ class KubeUser:
 
     @property
     def anonymous(self) -> bool:
-        given = (self.token, self.token_file, self.username, self.certificate, self.plugin)
-        return not any(given)
+        credentials = (self.token, self.token_file, self.username, self.certificate, self.plugin)
+        return not any(credentials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ class _Chooser:
         self._prefix = prefix
 
     def choose(self, context: str, name: str) -> ClusterConfig:
-        wanted = context or self._config.current_context
-        if not wanted:
+        context_name = context or self._config.current_context
+        if not context_name:
             if not self._config.contexts:
                 self._fail("the kubeconfig holds no contexts; check --kubeconfig or KUBECONFIG")
             self._fail(f"no current context{_choices(self._config.contexts)}; use --context")
-        chosen = self._find(self._config.contexts, wanted, "context")
-        where = f'kubeconfig context "{wanted}"'
+        chosen = self._find(self._config.contexts, context_name, "context")
+        where = f'kubeconfig context "{context_name}"'
         if not chosen.cluster:
             self._fail(f"{where} names no cluster; add one or use --context")
         cluster = self._find(self._config.clusters, chosen.cluster, f"{where}: cluster")
@@ -172,7 +172,7 @@ class _Chooser:
             )
         server = self._address(cluster.server, f'cluster "{chosen.cluster}": server')
         return ClusterConfig(
-            name=name or wanted,
+            name=name or context_name,
             server=server,
             namespace=chosen.namespace or "default",
             ca=self._source(cluster.ca_data, cluster.ca_file, directory, "certificate-authority"),
@@ -259,10 +259,10 @@ class _Chooser:
         return parts
 
     def _find(self, entries: Mapping[str, T], name: str, what: str) -> T:
-        found = entries.get(name)
-        if found is None:
+        entry = entries.get(name)
+        if entry is None:
             self._fail(f'{what} "{name}" does not exist{_choices(entries)}')
-        return found
+        return entry
 
     def _fail(self, message: str) -> NoReturn:
         raise ConfigError(self._prefix + message)

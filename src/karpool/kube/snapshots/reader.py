@@ -195,9 +195,9 @@ class ObjectFile:
             if kind.kind == "List" or _kind_of(raw).kind:
                 yield raw
             else:
-                own = {"apiVersion": kind.api_version, "kind": kind.kind.removesuffix("List")}
+                identity = {"apiVersion": kind.api_version, "kind": kind.kind.removesuffix("List")}
                 for item in self._decoded(raw, dict):
-                    yield msgspec.json.encode({**own, **item})
+                    yield msgspec.json.encode({**identity, **item})
 
     def _whole(self) -> bytes:
         with self._opened() as file:

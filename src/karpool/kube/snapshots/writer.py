@@ -149,18 +149,18 @@ async def take_snapshot(
     return summary
 
 
-async def _copy(client: Client, wanted: SnapshotKind, writer: "_Writer") -> int:
-    if wanted.name:
-        obj = await client.get(wanted.resource, wanted.name, namespace=wanted.selection.namespace)
-        writer.add([_line(wanted.resource, obj)])
+async def _copy(client: Client, kind: SnapshotKind, writer: "_Writer") -> int:
+    if kind.name:
+        obj = await client.get(kind.resource, kind.name, namespace=kind.selection.namespace)
+        writer.add([_line(kind.resource, obj)])
         return 1
     for attempt in range(1, EXPIRED_LIST_TRIES + 1):
         size = PAGE_SIZE if attempt < EXPIRED_LIST_TRIES else 0
         mark = writer.mark()
         count = 0
         try:
-            async for page in client.pages(wanted.resource, wanted.selection, page_size=size):
-                writer.add(_line(wanted.resource, obj) for obj in page.items)
+            async for page in client.pages(kind.resource, kind.selection, page_size=size):
+                writer.add(_line(kind.resource, obj) for obj in page.items)
                 count += len(page.items)
             return count
         except StatusError as error:

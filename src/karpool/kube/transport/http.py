@@ -192,13 +192,13 @@ class HttpTransport:
     async def _connections_for(self, identity: RequestIdentity) -> _Connections:
         if self._closed:
             raise ApiUnreachable(f"cluster {self._config.name}: the connection has been closed", sent=False)
-        wanted = (self._ca.read(), identity.certificate, identity.key)
+        credentials = (self._ca.read(), identity.certificate, identity.key)
         if self._connections is not None:
-            if self._connections.made_for == wanted:
+            if self._connections.made_for == credentials:
                 return self._connections
             self._connections.outdated = True
             self._outdated.append(self._connections)
-        self._connections = _Connections(self._session(*wanted), wanted)
+        self._connections = _Connections(self._session(*credentials), credentials)
         await self._drop_outdated()
         return self._connections
 

@@ -103,15 +103,15 @@ class PriceList:
         In the others, the median over the region's zones.
         """
         spot, fixed = self.spot.get(name, {}), self.on_demand.get(name)
-        found: list[Offering] = []
+        offerings: list[Offering] = []
         for zone, zone_id in zones.items():
             if zone_id is not None and spot and zone_id not in spot:
                 continue
-            found.append(Offering(zone, ON_DEMAND, fixed))
+            offerings.append(Offering(zone, ON_DEMAND, fixed))
             if spot:
                 price = self.spot_median.get(name) if zone_id is None else spot[zone_id]
-                found.append(Offering(zone, SPOT, price))
-        return tuple(found)
+                offerings.append(Offering(zone, SPOT, price))
+        return tuple(offerings)
 
 
 # Labels that come with the type, on any cloud that Karpenter has a provider for.
@@ -174,8 +174,8 @@ class Catalogue:
 
     def price(self, name: str, zone: str, capacity_type: str) -> float | None:
         """USD per hour, whether in stock or not; None when it is not known."""
-        found = self._types.get(name)
-        return None if found is None else found.price(zone, capacity_type)
+        instance_type = self._types.get(name)
+        return None if instance_type is None else instance_type.price(zone, capacity_type)
 
     def learn(self, source: Node | NodeClaim) -> bool:
         """Take over what a live node shows and the catalogue lacks; True when that was anything.
@@ -220,31 +220,34 @@ class Catalogue:
         allocatable = _resources(source, "allocatable")
         if not allocatable:
             return False
-        seen = InstanceType(
+        learned = InstanceType(
             name, _type_labels(source.labels), _resources(source, "capacity") or allocatable, allocatable
         )
-        known = self._types.get(name)
-        if known is not None:
-            seen = replace(
-                known,
-                capacity=_smaller(known.capacity, seen.capacity),
-                allocatable=_smaller(known.allocatable, seen.allocatable),
+        before = self._types.get(name)
+        if before is not None:
+            learned = replace(
+                before,
+                capacity=_smaller(before.capacity, learned.capacity),
+                allocatable=_smaller(before.allocatable, learned.allocatable),
             )
-        self._types[name] = seen
+        self._types[name] = learned
         self._learnt.add(name)
-        return seen != known
+        return learned != before
 
     def _learn_offering(self, name: str, zone: str, capacity_type: str) -> bool:
-        known = self._types.get(name)
-        if known is None or not zone or not capacity_type:
+        instance_type = self._types.get(name)
+        if instance_type is None or not zone or not capacity_type:
             return False
         if any(
-            offering.zone == zone and offering.capacity_type == capacity_type for offering in known.offerings
+            offering.zone == zone and offering.capacity_type == capacity_type
+            for offering in instance_type.offerings
         ):
             return False
         fixed = self._prices.on_demand.get(name) if self._prices and zone in self._zones else None
         price = fixed if capacity_type == ON_DEMAND else None  # on-demand costs the same in every zone
-        self._types[name] = known.sold_as((*known.offerings, Offering(zone, capacity_type, price)))
+        self._types[name] = instance_type.sold_as(
+            (*instance_type.offerings, Offering(zone, capacity_type, price))
+        )
         return True
 
 

@@ -169,9 +169,9 @@ def unpack(
 ) -> Catalogue:
     chosen = packed.regions.get(region)
     if chosen is None:
-        known = ", ".join(packed.regions)
+        regions = ", ".join(packed.regions)
         raise Invalid(
-            "region", region, f"is not in the catalogue, which has {known}; give one with --catalogue"
+            "region", region, f"is not in the catalogue, which has {regions}; give one with --catalogue"
         )
     _check_columns(packed, chosen, f"regions.{region}")
     names = [packed.names[position] for position in chosen.types]
@@ -195,9 +195,9 @@ def _check_columns(packed: PackedCatalogue, region: PackedRegion, path: str) -> 
     columns |= {f"labels.{key}.of": (len(label.of), size) for key, label in packed.labels.items()}
     for part in ("capacity", "allocatable"):
         columns |= {f"{part}.{name}": (len(units), size) for name, units in getattr(packed, part).items()}
-    for column, (length, wanted) in columns.items():
-        if length != wanted:
-            raise Invalid(column, length, f"must have one entry per type, that is {wanted}")
+    for column, (length, expected) in columns.items():
+        if length != expected:
+            raise Invalid(column, length, f"must have one entry per type, that is {expected}")
     for key, label in packed.labels.items():
         if label.of and not -1 <= min(label.of) <= max(label.of) < len(label.values):
             raise Invalid(f"labels.{key}.of", max(label.of), "points outside the values of the label")
@@ -218,11 +218,11 @@ def _types(
         sets = [*(ValueSet(frozenset((value,))) for value in label.values), _ABSENT]
         columns.append((shown, sets, label.of))
     place = ValueSet(frozenset((region_name,)))
-    found = []
+    types = []
     for position in region.types:
         requirements = {key: sets[of[position]] for key, sets, of in columns}
         requirements[REGION] = place
-        found.append(
+        types.append(
             InstanceType(
                 packed.names[position],
                 requirements,
@@ -230,7 +230,7 @@ def _types(
                 _row(packed.allocatable, position),
             )
         )
-    return found
+    return types
 
 
 def _row(columns: Mapping[str, list[int]], position: int) -> Resources:

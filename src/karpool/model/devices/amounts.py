@@ -99,14 +99,14 @@ def whole_tflops(tflops_milli: int) -> int:
 
 def parse_amount(raw: Mapping[str, Any] | None, path: str = "") -> DeviceAmount:
     """`{tflops, vram}` of quantities; what is not there is zero. Raises Invalid."""
-    given = raw or {}
+    fields = raw or {}
     return DeviceAmount(
-        _parsed(given, "tflops", path, quantity.milli_value), _parsed(given, "vram", path, quantity.value)
+        _parsed(fields, "tflops", path, quantity.milli_value), _parsed(fields, "vram", path, quantity.value)
     )
 
 
-def _parsed(given: Mapping[str, Any], name: str, path: str, read: Any) -> int:
-    text = given.get(name)
+def _parsed(fields: Mapping[str, Any], name: str, path: str, read: Any) -> int:
+    text = fields.get(name)
     if text is None:
         return 0
     try:

@@ -88,10 +88,10 @@ class _Resource(Wire, frozen=True):
     vram: str | int | float | None = None
 
     def amount(self, path: str) -> DeviceAmount:
-        found = parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
-        if not (0 <= found.tflops_milli <= _TFLOPS_MAX and 0 <= found.vram_bytes <= _VRAM_MAX):
-            raise Invalid(path, str(found), "is not what one GPU can have")
-        return found
+        amount = parse_amount({"tflops": self.tflops, "vram": self.vram}, path)
+        if not (0 <= amount.tflops_milli <= _TFLOPS_MAX and 0 <= amount.vram_bytes <= _VRAM_MAX):
+            raise Invalid(path, str(amount), "is not what one GPU can have")
+        return amount
 
 
 class _Status(Wire, frozen=True):
@@ -153,4 +153,4 @@ def _capabilities(text: str | None) -> Mapping[str, bool] | None:
         return {}
     if not isinstance(read, dict):
         return {}
-    return {key[:1].upper() + key[1:]: given is True for key, given in read.items()}
+    return {key[:1].upper() + key[1:]: is_on is True for key, is_on in read.items()}

@@ -47,9 +47,9 @@ class GpuResourceQuota(WireObject, frozen=True):
     spec: GpuQuotaSpec = GpuQuotaSpec()
 
 
-def quota_of(found: GpuResourceQuota) -> GpuQuota:
+def quota_of(quota_object: GpuResourceQuota) -> GpuQuota:
     """Raises Invalid naming what is wrong; such a quota admits nothing new until it is corrected."""
-    spec = found.spec
+    spec = quota_object.spec
     single = total = None
     if spec.single is not None:
         single = WorkloadQuota(
@@ -65,10 +65,10 @@ def quota_of(found: GpuResourceQuota) -> GpuQuota:
             WORKERS_MAX if workers is None else workers,
             ALERT_THRESHOLD_PERCENT if threshold is None else threshold,
         )
-    quota = GpuQuota(found.metadata.namespace, single, total)
+    quota = GpuQuota(quota_object.metadata.namespace, single, total)
     problem = problem_of(quota)
     if problem is not None:
-        raise Invalid("spec", found.name, problem)
+        raise Invalid("spec", quota_object.name, problem)
     return quota
 
 
@@ -77,5 +77,5 @@ def quota_admitting_nothing(namespace: str) -> GpuQuota:
     return GpuQuota(namespace, None, NamespaceQuota(NOTHING, None, 0))
 
 
-def _amount(given: QuotaAmounts | None, path: str) -> DeviceAmount | None:
-    return None if given is None else given.read(path)
+def _amount(amounts: QuotaAmounts | None, path: str) -> DeviceAmount | None:
+    return None if amounts is None else amounts.read(path)

@@ -156,27 +156,30 @@ def _uses(
     return dict(zip(free, marks, strict=False))
 
 
-def type_yield(type_: InstanceType, resource: str) -> NodeYield:
+def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
     """What one node of this type brings."""
-    labels = type_.requirements
+    labels = instance_type.requirements
     return _yield(
         model_name(_required(labels, _NAME)),
         _required(labels, _MEMORY) or "0",
-        type_.allocatable.get(resource, 0),
+        instance_type.allocatable.get(resource, 0),
         resource,
-        type_.allocatable,
+        instance_type.allocatable,
     )
 
 
 def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
     """What every one of them brings at least; a model only if it is that of all."""
-    models, vendors = {each.model for each in yields}, {each.vendor for each in yields}
+    models, vendors = (
+        {node_yield.model for node_yield in yields},
+        {node_yield.vendor for node_yield in yields},
+    )
     return NodeYield(
-        min(each.devices for each in yields),
-        min(each.tflops_milli for each in yields),
-        min(each.vram_bytes for each in yields),
-        min(each.cpu_milli for each in yields),
-        min(each.memory_bytes for each in yields),
+        min(node_yield.devices for node_yield in yields),
+        min(node_yield.tflops_milli for node_yield in yields),
+        min(node_yield.vram_bytes for node_yield in yields),
+        min(node_yield.cpu_milli for node_yield in yields),
+        min(node_yield.memory_bytes for node_yield in yields),
         models.pop() if len(models) == 1 else "",
         vendors.pop() if len(vendors) == 1 else "",
     )
@@ -201,7 +204,7 @@ def _labelled(labels: Labels, key: re.Pattern[str]) -> str:
 
 
 def _required(labels: Requirements, key: re.Pattern[str]) -> str:
-    found = next((wanted for name, wanted in labels.items() if key.match(name)), None)
-    if found is None or found.complement or len(found.values) != 1:
+    values = next((wanted for name, wanted in labels.items() if key.match(name)), None)
+    if values is None or values.complement or len(values.values) != 1:
         return ""
-    return next(iter(found.values))
+    return next(iter(values.values))

@@ -43,9 +43,11 @@ class PartitionTemplate:
 
     def answers_to(self, requested: str) -> bool:
         """Id or name, whatever the case, the separators and a `mig-` in front."""
-        wanted = _plain(requested)
+        plain_name = _plain(requested)
         return any(
-            requested.lower() == own.lower() or wanted == _plain(own) for own in (self.id, self.name) if own
+            requested.lower() == own_name.lower() or plain_name == _plain(own_name)
+            for own_name in (self.id, self.name)
+            if own_name
         )
 
 
@@ -74,7 +76,7 @@ class PartitionCatalogue:
         return next((template for template in of_model.values() if template.answers_to(requested)), None)
 
     def match(
-        self, model: str, capacity: DeviceAmount, wanted: DeviceAmount, requested: str = ""
+        self, model: str, capacity: DeviceAmount, amount: DeviceAmount, requested: str = ""
     ) -> PartitionTemplate | Refusal:
         """The named template, or the one that covers the request with the least waste."""
         if requested:
@@ -82,21 +84,21 @@ class PartitionCatalogue:
             choices = [] if named is None else [named]
         else:
             choices = list((self.templates.get(model) or {}).values())
-        fitting = [choice for choice in choices if choice.cost(capacity.tflops_milli).covers(wanted)]
+        fitting = [choice for choice in choices if choice.cost(capacity.tflops_milli).covers(amount)]
         if not fitting:
             asked = f"the template {requested}" if requested else "a template"
             return Refusal(
-                DeviceReason.NO_TEMPLATE, f"model {model or '(unknown)'} has not {asked} for {wanted}"
+                DeviceReason.NO_TEMPLATE, f"model {model or '(unknown)'} has not {asked} for {amount}"
             )
         return min(
-            fitting, key=lambda template: (waste(template.cost(capacity.tflops_milli), wanted), template.id)
+            fitting, key=lambda template: (waste(template.cost(capacity.tflops_milli), amount), template.id)
         )
 
 
-def waste(cost: DeviceAmount, wanted: DeviceAmount) -> float:
-    tflops, asked = cost.tflops_milli / MILLI, wanted.tflops_milli / MILLI
+def waste(cost: DeviceAmount, amount: DeviceAmount) -> float:
+    tflops, asked = cost.tflops_milli / MILLI, amount.tflops_milli / MILLI
     compute = (tflops - asked) / max(asked, 1.0)
-    memory = (cost.vram_bytes - wanted.vram_bytes) / max(wanted.vram_bytes, 1)
+    memory = (cost.vram_bytes - amount.vram_bytes) / max(amount.vram_bytes, 1)
     return 0.6 * compute + 0.4 * memory
 
 
@@ -160,10 +162,10 @@ def _place_in_slots(
 def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, PartitionTemplate]) -> set[int]:
     """Slots in use; partitions without a recorded place are laid down in the order they came."""
     taken: set[int] = set()
-    for known in (True, False):
+    for has_place in (True, False):
         for partition in partitions:
             template = templates.get(partition.template)
-            if template is None or (partition.start is not None) != known:
+            if template is None or (partition.start is not None) != has_place:
                 continue
             start = partition.start if partition.start is not None else _free_start(template, taken)
             if start is not None:

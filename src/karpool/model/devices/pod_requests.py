@@ -98,9 +98,9 @@ def device_demand_of(
         return UNREADABLE_DEMAND, needs
     if request is None or request.is_of_plugin:
         return None, needs
-    left = needs if tensor_fusion.is_worker(annotations) else _without_shares(needs)
+    other_needs = needs if tensor_fusion.is_worker(annotations) else _without_shares(needs)
     if problems:
-        return UNREADABLE_DEMAND, left
+        return UNREADABLE_DEMAND, other_needs
     return (
         DeviceDemand(
             count=request.count,
@@ -112,7 +112,7 @@ def device_demand_of(
             vendor=request.vendor,
             indices=request.indices,
         ),
-        left,
+        other_needs,
     )
 
 
@@ -165,9 +165,9 @@ def _with(request: GpuRequest, plain: _Plain) -> GpuRequest:
     )
 
 
-def _plain(given: Mapping[str, str], needs: Mapping[str, int]) -> _Plain | None:
-    if _FRACTION in given or _MEMORY in given:
-        return _kai(given)
+def _plain(annotations: Mapping[str, str], needs: Mapping[str, int]) -> _Plain | None:
+    if _FRACTION in annotations or _MEMORY in annotations:
+        return _kai(annotations)
     for prefix in VENDORS:
         asked = {
             name.partition("/")[2]: amount
@@ -202,18 +202,18 @@ def _hami(prefix: str, asked: Mapping[str, int]) -> _Plain | None:
     return _Plain(f"{prefix}/gpu", asked.get("gpu", 1), share, SOFT)
 
 
-def _kai(given: Mapping[str, str]) -> _Plain:
-    devices = given.get(_DEVICES, "1")
+def _kai(annotations: Mapping[str, str]) -> _Plain:
+    devices = annotations.get(_DEVICES, "1")
     if not (devices.isascii() and devices.isdigit() and 0 < len(devices) < 8):
         raise Invalid(f"annotation {_DEVICES}", devices, f"must be a whole number from 1 to {COUNT_MAX}")
-    if _FRACTION in given:
-        text = given[_FRACTION]
+    if _FRACTION in annotations:
+        text = annotations[_FRACTION]
         part = quantity.milli_value(text) * 100
         if not 0 < part <= _PERCENT_MAX:
             raise Invalid(f"annotation {_FRACTION}", text, "must be more than 0 and at most 1")
         share = DeviceShare(0, 0, part, part)
     else:
-        text = given[_MEMORY]
+        text = annotations[_MEMORY]
         memory = min(quantity.value(text) * _MIB, quantity.INT64_MAX)
         if memory <= 0:
             raise Invalid(f"annotation {_MEMORY}", text, "must be a number of MiB above 0")

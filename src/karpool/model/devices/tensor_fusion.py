@@ -100,8 +100,8 @@ def read_request(
 
 def assigned(annotations: Annotations) -> tuple[str, ...]:
     """The devices written on a pod that was allocated."""
-    given = annotations.get(GPU_IDS, "")[: _TEXT_MAX * 4]
-    return tuple(name for part in given.split(",") if (name := part.strip()))
+    names = annotations.get(GPU_IDS, "")[: _TEXT_MAX * 4]
+    return tuple(name for part in names.split(",") if (name := part.strip()))
 
 
 class _Reading:
@@ -155,11 +155,11 @@ class _Reading:
         )
         return ()
 
-    def choice(self, key: str, known: tuple[str, ...], default: str) -> str:
-        given = self.text(key).strip()
-        if not given or given in known:
-            return given or default
-        self._problem(key, DeviceReason.BAD_REQUEST, f"must be one of {', '.join(known)}")
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        text = self.text(key).strip()
+        if not text or text in choices:
+            return text or default
+        self._problem(key, DeviceReason.BAD_REQUEST, f"must be one of {', '.join(choices)}")
         return default
 
     def gang(self, namespace: str, workload: str) -> Gang | None:
@@ -195,14 +195,14 @@ class _Reading:
         if not text:
             return 0
         try:
-            found = read(text)
+            amount = read(text)
         except Invalid as error:
             self._problem(key, DeviceReason.BAD_REQUEST, error.reason)
             return 0
-        if found < 0:
+        if amount < 0:
             self._problem(key, DeviceReason.BAD_REQUEST, "must not be negative")
             return 0
-        return found
+        return amount
 
     def _problem(self, key: str, code: DeviceReason, reason: str) -> None:
         self.problems.append(

@@ -181,8 +181,8 @@ def head_of(raw: Mapping[str, Any]) -> BindingHead:
 
 
 def _mapping(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = raw.get(name)
-    return found if isinstance(found, Mapping) else {}
+    field = raw.get(name)
+    return field if isinstance(field, Mapping) else {}
 
 
 # The wire

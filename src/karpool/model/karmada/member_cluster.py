@@ -145,30 +145,30 @@ class _Reading:
         self.problems: list[str] = []
 
     def part(self, path: str, into: type[T], otherwise: T) -> T:
-        found = self.find(path)
-        if found is None:
+        field = self.find(path)
+        if field is None:
             return otherwise
-        return self.checked(path, lambda: _converted(found, into), otherwise)
+        return self.checked(path, lambda: _converted(field, into), otherwise)
 
     def find(self, path: str) -> Any:
-        found: Any = self._raw
+        field: Any = self._raw
         for step in path.split("."):
-            found = found.get(step) if isinstance(found, Mapping) else None
-        return found
+            field = field.get(step) if isinstance(field, Mapping) else None
+        return field
 
     def checked(self, path: str, read: Callable[[], T], otherwise: T) -> T:
         try:
             return read()
         except Invalid as error:
-            told = error if error.path.startswith(path) else error.at(path)
-            self.problems.append(str(told))
+            problem = error if error.path.startswith(path) else error.at(path)
+            self.problems.append(str(problem))
             return otherwise
 
 
-def _converted(found: object, into: type[T]) -> T:
+def _converted(field: object, into: type[T]) -> T:
     """Where the value as a whole is wrong, its path is empty."""
     try:
-        return decode(found, into)
+        return decode(field, into)
     except Invalid as error:
         whole = error.path == into.__name__
         raise Invalid("" if whole else error.path, error.value, error.reason) from None
@@ -192,11 +192,11 @@ def _summary(reading: _Reading) -> ResourceSummary | None:
 
 
 def _amounts(raw: Mapping[str, Any], name: str) -> Resources:
-    found = raw.get(name) or {}
-    if not isinstance(found, Mapping):
-        raise Invalid(name, found, "must map names of resources to quantities")
+    quantities = raw.get(name) or {}
+    if not isinstance(quantities, Mapping):
+        raise Invalid(name, quantities, "must map names of resources to quantities")
     try:
-        return resources.parse_all(found)
+        return resources.parse_all(quantities)
     except Invalid as error:
         raise error.at(name) from None
 

@@ -238,23 +238,23 @@ def _check(wire: _Placement) -> None:
 def _check_affinities(wire: _Placement) -> None:
     if wire.cluster_affinity is not None:
         wire.cluster_affinity.check("clusterAffinity")
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, term in enumerate(wire.cluster_affinities or ()):
         path = f"clusterAffinities[{index}]"
-        if not term.affinity_name or term.affinity_name in seen:
+        if not term.affinity_name or term.affinity_name in names:
             raise Invalid(f"{path}.affinityName", term.affinity_name, "must be there, and differ from others")
-        seen.add(term.affinity_name)
+        names.add(term.affinity_name)
         term.check(path)
         if term.overflow_affinities and _strategy(wire.replica_scheduling) not in _BY_ROOM:
-            found = _strategy(wire.replica_scheduling)
-            reason = f"needs division by room (Aggregated or dynamic weight), and it is {found}"
+            strategy = _strategy(wire.replica_scheduling)
+            reason = f"needs division by room (Aggregated or dynamic weight), and it is {strategy}"
             raise Invalid(f"{path}.overflowAffinities", len(term.overflow_affinities), reason)
         for number, overflow in enumerate(term.overflow_affinities or ()):
             overflow.check(f"{path}.overflowAffinities[{number}]")
 
 
 def _check_spread(constraints: list[_Spread]) -> None:
-    seen: set[str] = set()
+    fields: set[str] = set()
     for index, constraint in enumerate(constraints):
         path = f"spreadConstraints[{index}]"
         if constraint.spread_by_field and constraint.spread_by_label:
@@ -273,9 +273,9 @@ def _check_spread(constraints: list[_Spread]) -> None:
                 f"{path}.maxGroups", constraint.max_groups, f"is less than minGroups {constraint.min_groups}"
             )
         field = _spread(constraint).by_field
-        if field and field in seen:
+        if field and field in fields:
             raise Invalid(f"{path}.spreadByField", field, "has a constraint already")
-        seen.add(field)
+        fields.add(field)
 
 
 def _check_weights(scheduling: _ReplicaScheduling | None) -> None:

@@ -57,10 +57,10 @@ def requirements(
     priority_class_name: str = "",
 ) -> ReplicaRequirements:
     """Compile what one replica asks for; raises Invalid naming the resource."""
-    wanted = resource_request or {}
+    request = resource_request or {}
     try:
         # All of it is parsed, also what no node counts: a typo there is an error, as upstream.
-        amounts = resources.parse_all(wanted)
+        amounts = resources.parse_all(request)
     except Invalid as error:
         raise error.at("resourceRequest") from None
     counted = {
@@ -75,7 +75,7 @@ def requirements(
         node_terms=node_terms_of(claim.node_affinity),
         tolerations=claim.tolerations,
     )
-    return ReplicaRequirements(shape, namespace, priority_class_name, wanted, node_claim)
+    return ReplicaRequirements(shape, namespace, priority_class_name, request, node_claim)
 
 
 _ANYWHERE = ReplicaNodeClaim()

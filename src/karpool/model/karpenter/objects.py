@@ -179,8 +179,8 @@ class NodeClaim(WireObject, frozen=True):
         return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
 
     def is_true(self, kind: str) -> bool:
-        found = condition(self.status.conditions, kind)
-        return found is not None and found.status == "True"
+        status_condition = condition(self.status.conditions, kind)
+        return status_condition is not None and status_condition.status == "True"
 
     @property
     def taints(self) -> Sequence[Taint]:
@@ -198,8 +198,8 @@ def claim_allocatable(claim: NodeClaim) -> Resources:
 
 def requested(claim: NodeClaim) -> Resources:
     """What the pods planned for it and its daemons ask for. Raises Invalid."""
-    wanted = claim.spec.resources
-    return _parsed(wanted.requests if wanted else None, "spec.resources.requests")
+    claim_resources = claim.spec.resources
+    return _parsed(claim_resources.requests if claim_resources else None, "spec.resources.requests")
 
 
 def _parsed(raw: QuantityMap | None, path: str) -> Resources:
@@ -280,10 +280,10 @@ def pool_of(pool: NodePool) -> CompiledPool:
 
 
 def _own_labels(name: str, node_class: NodeClassRef) -> dict[str, str]:
-    own = {NODEPOOL: name}
+    labels = {NODEPOOL: name}
     if node_class.group and node_class.kind and node_class.name:
-        own[node_class.label] = node_class.name
-    return own
+        labels[node_class.label] = node_class.name
+    return labels
 
 
 def requirements_of(entries: Sequence[NodeRequirement], path: str) -> dict[str, ValueSet]:
@@ -344,24 +344,24 @@ def _labels(labels: Labels) -> Labels:
 
 
 def _taints(template: TemplateSpec) -> tuple[tuple[Taint, ...], tuple[Taint, ...]]:
-    seen: set[tuple[str, str]] = set()
+    checked_taints: set[tuple[str, str]] = set()
     for path, taints in (("taints", template.taints), ("startupTaints", template.startup_taints)):
         for index, taint in enumerate(taints or ()):
             try:
-                _check_taint(taint, seen)
+                _check_taint(taint, checked_taints)
             except Invalid as error:
                 raise error.at(f"spec.template.spec.{path}[{index}]") from None
     return tuple(template.taints or ()), tuple(template.startup_taints or ())
 
 
-def _check_taint(taint: Taint, seen: set[tuple[str, str]]) -> None:
+def _check_taint(taint: Taint, checked_taints: set[tuple[str, str]]) -> None:
     check_key(taint.key)
     check_value(taint.value)
     if taint.effect not in _EFFECTS:
         raise Invalid("effect", taint.effect, f"must be one of {', '.join(_EFFECTS)}")
-    if (taint.key, taint.effect) in seen:
+    if (taint.key, taint.effect) in checked_taints:
         raise Invalid("key", taint.key, f"has a second taint with effect {taint.effect}; keep one")
-    seen.add((taint.key, taint.effect))
+    checked_taints.add((taint.key, taint.effect))
 
 
 def _weight(spec: NodePoolSpec) -> int:

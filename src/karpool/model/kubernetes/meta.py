@@ -127,10 +127,10 @@ def decode(raw: Any, into: type[T]) -> T:
     try:
         return msgspec.convert(raw, into, strict=False)
     except msgspec.ValidationError as error:
-        found = _ERROR_PLACE.search(str(error))
-        path = found["path"].strip(".") if found else ""
-        message = str(error)[: found.start()] if found else str(error)
-        if found and found["key"]:
+        place = _ERROR_PLACE.search(str(error))
+        path = place["path"].strip(".") if place else ""
+        message = str(error)[: place.start()] if place else str(error)
+        if place and place["key"]:
             message = f"a key is wrong: {message}"
         raise Invalid(path or into.__name__, _shown(raw, path), message) from None
     except RecursionError:

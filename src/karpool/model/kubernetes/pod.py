@@ -205,8 +205,8 @@ def _add_init_phase(running: Resources, pod: Pod, infeasible: bool) -> None:
 def _container(
     container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool, path: str
 ) -> Resources:
-    wanted = container.resources.requests if container.resources else None
-    needs = _parsed(wanted, f"{path}.resources.requests") if wanted else {}
+    requests = container.resources.requests if container.resources else None
+    needs = _parsed(requests, f"{path}.resources.requests") if requests else {}
     status = statuses.get(container.name) if statuses else None
     if status is None or (status.resources is None and status.allocated_resources is None):
         return needs

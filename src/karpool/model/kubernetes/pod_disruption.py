@@ -131,15 +131,15 @@ def blocking_budget(pod: Pod, budgets: Iterable[CompiledPdb]) -> str | None:
 
     One disruption allowed is enough, however many pods would have to go.
     """
-    found = [budget for budget in budgets if budget.selects(pod)]
-    if len(found) > 1:
-        names = ", ".join(budget.name for budget in found)
+    selecting = [budget for budget in budgets if budget.selects(pod)]
+    if len(selecting) > 1:
+        names = ", ".join(budget.name for budget in selecting)
         return f"several disruption budgets select it ({names}), and eviction supports only one"
-    if not found or found[0].disruptions_allowed > 0:
+    if not selecting or selecting[0].disruptions_allowed > 0:
         return None
-    if found[0].frees_unready_pods and _is_unready(pod):
+    if selecting[0].frees_unready_pods and _is_unready(pod):
         return None
-    return f"disruption budget {found[0].name} allows no disruption"
+    return f"disruption budget {selecting[0].name} allows no disruption"
 
 
 def _is_unready(pod: Pod) -> bool:

@@ -201,26 +201,26 @@ def _class_of(
     claim: PersistentVolumeClaim, name: str, classes: Mapping[str, StorageClass]
 ) -> StorageClass | None:
     """None when the claim asks for no class, or for the default one where there is none."""
-    wanted = class_name(claim)
-    if wanted is None:
+    class_asked = class_name(claim)
+    if class_asked is None:
         return next(
             (storage_class for _, storage_class in sorted(classes.items()) if storage_class.is_default), None
         )
-    if wanted and wanted not in classes:
-        raise _Waits(f"PersistentVolumeClaim {name} wants StorageClass {wanted}, which does not exist")
-    return classes.get(wanted)
+    if class_asked and class_asked not in classes:
+        raise _Waits(f"PersistentVolumeClaim {name} wants StorageClass {class_asked}, which does not exist")
+    return classes.get(class_asked)
 
 
 def _bound_terms(volume: PersistentVolume) -> list[Alternatives]:
     affinity = node_terms_of(volume.spec.node_affinity.required) if volume.spec.node_affinity else None
-    found = [] if affinity is None else [affinity]
+    terms = [] if affinity is None else [affinity]
     for key, current in _ZONE_LABELS.items():
         if key in volume.labels:
             # Several zones of one volume are joined with two underscores.
             zones = ValueSet(frozenset(volume.labels[key].split("__")))
             keys = dict.fromkeys((key, current))
-            found.append((*(NodeTerm(((key, zones),)) for key in keys), _WITHOUT_ZONES))
-    return found
+            terms.append((*(NodeTerm(((key, zones),)) for key in keys), _WITHOUT_ZONES))
+    return terms
 
 
 # A node that has no zone label at all is taken to be in the only zone there is.
@@ -230,24 +230,24 @@ _WITHOUT_ZONES = NodeTerm(tuple((key, ValueSet()) for key in _ZONE_LABELS))
 def _unbound_terms(
     claim: PersistentVolumeClaim, name: str, chosen: StorageClass, volumes: Iterable[PersistentVolume]
 ) -> list[Alternatives]:
-    found: list[Alternatives] = []
+    terms: list[Alternatives] = []
     if SELECTED_NODE in claim.annotations:
         node = ValueSet(frozenset((claim.annotations[SELECTED_NODE],)))
-        found.append((NodeTerm(fields=(("metadata.name", node),)),))
+        terms.append((NodeTerm(fields=(("metadata.name", node),)),))
     places: list[NodeTerm] = []
     for volume in volumes:
         if could_bind(claim, chosen, volume):
             bound = _bound_terms(volume)
             if not bound:
-                return found
+                return terms
             places += _product(bound)
     if chosen.provisioner == NO_PROVISIONER:
         if not places:
             raise _Waits(f"PersistentVolumeClaim {name} finds no free volume of StorageClass {chosen.name}")
     elif not chosen.allowed_topologies:
-        return found
+        return terms
     places += (_topology_term(term) for term in chosen.allowed_topologies or ())
-    return [*found, tuple(places)]
+    return [*terms, tuple(places)]
 
 
 def _topology_term(term: TopologyTerm) -> NodeTerm:
@@ -284,8 +284,8 @@ def could_bind(claim: PersistentVolumeClaim, chosen: StorageClass, volume: Persi
         return False
     if claim.spec.selector is not None and not claim.spec.selector.compile().matches(volume.labels):
         return False
-    wanted = claim.spec.resources.requests if claim.spec.resources else None
-    return _storage(spec.capacity, volume.name) >= _storage(wanted, claim.metadata.key)
+    requests = claim.spec.resources.requests if claim.spec.resources else None
+    return _storage(spec.capacity, volume.name) >= _storage(requests, claim.metadata.key)
 
 
 def _storage(raw: QuantityMap | None, owner: str) -> int:

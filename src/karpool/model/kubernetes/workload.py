@@ -100,14 +100,14 @@ def _owner(obj: Mapping[str, Any]) -> OwnerReference:
 
 
 def _named(pod: Pod, meta: ObjectMeta, owner: OwnerReference | None = None) -> Pod:
-    kept = pod.metadata
+    pod_meta = pod.metadata
     return msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(
-            kept,
-            name=kept.name or meta.name,
+            pod_meta,
+            name=pod_meta.name or meta.name,
             namespace=meta.namespace or "default",
-            owner_references=kept.owner_references if owner is None else [owner],
+            owner_references=pod_meta.owner_references if owner is None else [owner],
         ),
     )
 
@@ -139,9 +139,12 @@ def daemon_tolerations(host_network: bool) -> tuple[Toleration, ...]:
 
 
 def _tolerating(pod: Pod) -> Pod:
-    own = pod.spec.tolerations or []
+    tolerations = pod.spec.tolerations or []
     added = daemon_tolerations(bool(pod.spec.host_network))
-    return _with_spec(pod, tolerations=[*own, *(toleration for toleration in added if toleration not in own)])
+    return _with_spec(
+        pod,
+        tolerations=[*tolerations, *(toleration for toleration in added if toleration not in tolerations)],
+    )
 
 
 def _with_claims(pod: Pod, templates: Any) -> Pod:
@@ -156,8 +159,8 @@ def _with_claims(pod: Pod, templates: Any) -> Pod:
         if not isinstance(name, str) or not name:
             raise Invalid(f"spec.volumeClaimTemplates[{index}].metadata.name", name, "is required")
         made[name] = Volume(name=name, ephemeral={"volumeClaimTemplate": template})
-    kept = [volume for volume in pod.spec.volumes or () if volume.name not in made]
-    return _with_spec(pod, volumes=[*kept, *made.values()])
+    other_volumes = [volume for volume in pod.spec.volumes or () if volume.name not in made]
+    return _with_spec(pod, volumes=[*other_volumes, *made.values()])
 
 
 def _with_defaults(pod: Pod) -> Pod:
@@ -170,9 +173,9 @@ def _with_defaults(pod: Pod) -> Pod:
 
 
 def _requesting(container: Container) -> Container:
-    given = container.resources
-    if given is None or not given.limits:
+    container_resources = container.resources
+    if container_resources is None or not container_resources.limits:
         return container
-    requests = {**given.limits, **(given.requests or {})}
-    filled = ResourceRequirements(requests=requests, limits=given.limits)
+    requests = {**container_resources.limits, **(container_resources.requests or {})}
+    filled = ResourceRequirements(requests=requests, limits=container_resources.limits)
     return msgspec.structs.replace(container, resources=filled)

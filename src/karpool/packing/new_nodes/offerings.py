@@ -158,7 +158,7 @@ class Offerings:
         self.catalogue = catalogue
         self._known: dict[str, tuple[int, CompiledPool, PoolOfferings]] = {}
 
-    def of(self, pool: CompiledPool) -> PoolOfferings:
+    def for_pool(self, pool: CompiledPool) -> PoolOfferings:
         known = self._known.get(pool.name)
         version = self.catalogue.version
         if known is None or known[0] != version or known[1] != pool:

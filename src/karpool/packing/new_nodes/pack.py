@@ -138,7 +138,7 @@ class _Packer:
         self._resources = resource_names([*(pod.shape for pod in pods), *daemons])
         self._topology = Topology(snapshot, planned=self)
         self._narrowing = Narrowing(
-            [offerings.of(pool) for pool in pools if pool.is_usable],
+            [offerings.for_pool(pool) for pool in pools if pool.is_usable],
             self._topology.axis,
             unavailable,
             needs_price=options.needs_price,

@@ -95,7 +95,7 @@ class NewNodeCapacity:
     ) -> None:
         self.pools = in_order(pools)
         self._usable = [pool for pool in self.pools if pool.is_usable]
-        self._offers = [offerings.of(pool) for pool in self._usable]
+        self._offers = [offerings.for_pool(pool) for pool in self._usable]
         self._daemons = tuple(daemons)
         self._unavailable = tuple(unavailable)
         self._start()

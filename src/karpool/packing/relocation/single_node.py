@@ -92,7 +92,7 @@ class SingleNodePacker:
     ) -> None:
         self.resources = resource_names([*shapes.values(), *daemons])
         nothing = Topology(snapshot_of(()))
-        usable = [offerings.of(pool) for pool in in_order(pools) if pool.is_usable]
+        usable = [offerings.for_pool(pool) for pool in in_order(pools) if pool.is_usable]
         self._narrowing = Narrowing(usable, nothing.axis, unavailable)
         self.launch = [
             LaunchablePool(

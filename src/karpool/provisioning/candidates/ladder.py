@@ -87,9 +87,9 @@ def ladder(wish: CandidateQuery, pools: Iterable[CompiledPool], offerings: Offer
     skipped: dict[str, str] = {}
     tries = _Tries(wish, offerings)
     usable = [pool for pool in ordered if not _note(skipped, pool, tries.refusal(pool))]
-    found = [candidate for rung in tries.narrow(usable, skipped) for candidate in rung]
-    found += tries.wide(usable)
-    unique = list({candidate.key: candidate for candidate in reversed(found)}.values())[::-1]
+    candidates = [candidate for rung in tries.narrow(usable, skipped) for candidate in rung]
+    candidates += tries.wide(usable)
+    unique = list({candidate.key: candidate for candidate in reversed(candidates)}.values())[::-1]
     if len(unique) > CANDIDATES_MAX:
         cut = f"{len(unique) - CANDIDATES_MAX} rungs before the widest are left out"
         skipped[""] = cut
@@ -145,12 +145,12 @@ class _Tries:
             if rungs:
                 yield _candidate(alternative, rungs)
 
-    def _rungs(self, pool: CompiledPool, wanted: Requirements, skipped: dict[str, str]) -> list[_Rung]:
-        offered = self._offerings.of(pool)
-        if (key := conflict(offered.requirements, wanted, offered.open_keys)) is not None:
-            skipped.setdefault(pool.name, f"its nodes cannot have {key} {wanted[key]}")
+    def _rungs(self, pool: CompiledPool, requirements: Requirements, skipped: dict[str, str]) -> list[_Rung]:
+        offered = self._offerings.for_pool(pool)
+        if (key := conflict(offered.requirements, requirements, offered.open_keys)) is not None:
+            skipped.setdefault(pool.name, f"its nodes cannot have {key} {requirements[key]}")
             return []
-        labelled = _admitted(offered, wanted)
+        labelled = _admitted(offered, requirements)
         if not labelled.any():
             skipped.setdefault(pool.name, "none of its instance types has the labels asked for")
             return []
@@ -167,7 +167,8 @@ class _Tries:
             types = suitable
         by_yield = sorted(types, key=lambda instance_type: (self._yield(instance_type), instance_type.name))
         return [
-            self._rung(pool, offered, wanted, tuple(same)) for _, same in groupby(by_yield, key=self._yield)
+            self._rung(pool, offered, requirements, tuple(same))
+            for _, same in groupby(by_yield, key=self._yield)
         ]
 
     def _holding(self, offered: PoolOfferings) -> Bools:
@@ -176,28 +177,30 @@ class _Tries:
             holds &= offered.allocatable(name) >= units
         return holds
 
-    def _yield(self, each: InstanceType) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _yield(self, instance_type: InstanceType) -> tuple[tuple[int, ...], tuple[str, ...]]:
         labels = tuple(
-            f"{key} {wanted}"
-            for key, wanted in sorted(each.requirements.items())
+            f"{key} {values}"
+            for key, values in sorted(instance_type.requirements.items())
             if key.endswith(_DEVICE_LABELS)
         )
-        return tuple(each.capacity.get(name, 0) for name in self._devices), labels if self._devices else ()
+        return tuple(
+            instance_type.capacity.get(name, 0) for name in self._devices
+        ), labels if self._devices else ()
 
     def _rung(
         self,
         pool: CompiledPool,
         offered: PoolOfferings,
-        wanted: Requirements,
+        requirements: Requirements,
         types: tuple[InstanceType, ...],
     ) -> _Rung:
         rows = [offered.names.index(instance_type.name) for instance_type in types]
-        prices = offered.prices[rows][_sold(offered, wanted)[rows]]
+        prices = offered.prices[rows][_sold(offered, requirements)[rows]]
         best = float(prices.min()) if prices.size else float("inf")
         return _Rung(
             pool,
             types,
-            wanted,
+            requirements,
             _of_taints(pool.taints, self._wish.tolerations),
             None if best == float("inf") else best,
             self._yield(types[0])[0],
@@ -211,50 +214,50 @@ class _Tries:
         )
 
 
-def _of_taints(taints: Iterable[Taint], given: Sequence[Toleration]) -> tuple[Toleration, ...]:
+def _of_taints(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> tuple[Toleration, ...]:
     """What a placeholder needs in addition: of hard taints that the pods do not tolerate themselves."""
-    return tuple(_tolerating(taint) for taint in taints if untolerated((taint,), given) is not None)
+    return tuple(_tolerating(taint) for taint in taints if untolerated((taint,), tolerations) is not None)
 
 
 def _tolerating(taint: Taint) -> Toleration:
     return Toleration(key=taint.key, operator="Exists", effect=taint.effect or NO_SCHEDULE)
 
 
-def _candidate(wanted: Requirements, rungs: Sequence[_Rung]) -> NodeCandidate:
+def _candidate(requirements: Requirements, rungs: Sequence[_Rung]) -> NodeCandidate:
     prices = [rung.price for rung in rungs if rung.price is not None]
     return NodeCandidate(
         pools=tuple(sorted({rung.pool.name for rung in rungs})),
         instance_types=tuple(sorted({instance_type.name for rung in rungs for instance_type in rung.types})),
-        zones=_listed(wanted.get(ZONE)),
-        capacity_types=_listed(wanted.get(CAPACITY_TYPE)),
-        requirements={key: values for key, values in wanted.items() if not _is_part(key, values)},
+        zones=_listed(requirements.get(ZONE)),
+        capacity_types=_listed(requirements.get(CAPACITY_TYPE)),
+        requirements={key: values for key, values in requirements.items() if not _is_part(key, values)},
         tolerations=tuple(dict.fromkeys(toleration for rung in rungs for toleration in rung.tolerations)),
         price=min(prices, default=None),
     )
 
 
-def _is_part(key: str, wanted: ValueSet) -> bool:
+def _is_part(key: str, values: ValueSet) -> bool:
     """Whether a part of the candidate says it: pools and types always, places when they are listed."""
-    return key in (NODEPOOL, INSTANCE_TYPE) or (key in _OWN_PARTS and bool(_listed(wanted)))
+    return key in (NODEPOOL, INSTANCE_TYPE) or (key in _OWN_PARTS and bool(_listed(values)))
 
 
-def _listed(wanted: ValueSet | None) -> tuple[str, ...]:
-    return () if wanted is None or wanted.complement else tuple(sorted(wanted.values))
+def _listed(values: ValueSet | None) -> tuple[str, ...]:
+    return () if values is None or values.complement else tuple(sorted(values.values))
 
 
-def _admitted(offered: PoolOfferings, wanted: Requirements) -> Bools:
+def _admitted(offered: PoolOfferings, requirements: Requirements) -> Bools:
     """Types with the labels asked for, and an offering where it is asked for."""
     rows: Bools = np.ones(len(offered.types), dtype=np.bool_)
-    for key, values in wanted.items():
+    for key, values in requirements.items():
         if key not in OFFERING_KEYS and key != NODEPOOL and key in offered.label_keys:
             rows &= offered.admitting(key, values)
-    admitted: Bools = rows & _sold(offered, wanted).any(axis=(1, 2))
+    admitted: Bools = rows & _sold(offered, requirements).any(axis=(1, 2))
     return admitted
 
 
-def _sold(offered: PoolOfferings, wanted: Requirements) -> Bools:
+def _sold(offered: PoolOfferings, requirements: Requirements) -> Bools:
     """What the pool may buy where it is wanted, whether in stock or not."""
-    zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
+    zones, kinds = requirements.get(ZONE), requirements.get(CAPACITY_TYPE)
     in_zone = np.array([zones is None or zone in zones for zone in offered.zones], dtype=np.bool_)
     of_kind = np.array([kinds is None or kind in kinds for kind in offered.capacity_types], dtype=np.bool_)
     sold: Bools = offered.sold & in_zone[None, :, None] & of_kind[None, None, :]

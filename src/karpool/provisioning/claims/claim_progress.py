@@ -120,17 +120,17 @@ def ending_of(last: ClaimProgress, stock_out: bool, patience_over: bool) -> Laun
 
 
 def _reached(claim: NodeClaim, kind: str, now: float) -> float | None:
-    found = condition(claim.status.conditions, kind)
-    if found is None or found.status != "True":
+    reached = condition(claim.status.conditions, kind)
+    if reached is None or reached.status != "True":
         return None
-    at = moment(found.last_transition_time)
+    at = moment(reached.last_transition_time)
     return now if at is None else at
 
 
 def _message(claim: NodeClaim) -> str:
     """Of the first condition that is not true yet and says why."""
     for kind in ("Launched", "Registered", "Initialized"):
-        found = condition(claim.status.conditions, kind)
-        if found is not None and found.status != "True" and found.message:
-            return f"{kind}: {found.message}"
+        unmet = condition(claim.status.conditions, kind)
+        if unmet is not None and unmet.status != "True" and unmet.message:
+            return f"{kind}: {unmet.message}"
     return ""

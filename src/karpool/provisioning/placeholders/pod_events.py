@@ -48,35 +48,35 @@ class AutoscalerEventLog:
     """By the uid of the pod; the oldest are forgotten."""
 
     def __init__(self, clock: Clock) -> None:
-        self._words = ExpiringMap[str, AutoscalerEvents](clock, EVENT_SECONDS, _PODS_MAX)
+        self._events = ExpiringMap[str, AutoscalerEvents](clock, EVENT_SECONDS, _PODS_MAX)
 
-    def of(self, uid: str) -> AutoscalerEvents:
-        return self._words.get(uid) or NOTHING
+    def events_of(self, uid: str) -> AutoscalerEvents:
+        return self._events.get(uid) or NOTHING
 
     def put(self, key: ObjectKey, event: KubeEvent) -> None:
         about = event.involved_object
         if about.kind != "Pod" or not about.uid:
             return
-        known = self.of(about.uid)
+        events = self.events_of(about.uid)
         said = AutoscalerEvent(event.at or 0.0, message=event.message[:_MESSAGE_MAX])
         if event.reason in ("Nominated", "TriggeredScaleUp"):
             claim, node = _CLAIM.search(event.message), _NODE.search(event.message)
             said = AutoscalerEvent(said.at, claim[1] if claim else "", node[1] if node else "", said.message)
-            known = AutoscalerEvents(_later(known.coming, said), known.refused)
+            events = AutoscalerEvents(_later(events.coming, said), events.refused)
         elif event.reason == "NotTriggerScaleUp" or (
             event.reason == "FailedScheduling" and _is_karpenters(event)
         ):
-            known = AutoscalerEvents(known.coming, _later(known.refused, said))
+            events = AutoscalerEvents(events.coming, _later(events.refused, said))
         else:
             return
-        self._words.put(about.uid, known)
+        self._events.put(about.uid, events)
 
     def drop(self, key: ObjectKey) -> None:
         """Events expire; what they said was true then, and the pod's own state decides."""
 
 
-def _later(known: AutoscalerEvent | None, said: AutoscalerEvent) -> AutoscalerEvent:
-    return said if known is None or said.at >= known.at else known
+def _later(before: AutoscalerEvent | None, said: AutoscalerEvent) -> AutoscalerEvent:
+    return said if before is None or said.at >= before.at else before
 
 
 def _is_karpenters(event: KubeEvent) -> bool:

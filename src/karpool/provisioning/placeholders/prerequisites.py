@@ -22,7 +22,7 @@ def namespace(settings: SmartPodSettings) -> Object:
     return {"metadata": {"name": settings.namespace, "labels": labels}}
 
 
-def priority_class(settings: SmartPodSettings) -> Object:
+def priority_class_of(settings: SmartPodSettings) -> Object:
     return {
         "metadata": {"name": settings.priority_class, "labels": {MANAGED_BY: KARPOOL}},
         "value": settings.priority,
@@ -32,16 +32,16 @@ def priority_class(settings: SmartPodSettings) -> Object:
     }
 
 
-def unsuitable(found: PriorityClass) -> str | None:
+def unsuitable(priority_class: PriorityClass) -> str | None:
     """Why placeholders must not have this class; None when they may."""
-    what = f"PriorityClass {found.name}"
-    if found.preemption_policy != "Never":
-        return f"{what}: preemptionPolicy must be Never, or placeholders evict workloads; delete the class"
-    if found.global_default:
-        return f"{what}: globalDefault must be false, or every pod without a class gets it"
-    if not PRIORITY_FLOOR < found.value <= PRIORITY_CEILING:
+    subject = f"PriorityClass {priority_class.name}"
+    if priority_class.preemption_policy != "Never":
+        return f"{subject}: preemptionPolicy must be Never, or placeholders evict workloads; delete the class"
+    if priority_class.global_default:
+        return f"{subject}: globalDefault must be false, or every pod without a class gets it"
+    if not PRIORITY_FLOOR < priority_class.value <= PRIORITY_CEILING:
         allowed = f"above {PRIORITY_FLOOR} and at most {PRIORITY_CEILING}"
-        return f"{what}: value {found.value} must be {allowed}; delete the class"
+        return f"{subject}: value {priority_class.value} must be {allowed}; delete the class"
     return None
 
 
@@ -49,24 +49,24 @@ async def ensure_prerequisites(client: Client, settings: SmartPodSettings) -> li
     """What stands in the way, each with what to do; empty when all is there. Safe to repeat."""
     problems = [
         await _ensure(client, NAMESPACES, namespace(settings)),
-        await _ensure(client, PRIORITYCLASSES, priority_class(settings)),
+        await _ensure(client, PRIORITYCLASSES, priority_class_of(settings)),
     ]
     if not any(problems):
-        found = await client.get(PRIORITYCLASSES, settings.priority_class, into=PriorityClass)
-        problems.append(unsuitable(found) or "")
+        priority_class = await client.get(PRIORITYCLASSES, settings.priority_class, into=PriorityClass)
+        problems.append(unsuitable(priority_class) or "")
     return [problem for problem in problems if problem]
 
 
 async def _ensure(client: Client, resource: ApiResource, manifest: Object) -> str:
     name = manifest["metadata"]["name"]
     try:
-        found = await client.get(resource, name)
+        present = await client.get(resource, name)
     except NotFound:
         pass
     except Denied:
         return ""  # who may not read it may still use it
     else:
-        going = found["metadata"].get("deletionTimestamp") is not None
+        going = present["metadata"].get("deletionTimestamp") is not None
         return f"{resource.kind} {name} is being deleted; wait until it is gone" if going else ""
     try:
         await client.create(resource, manifest)

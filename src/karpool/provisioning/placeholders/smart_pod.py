@@ -92,8 +92,8 @@ def pod_name(ask: NodeRequest, index: int) -> str:
 
 def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: SmartPodSettings) -> Object:
     """The manifest of unit `index`. Raises Invalid when ask and candidate contradict each other."""
-    wanted = dict(ask.units[index].resources)
-    requests = quantities(wanted)
+    unit_resources = dict(ask.units[index].resources)
+    requests = quantities(unit_resources)
     metadata: Object = {
         "name": pod_name(ask, index),
         "namespace": settings.namespace,
@@ -124,7 +124,7 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
             "affinity": {**node_affinity(ask.constraints(candidate)), **_apart_from(ask.avoid)},
             "tolerations": [
                 msgspec.to_builtins(toleration)
-                for toleration in _tolerations(wanted, (*ask.tolerations, *candidate.tolerations))
+                for toleration in _tolerations(unit_resources, (*ask.tolerations, *candidate.tolerations))
             ],
             "containers": [
                 {
@@ -148,7 +148,7 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
 
 def labels(ask: NodeRequest, candidate: NodeCandidate, index: int) -> dict[str, str]:
     """Those of everything that stands for an ask."""
-    found = {
+    fixed = {
         "app.kubernetes.io/name": "karpool",
         "app.kubernetes.io/component": "provisioning",
         MANAGED_BY: KARPOOL,
@@ -160,11 +160,11 @@ def labels(ask: NodeRequest, candidate: NodeCandidate, index: int) -> dict[str, 
         CANDIDATE: candidate.key,
     }
     texts = {GPU_MODEL: ask.model, DEVICE_POOL: ask.pool}
-    return found | {key: label_value(text) for key, text in texts.items() if text}
+    return fixed | {key: label_value(text) for key, text in texts.items() if text}
 
 
 def annotations(ask: NodeRequest, candidate: NodeCandidate) -> dict[str, str]:
-    found = {
+    texts_by_key = {
         f"{DESIGN}/created-by": "intelligent-scheduling-controller",
         f"{DESIGN}/purpose": "trigger-karpenter-scaling",
         f"{DESIGN}/cleanup-after": "node-ready",
@@ -173,10 +173,10 @@ def annotations(ask: NodeRequest, candidate: NodeCandidate) -> dict[str, str]:
         DO_NOT_DISRUPT: "true",
     }
     texts = {GPU_MODEL: ask.model, DEVICE_POOL: ask.pool}
-    found |= {key: _cut(text) for key, text in texts.items() if text}
+    texts_by_key |= {key: _cut(text) for key, text in texts.items() if text}
     if ask.deadline is not None:
-        found[DEADLINE] = rfc3339(ask.deadline)
-    return found
+        texts_by_key[DEADLINE] = rfc3339(ask.deadline)
+    return texts_by_key
 
 
 def original_request(ask: NodeRequest) -> str:
@@ -215,22 +215,22 @@ def _apart_from(avoid: Mapping[str, str]) -> Object:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def _expressions(key: str, wanted: ValueSet) -> Iterable[Object]:
+def _expressions(key: str, allowed: ValueSet) -> Iterable[Object]:
     """In the operators of pods, which have Gt and Lt but not Karpenter's Gte and Lte."""
-    if not wanted.complement:
-        if wanted.values:
-            for value in wanted.values:
+    if not allowed.complement:
+        if allowed.values:
+            for value in allowed.values:
                 check_value(value)
-            yield {"key": key, "operator": "In", "values": sorted(wanted.values)}
+            yield {"key": key, "operator": "In", "values": sorted(allowed.values)}
         elif key in _NEVER_EMPTY:
             raise Invalid(f"constraints.{key}", [], "the requirements exclude every value of this label")
         else:
             yield {"key": key, "operator": "DoesNotExist"}
         return
-    if wanted.values:
-        yield {"key": key, "operator": "NotIn", "values": sorted(wanted.values)}
-    yield from _bounds(key, wanted.at_least, wanted.at_most)
-    if not wanted.values and wanted.at_least is None and wanted.at_most is None:
+    if allowed.values:
+        yield {"key": key, "operator": "NotIn", "values": sorted(allowed.values)}
+    yield from _bounds(key, allowed.at_least, allowed.at_most)
+    if not allowed.values and allowed.at_least is None and allowed.at_most is None:
         yield {"key": key, "operator": "Exists"}
 
 
@@ -244,14 +244,14 @@ def _bounds(key: str, at_least: int | None, at_most: int | None) -> Iterable[Obj
         yield {"key": key, "operator": "Lt", "values": [str(max(0, min(at_most + 1, INT64_MAX)))]}
 
 
-def _tolerations(wanted: Iterable[str], given: Iterable[Toleration]) -> list[Toleration]:
+def _tolerations(resources: Iterable[str], tolerations: Iterable[Toleration]) -> list[Toleration]:
     """Also of the taint that keeps everybody else off nodes with the devices asked for."""
     usual = [
         Toleration(key=name, operator="Exists", effect=NO_SCHEDULE)
-        for name in sorted(wanted)
+        for name in sorted(resources)
         if _is_device(name)
     ]
-    return list(dict.fromkeys((*usual, *given)))
+    return list(dict.fromkeys((*usual, *tolerations)))
 
 
 def _is_device(name: str) -> bool:
@@ -268,22 +268,22 @@ def selector(purpose: RequestPurpose | None) -> str:
 
 def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
     """None unless the pod is one of ours. Its claim and an autoscaler's words are added by the caller."""
-    found = identified(PODS, pod, namespace)
-    if found is None:
+    placeholder = identified(PODS, pod, namespace)
+    if placeholder is None:
         return None
     outlook, message = _outlook(pod)
-    return replace(found, outlook=outlook, message=message, node=pod.spec.node_name)
+    return replace(placeholder, outlook=outlook, message=message, node=pod.spec.node_name)
 
 
 def identified(resource: ApiResource, obj: WireObject, namespace: str) -> Placeholder | None:
     """None unless it is ours: namespace, labels, and the name that follows from them."""
-    found, meta = obj.labels, obj.metadata
-    epoch, index = _number(found.get(EPOCH, "")), _number(found.get(INDEX, ""))
-    request, purpose = found.get(REQUEST, ""), _purpose(found.get(TRIGGER_TYPE, ""))
+    pod_labels, meta = obj.labels, obj.metadata
+    epoch, index = _number(pod_labels.get(EPOCH, "")), _number(pod_labels.get(INDEX, ""))
+    request, purpose = pod_labels.get(REQUEST, ""), _purpose(pod_labels.get(TRIGGER_TYPE, ""))
     if (
         meta.namespace != namespace
-        or found.get(COMPONENT) != SMART_SCHEDULER
-        or found.get(MANAGED_BY) != KARPOOL
+        or pod_labels.get(COMPONENT) != SMART_SCHEDULER
+        or pod_labels.get(MANAGED_BY) != KARPOOL
         or purpose is None
         or epoch is None
         or index is None
@@ -302,7 +302,7 @@ def identified(resource: ApiResource, obj: WireObject, namespace: str) -> Placeh
         index,
         purpose,
         moment(meta.creation_timestamp) or 0.0,
-        candidate=found.get(CANDIDATE, ""),
+        candidate=pod_labels.get(CANDIDATE, ""),
         deadline=moment(obj.annotations.get(DEADLINE)),
         deleting_since=moment(meta.deletion_timestamp),
     )

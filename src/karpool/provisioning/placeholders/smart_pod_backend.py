@@ -52,51 +52,55 @@ class SmartPodBackend:
         self.purpose = purpose
         self.settings = settings
         self.monitor = monitor
-        self.words = AutoscalerEventLog(client.clock)
+        self.events = AutoscalerEventLog(client.clock)
         self._client = client
         self._known: dict[ObjectKey, Placeholder] = {}
 
     @cached_property
     def watches(self) -> Sequence[WatchedKind[Any]]:
-        own = ListOptions(namespace=self.settings.namespace, label_selector=selector(self.purpose))
+        own_objects = ListOptions(namespace=self.settings.namespace, label_selector=selector(self.purpose))
         said = ListOptions(namespace=self.settings.namespace)
         return (
-            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), own),
-            WatchedKind(EVENTS, KubeEvent, PutDropSink(self.words.put, self.words.drop), said),
+            WatchedKind(PODS, Pod, PutDropSink(self.put_pod, self.drop_pod), own_objects),
+            WatchedKind(EVENTS, KubeEvent, PutDropSink(self.events.put, self.events.drop), said),
         )
 
     def put_pod(self, key: ObjectKey, pod: Pod) -> None:
-        found = placeholder_of(pod, self.settings.namespace)
-        if found is None or self.purpose not in (None, found.purpose):
+        placeholder = placeholder_of(pod, self.settings.namespace)
+        if placeholder is None or self.purpose not in (None, placeholder.purpose):
             self._known.pop(key, None)
         else:
-            self._known[key] = found
+            self._known[key] = placeholder
 
     def drop_pod(self, key: ObjectKey) -> None:
         self._known.pop(key, None)
 
     def placeholders(self) -> Sequence[Placeholder]:
-        return [self._told(placeholder) for placeholder in self._known.values()]
+        return [self._with_events(placeholder) for placeholder in self._known.values()]
 
-    def of(self, request: str) -> Sequence[Placeholder]:
+    def placeholders_of(self, request: str) -> Sequence[Placeholder]:
         """Those of one request, of any epoch."""
         return [
-            self._told(placeholder) for placeholder in self._known.values() if placeholder.request == request
+            self._with_events(placeholder)
+            for placeholder in self._known.values()
+            if placeholder.request == request
         ]
 
-    def _told(self, found: Placeholder) -> Placeholder:
+    def _with_events(self, placeholder: Placeholder) -> Placeholder:
         """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
-        if found.node:
-            return replace(found, claim=self.monitor.of_node(found.node))
-        words = self.words.of(found.uid)
-        if found.outlook is not PlaceholderState.WAITING:
-            return found
-        if words.latest_is_refusal and words.refused is not None:
-            return replace(found, outlook=PlaceholderState.REFUSED, message=words.refused.message)
-        if words.coming is not None:
-            claim = words.coming.claim or self.monitor.of_node(words.coming.node)
-            return replace(found, outlook=PlaceholderState.COMING, claim=claim, message=words.coming.message)
-        return found
+        if placeholder.node:
+            return replace(placeholder, claim=self.monitor.claim_of(placeholder.node))
+        events = self.events.events_of(placeholder.uid)
+        if placeholder.outlook is not PlaceholderState.WAITING:
+            return placeholder
+        if events.latest_is_refusal and events.refused is not None:
+            return replace(placeholder, outlook=PlaceholderState.REFUSED, message=events.refused.message)
+        if events.coming is not None:
+            claim = events.coming.claim or self.monitor.claim_of(events.coming.node)
+            return replace(
+                placeholder, outlook=PlaceholderState.COMING, claim=claim, message=events.coming.message
+            )
+        return placeholder
 
     async def request(
         self, ask: NodeRequest, candidate: NodeCandidate, indices: Collection[int] | None = None

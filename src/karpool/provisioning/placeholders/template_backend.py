@@ -55,8 +55,8 @@ class TemplateBackend:
 
     @cached_property
     def watches(self) -> Sequence[WatchedKind[Any]]:
-        own = ListOptions(namespace=self.settings.namespace, label_selector=selector(self.purpose))
-        return (WatchedKind(self.resource, ConditionedObject, PutDropSink(self.put, self.drop), own),)
+        own_objects = ListOptions(namespace=self.settings.namespace, label_selector=selector(self.purpose))
+        return (WatchedKind(self.resource, ConditionedObject, PutDropSink(self.put, self.drop), own_objects),)
 
     def spec(self, template: str) -> Object:
         """Of the object that asks for one unit of the named template."""
@@ -66,13 +66,13 @@ class TemplateBackend:
         raise NotImplementedError
 
     def put(self, key: ObjectKey, obj: ConditionedObject) -> None:
-        found = identified(self.resource, obj, self.settings.namespace)
-        if found is None or self.purpose not in (None, found.purpose):
+        placeholder = identified(self.resource, obj, self.settings.namespace)
+        if placeholder is None or self.purpose not in (None, placeholder.purpose):
             self._known.pop(key, None)
             return
         conditions = (obj.status.conditions if obj.status is not None else None) or ()
         outlook, message = self.judge({condition.type: condition for condition in conditions})
-        self._known[key] = replace(found, outlook=outlook, message=message)
+        self._known[key] = replace(placeholder, outlook=outlook, message=message)
 
     def drop(self, key: ObjectKey) -> None:
         self._known.pop(key, None)
@@ -110,9 +110,9 @@ class TemplateBackend:
             )
         except NotFound:
             return
-        found = identified(PODTEMPLATES, template, self.settings.namespace)
-        if found is not None:
-            await delete_own(self._client, found)
+        placeholder = identified(PODTEMPLATES, template, self.settings.namespace)
+        if placeholder is not None:
+            await delete_own(self._client, placeholder)
 
 
 def template_of(pod: Object) -> Object:
@@ -127,8 +127,8 @@ def is_true(said: Mapping[str, Condition], kind: str) -> bool:
 
 
 def message_of(said: Mapping[str, Condition], kind: str) -> str:
-    found = said.get(kind)
-    return "" if found is None else found.message or found.reason or ""
+    said_condition = said.get(kind)
+    return "" if said_condition is None else said_condition.message or said_condition.reason or ""
 
 
 async def served(client: Client, kind: str) -> ApiResource | None:
@@ -137,8 +137,8 @@ async def served(client: Client, kind: str) -> ApiResource | None:
         group = await client.get_path(f"/apis/{GROUP}")
         preferred = [str(version["version"]) for version in group.get("versions") or ()]
         for version in preferred:
-            found = await client.get_path(f"/apis/{GROUP}/{version}")
-            for entry in found.get("resources") or ():
+            listing = await client.get_path(f"/apis/{GROUP}/{version}")
+            for entry in listing.get("resources") or ():
                 if entry.get("kind") == kind and "/" not in entry["name"]:
                     return ApiResource(
                         GROUP, version, entry["name"], kind, bool(entry.get("namespaced", True))

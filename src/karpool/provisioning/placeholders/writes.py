@@ -56,15 +56,15 @@ async def create_missing(client: Client, resource: ApiResource, manifest: Object
     except (Denied, Rejected, NotFound, Conflict) as error:
         return CreateResult(None, manifest, str(error))
     try:
-        found = await client.get(resource, name, namespace=namespace)
+        present = await client.get(resource, name, namespace=namespace)
     except NotFound:
         return CreateResult(CreateState.GOING, manifest)  # gone in between: the next call creates it
-    have, want = found["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    have, want = present["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
     if any(have.get(key) != want[key] for key in _IDENTITY):
         message = f"{resource} {namespace}/{name} exists and is not {KARPOOL}'s; delete or rename it"
-        return CreateResult(None, found, message)
-    going = found["metadata"].get("deletionTimestamp") is not None
-    return CreateResult(CreateState.GOING if going else CreateState.PRESENT, found)
+        return CreateResult(None, present, message)
+    going = present["metadata"].get("deletionTimestamp") is not None
+    return CreateResult(CreateState.GOING if going else CreateState.PRESENT, present)
 
 
 async def request_all(

@@ -173,7 +173,7 @@ class Provisioner:
                 continue  # its status says why
             if not pool.is_usable:
                 continue
-            if not self._market.offerings.of(pool).types:
+            if not self._market.offerings.for_pool(pool).types:
                 message = "NodePool requirements filtered out all compatible available instance types"
                 self._say.say(NODEPOOLS, node_pool, "Warning", "NoCompatibleInstanceTypes", message)
                 continue
