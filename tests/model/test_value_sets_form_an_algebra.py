@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import SelectorRequirement
 from karpool.model.requirements import (
-    ANY,
     WELL_KNOWN,
     NodeSelector,
     NodeSelectorTerm,
@@ -18,6 +17,8 @@ from karpool.model.requirements import (
     node_terms_of,
     value_set,
 )
+
+ANY = ValueSet(complement=True)
 
 UNIVERSE = ["a", "b", "", "-1", "0", "1", "2", "3", "4", "x1", "9223372036854775808"]
 names = st.sampled_from(UNIVERSE)

@@ -124,7 +124,7 @@ def test_every_ending_of_a_claim_is_a_setback() -> None:
 # Stock-outs of others
 
 CATALOGUE = Catalogue("test", "here", [machine("small", 2, 8, 0.1), machine("large", 8, 32, 0.4)])
-OFFERED = {"a": Offerings(CATALOGUE).of(CompiledPool("a", requirements={ZONE: only("zone-a")}))}
+OFFERED = {"a": Offerings(CATALOGUE).for_pool(CompiledPool("a", requirements={ZONE: only("zone-a")}))}
 SMALL = NodeCandidate(pools=("a",), instance_types=("small",))
 BOTH = NodeCandidate(pools=("a",), instance_types=("small", "large"))
 SPOT_ONLY = NodeCandidate(pools=("a",), instance_types=("small",), capacity_types=(SPOT,))
@@ -152,5 +152,5 @@ def test_a_pool_that_fails_as_a_whole_rests_with_all_its_candidates() -> None:
     failures.failed("a", LaunchReason.REGISTRATION_FAILED, 0, "nodes do not register")
     assert resting_until([SMALL, BOTH], OFFERED, failures, 10) == {SMALL.key: 180, BOTH.key: 180}
     elsewhere = NodeCandidate(instance_types=("small",))
-    two = {**OFFERED, "b": Offerings(CATALOGUE).of(CompiledPool("b"))}
+    two = {**OFFERED, "b": Offerings(CATALOGUE).for_pool(CompiledPool("b"))}
     assert resting_until([elsewhere], two, failures, 10) == {}
