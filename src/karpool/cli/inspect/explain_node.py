@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect.plan import PlannedCluster, see
+from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
@@ -47,15 +47,17 @@ class NodeExplanation:
     lifetime_remaining: float | None = None
 
 
-def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
+def explained(node: str, planned_cluster: PlannedCluster, settings: PlanSettings) -> NodeExplanation:
     """Raises Failed when there is no such node."""
-    if any(state_node.name == node for state_node in seen.view.claims_without_node):
+    if any(state_node.name == node for state_node in planned_cluster.view.claims_without_node):
         raise CommandFailed(
             f"{node} is a NodeClaim that has no node yet; consolidation leaves it alone until it has"
         )
-    if node not in seen.view.snapshot.names:
-        raise CommandFailed(f"node {node} is not in {seen.cluster or 'the cluster'}; see kubectl get nodes")
-    plan = plan_consolidation(seen.view, settings, seen.now)
+    if node not in planned_cluster.view.snapshot.names:
+        raise CommandFailed(
+            f"node {node} is not in {planned_cluster.cluster or 'the cluster'}; see kubectl get nodes"
+        )
+    plan = plan_consolidation(planned_cluster.view, settings, planned_cluster.now)
     move = next((each for each in plan.moves if node in each.names), None)
     rejected = tuple(rejected_move for rejected_move in plan.rejected if node in rejected_move.move.names)
     held = next((kept_node for kept_node in plan.held if kept_node.node == node), None)
@@ -66,8 +68,8 @@ def explained(node: str, seen: PlannedCluster, settings: PlanSettings) -> NodeEx
         move,
         rejected,
         held,
-        what_if(seen.view, [node], settings, seen.now),
-        _lifetime(node, seen),
+        what_if(planned_cluster.view, [node], settings, planned_cluster.now),
+        _lifetime(node, planned_cluster),
     )
 
 
@@ -119,39 +121,39 @@ def node(
     """
     policies = [options.policy] if options.policy else []
     (override,) = overrides(policies, [options.threshold] if options.threshold else [])
-    seen = asyncio.run(see(cluster, options.region, options.catalogue))
+    planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
     settings = options.settings(override, heed_budgets=options.heed_budgets)
-    click.echo(render(explained(name, seen, settings), output))
+    click.echo(render(explained(name, planned_cluster, settings), output))
 
 
-def render(found: NodeExplanation, output: str) -> str:
+def render(explanation: NodeExplanation, output: str) -> str:
     if output in ("json", "yaml"):
-        content: dict[str, Any] = msgspec.to_builtins(found)
+        content: dict[str, Any] = msgspec.to_builtins(explanation)
         return machine("NodeExplanation", content, output)
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(explanation))
 
 
-def _lines(found: NodeExplanation) -> Iterator[str]:
-    yield f"{found.node} {found.verdict}"
-    yield from (f"  {why.detail}" for why in found.why)
-    if found.lifetime_remaining is not None and found.lifetime_remaining < 1:
-        yield f"  {found.lifetime_remaining:.0%} of its life (expireAfter) is left; Karpenter ends it then"
-    shown = found.move or (found.rejected[0].move if found.rejected else None)
+def _lines(explanation: NodeExplanation) -> Iterator[str]:
+    yield f"{explanation.node} {explanation.verdict}"
+    yield from (f"  {why.detail}" for why in explanation.why)
+    if explanation.lifetime_remaining is not None and explanation.lifetime_remaining < 1:
+        yield f"  {explanation.lifetime_remaining:.0%} of its life (expireAfter) is left; Karpenter ends it then"
+    shown = explanation.move or (explanation.rejected[0].move if explanation.rejected else None)
     if shown is not None:
         yield ""
         yield f"move {shown.id}: {event_text.command(shown.kind, shown.names, len(shown.new_nodes))}"
         yield from scores(shown)
         yield from pods_of(shown)
-    if isinstance(found.what_if, Move):
-        if shown is None or shown.names != found.what_if.names:
+    if isinstance(explanation.what_if, Move):
+        if shown is None or shown.names != explanation.what_if.names:
             yield ""
             yield "if it went away all the same, and nothing else did:"
-            yield from scores(found.what_if)
-            yield from pods_of(found.what_if)
+            yield from scores(explanation.what_if)
+            yield from pods_of(explanation.what_if)
     elif shown is None:
         yield ""
         yield "it could not go away even so:"
-        yield from (f"  {why.detail}" for why in found.what_if)
+        yield from (f"  {why.detail}" for why in explanation.what_if)
 
 
 def scores(move: Move) -> Iterator[str]:

@@ -39,7 +39,7 @@ class ScaleUpListing:
     said: dict[tuple[str, int], str] = field(default_factory=dict)  # of the scheduler, by record and index
 
 
-def see(options: ClusterOptions) -> ScaleUpListing:
+def list_scale_ups(options: ClusterOptions) -> ScaleUpListing:
     """Raises KubeError or SnapshotError."""
     if options.snapshot is not None:
         file = ObjectFile(options.snapshot, report=note_skipped)
@@ -97,7 +97,7 @@ def age(now: float, since: float) -> str:
     return durations.show(float(max(0, round(now - since)))) if since else "-"
 
 
-def document(seen: ScaleUpListing, record: ScaleUpRecord) -> Object:
+def document(listing: ScaleUpListing, record: ScaleUpRecord) -> Object:
     """A scale-up for machines; moments as the API writes them."""
     return {
         "name": record.name,
@@ -114,10 +114,10 @@ def document(seen: ScaleUpListing, record: ScaleUpRecord) -> Object:
         "waitingPods": list(record.demand),
         "epoch": record.epoch,
         "round": record.round,
-        "units": [_unit(seen, record, unit) for unit in record.units],
+        "units": [_unit(listing, record, unit) for unit in record.units],
         "failures": {
             key: {
-                "candidate": seen.words.get(key, ""),
+                "candidate": listing.words.get(key, ""),
                 "last": tried.last.value,
                 "lastAt": _moment(tried.last_at),
                 "count": tried.count,
@@ -129,18 +129,18 @@ def document(seen: ScaleUpListing, record: ScaleUpRecord) -> Object:
     }
 
 
-def _unit(seen: ScaleUpListing, record: ScaleUpRecord, unit: ScaleUpUnit) -> Object:
+def _unit(listing: ScaleUpListing, record: ScaleUpRecord, unit: ScaleUpUnit) -> Object:
     return {
         "index": unit.index,
         "gpus": unit.gpus,
         "stage": unit.stage.value,
         "since": _moment(unit.since),
-        "candidate": seen.words.get(unit.candidate, unit.candidate),
+        "candidate": listing.words.get(unit.candidate, unit.candidate),
         "claim": unit.claim,
         "node": unit.node,
         "held": list(unit.held),
         "ended": str(unit.ended or ""),
-        "says": seen.said.get((record.name, unit.index), "") if unit.is_active else "",
+        "says": listing.said.get((record.name, unit.index), "") if unit.is_active else "",
     }
 
 
@@ -148,9 +148,9 @@ def _moment(at: float) -> str | None:
     return rfc3339(at) if at else None
 
 
-def render(seen: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) -> str:
+def render(listing: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) -> str:
     if output in ("json", "yaml"):
-        return machine("ScaleUpList", {"items": [document(seen, record) for record in records]}, output)
+        return machine("ScaleUpList", {"items": [document(listing, record) for record in records]}, output)
     if not records:
         return "no scale-ups"
     table = columns(
@@ -163,8 +163,8 @@ def render(seen: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) 
                 str(record.waiting),
                 f"{sum(bool(unit.node) for unit in record.active_units)}/{len(record.active_units)}",
                 record.state.value,
-                age(seen.now, record.state_since),
-                age(seen.now, record.first_seen),
+                age(listing.now, record.state_since),
+                age(listing.now, record.first_seen),
                 record.reason or "-",
             )
             for record in records
@@ -184,12 +184,12 @@ def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, outp
 
     NODES are those that have come, of those asked for. `karpool explain scale-up NAME` says more of one.
     """
-    seen = see(cluster)
+    listing = list_scale_ups(cluster)
     chosen = [
         record
-        for record in seen.records
+        for record in listing.records
         if pool in (None, record.key.pool) and (state is None or state.lower() == record.state.value.lower())
     ]
-    click.echo(render(seen, chosen, output))
-    for problem in seen.problems:
+    click.echo(render(listing, chosen, output))
+    for problem in listing.problems:
         note(printable(f"skipped: {problem}"))

@@ -50,29 +50,33 @@ def plan(
 
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
-    seen = asyncio.run(see(cluster, options.region, options.catalogue))
-    if not seen.view.machines:
-        note(f"there are no nodes in {seen.cluster}; is that the cluster you mean?")
-    found = [
+    planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
+    if not planned_cluster.view.machines:
+        note(f"there are no nodes in {planned_cluster.cluster}; is that the cluster you mean?")
+    alternatives = [
         PlanAlternative(
             label_of(override),
             override,
-            planned(seen, options.settings(override, heed_budgets=options.heed_budgets)),
+            planned(planned_cluster, options.settings(override, heed_budgets=options.heed_budgets)),
         )
         for override in overrides(options.policies, options.thresholds)
     ]
-    click.echo(render(found, options, seen.cluster, output))
-    for problem in found[0].plan.problems:
+    click.echo(render(alternatives, options, planned_cluster.cluster, output))
+    for problem in alternatives[0].plan.problems:
         note(f"skipped: {problem}")
 
 
-def planned(seen: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
+def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
     clock = RealClock()
     start = clock.monotonic()
-    return plan_consolidation(seen.view, settings, seen.now, elapsed=lambda: clock.monotonic() - start)
+    return plan_consolidation(
+        planned_cluster.view, settings, planned_cluster.now, elapsed=lambda: clock.monotonic() - start
+    )
 
 
-async def see(cluster: ClusterOptions, region: str, catalogue: Path | None = None) -> PlannedCluster:
+async def load_planned_cluster(
+    cluster: ClusterOptions, region: str, catalogue: Path | None = None
+) -> PlannedCluster:
     observed, stock = Observed(market_of(catalogue, region)), Stock(RealClock())
     loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
     view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
@@ -80,27 +84,27 @@ async def see(cluster: ClusterOptions, region: str, catalogue: Path | None = Non
     return PlannedCluster(stock.seen_in(view, now), now, cluster_name(cluster))
 
 
-def render(found: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:
+def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:
     if output == "html":
-        return plan_html.report(found, cluster)
+        return plan_html.report(alternatives, cluster)
     if output in ("json", "yaml"):
         documents = [
             to_document(SavedPlan(plan_alternative.plan, options.saved(plan_alternative.override), cluster))
-            for plan_alternative in found
+            for plan_alternative in alternatives
         ]
-        if len(found) == 1:
+        if len(alternatives) == 1:
             return machine(KIND, documents[0], output)
         labelled = [
             {"label": alternative.label, **document}
-            for alternative, document in zip(found, documents, strict=True)
+            for alternative, document in zip(alternatives, documents, strict=True)
         ]
         return machine(COMPARISON, {"items": labelled}, output)
-    if len(found) == 1:
-        return plan_text.render(found[0].plan, wide=output == "wide")
-    parts = [columns(*plan_text.comparison_table(found))]
+    if len(alternatives) == 1:
+        return plan_text.render(alternatives[0].plan, wide=output == "wide")
+    parts = [columns(*plan_text.comparison_table(alternatives))]
     if output == "wide":
         parts += [
             f"== {alternative.label}\n{plan_text.render(alternative.plan, wide=True)}"
-            for alternative in found
+            for alternative in alternatives
         ]
     return "\n\n".join(parts)

@@ -9,7 +9,7 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect.plan import PlannedCluster, see
+from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue_option, connection_options
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, note, pluralize
@@ -71,7 +71,7 @@ async def applied(
 ) -> PlanCheck:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
     options = saved_options(saved.flags)
-    seen = await see(cluster, options.region, catalogue)
+    seen = await load_planned_cluster(cluster, options.region, catalogue)
     settings = options.settings(options.override, heed_budgets=options.heed_budgets)
     found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
     click.echo(render(found))

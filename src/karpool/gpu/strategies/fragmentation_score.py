@@ -77,7 +77,7 @@ class FragmentationScore:
             self._version = np.full(2 * count, _NEVER)
         stale = np.flatnonzero(self._version[:count] != table.version[:count])
         if len(stale):
-            state = self.look(table, stale)
+            state = self.node_batch(table, stale)
             self.node_lost[stale] = self.lost(state, state.cpu, state.tflops, state.vram)
             self.node_idle[stale] = self.idle(state, state.tflops, state.vram).sum(axis=1)
             self._version[stale] = table.version[stale]
@@ -105,7 +105,7 @@ class FragmentationScore:
         ]
         self._version[:] = _NEVER
 
-    def look(self, table: DeviceColumns, nodes: Int64s) -> NodeBatch:
+    def node_batch(self, table: DeviceColumns, nodes: Int64s) -> NodeBatch:
         rows = table.node_rows[nodes]
         there: Bools = (rows >= 0) & table.running[rows] & table.ours[rows]
         return NodeBatch(
@@ -156,7 +156,7 @@ class FragmentationScore:
         self, table: DeviceColumns, nodes: Int64s, candidate: Bools, request: GpuRequest
     ) -> tuple[Floats, Int64s]:
         """By how much less is lost after placing the request on each node, and on which device."""
-        state = self.look(table, nodes)
+        state = self.node_batch(table, nodes)
         shape = shape_of(request)
         allowed = candidate[state.rows] & (state.rows >= 0)
         if request.count > 1 or shape.whole:

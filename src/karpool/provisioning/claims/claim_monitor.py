@@ -76,9 +76,9 @@ class ClaimMonitor:
 
     def progress(self, claim: str) -> ClaimProgress | None:
         """None for a claim that nobody has heard of."""
-        found = self._live.get(claim) or self._ended.get(claim)
-        if found is not None:
-            return self._judged(found)
+        progress = self._live.get(claim) or self._ended.get(claim)
+        if progress is not None:
+            return self._judged(progress)
         refusal = self._refusals.get(claim)
         if refusal is None:
             return None
@@ -91,21 +91,21 @@ class ClaimMonitor:
         """Every claim that exists."""
         return (self._judged(progress) for progress in self._live.values())
 
-    def of_node(self, node: str) -> str:
+    def claim_of(self, node: str) -> str:
         """The claim of a node; empty when it has none."""
         provider_id, owner = self._nodes.get(node, ("", ""))
         return (self._claim_with.get(provider_id, "") if provider_id else "") or owner
 
-    def _judged(self, found: ClaimProgress) -> ClaimProgress:
-        if found.ended is None:
-            return found
-        refusal = self._refusals.get(found.claim)
-        over = self._clock.now() - found.ended >= PATIENCE_SECONDS
-        ending = ending_of(found, refusal is not None, over)
+    def _judged(self, progress: ClaimProgress) -> ClaimProgress:
+        if progress.ended is None:
+            return progress
+        refusal = self._refusals.get(progress.claim)
+        over = self._clock.now() - progress.ended >= PATIENCE_SECONDS
+        ending = ending_of(progress, refusal is not None, over)
         message = (
-            refusal.message if refusal is not None and ending is LaunchReason.STOCK_OUT else found.message
+            refusal.message if refusal is not None and ending is LaunchReason.STOCK_OUT else progress.message
         )
-        return replace(found, ending=ending, message=message)
+        return replace(progress, ending=ending, message=message)
 
     # Hearing
 
@@ -117,50 +117,50 @@ class ClaimMonitor:
     def put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
         now = self._clock.now()
         before = self._live.get(claim.name)
-        found = progress_of(claim, now)
-        if before is not None and before.uid == found.uid and before.ended is not None:
-            found = replace(found, ended=before.ended)  # times that could not be read must not move
-        if before is not None and before.provider_id != found.provider_id:
+        progress = progress_of(claim, now)
+        if before is not None and before.uid == progress.uid and before.ended is not None:
+            progress = replace(progress, ended=before.ended)  # times that could not be read must not move
+        if before is not None and before.provider_id != progress.provider_id:
             self._claim_with.pop(before.provider_id, None)
-        if found.provider_id:
-            self._claim_with[found.provider_id] = claim.name
-            found = replace(found, node=found.node or self._node_with.get(found.provider_id, ""))
-        self._live[claim.name] = found
+        if progress.provider_id:
+            self._claim_with[progress.provider_id] = claim.name
+            progress = replace(progress, node=progress.node or self._node_with.get(progress.provider_id, ""))
+        self._live[claim.name] = progress
         self._ended.pop(claim.name)
         if claim.pool_name:
             self._pools.add(claim.pool_name)
         if not claim.is_registered:
             self._stock.remember(claim, now)
-        claim_news.observe(claim, self.failures, found.created, now)
-        if found.ended is not None and (before is None or before.ended is None):
-            self._given_up(found)
+        claim_news.observe(claim, self.failures, progress.created, now)
+        if progress.ended is not None and (before is None or before.ended is None):
+            self._given_up(progress)
         self._stock.understand(now, self._pools)
-        if before is None or before.stage is not found.stage:
-            self._tell(found)
+        if before is None or before.stage is not progress.stage:
+            self._tell(progress)
 
     def drop_claim(self, key: ObjectKey) -> None:
-        found = self._live.pop(key.name, None)
-        if found is None:
+        progress = self._live.pop(key.name, None)
+        if progress is None:
             return
-        if self._claim_with.get(found.provider_id) == key.name:
-            del self._claim_with[found.provider_id]
-        if found.ended is None:
-            found = replace(found, ended=self._clock.now())
-            self._given_up(found)
-        had_node = found.registered is not None or bool(found.node)
-        found = replace(found, gone=True, stage=found.stage if had_node else ClaimStage.FAILED)
-        self._ended.put(key.name, found)
-        self._tell(found)
+        if self._claim_with.get(progress.provider_id) == key.name:
+            del self._claim_with[progress.provider_id]
+        if progress.ended is None:
+            progress = replace(progress, ended=self._clock.now())
+            self._given_up(progress)
+        had_node = progress.registered is not None or bool(progress.node)
+        progress = replace(progress, gone=True, stage=progress.stage if had_node else ClaimStage.FAILED)
+        self._ended.put(key.name, progress)
+        self._tell(progress)
 
-    def _given_up(self, found: ClaimProgress) -> None:
-        if found.registered is None:
+    def _given_up(self, progress: ClaimProgress) -> None:
+        if progress.registered is None:
             claim_news.given_up(
-                found.claim,
-                found.pool,
-                created=found.created,
-                launched=found.launched is not None,
+                progress.claim,
+                progress.pool,
+                created=progress.created,
+                launched=progress.launched is not None,
                 failures=self.failures,
-                now=found.created if found.ended is None else found.ended,
+                now=progress.created if progress.ended is None else progress.ended,
             )
 
     def put_node(self, key: ObjectKey, node: Node) -> None:
@@ -173,7 +173,7 @@ class ClaimMonitor:
         self._nodes[node.name] = provider_id, owner
         if provider_id:
             self._node_with[provider_id] = node.name
-        claim = self._live.get(self.of_node(node.name))
+        claim = self._live.get(self.claim_of(node.name))
         if claim is not None and not claim.node:
             self._live[claim.claim] = replace(claim, node=node.name)
 
@@ -196,6 +196,6 @@ class ClaimMonitor:
         """Let time pass: events that waited for their claim are understood without it."""
         self._stock.understand(self._clock.now(), self._pools)
 
-    def _tell(self, found: ClaimProgress) -> None:
+    def _tell(self, progress: ClaimProgress) -> None:
         for tell in self.on_stage:
-            tell(self._judged(found))
+            tell(self._judged(progress))
