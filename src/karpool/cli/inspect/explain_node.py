@@ -136,8 +136,9 @@ def render(explanation: NodeExplanation, output: str) -> str:
 def _lines(explanation: NodeExplanation) -> Iterator[str]:
     yield f"{explanation.node} {explanation.verdict}"
     yield from (f"  {why.detail}" for why in explanation.why)
-    if explanation.lifetime_remaining is not None and explanation.lifetime_remaining < 1:
-        yield f"  {explanation.lifetime_remaining:.0%} of its life (expireAfter) is left; Karpenter ends it then"
+    lifetime = explanation.lifetime_remaining
+    if lifetime is not None and lifetime < 1:
+        yield f"  {lifetime:.0%} of its life (expireAfter) is left; Karpenter ends it then"
     shown = explanation.move or (explanation.rejected[0].move if explanation.rejected else None)
     if shown is not None:
         yield ""
