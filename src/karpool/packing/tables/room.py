@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from karpool.model.devices.node_devices import labelled_devices, plugin_of
+from karpool.model.devices.node_devices import RESOURCES, labelled_devices, plugin_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.pod_shape import PodShape
@@ -267,7 +267,8 @@ class ReservedRoom(Room):
             self._taken[PODS][placement.node] += placement.count
             for resource, units in placement.shape.requests:
                 self._taken[resource][placement.node] += units * placement.count
-        if base.devices is not None:
+        shares = any(placement.shape.devices is not None for placement in placements)
+        if (shares or any(name in self._taken for name in RESOURCES)) and base.devices is not None:
             self.devices = self._devices_left(base.devices)
         if any(pod_placement.shape.anti_affinity for pod_placement in placements):
             # Pods that keep others away matter to every later question; the table must know them.
