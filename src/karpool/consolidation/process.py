@@ -5,7 +5,6 @@ leads, ourselves if nobody does.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
@@ -78,9 +77,7 @@ async def _build(
     market: Market | None = None,
     show: Callable[[ConsolidationPlan], None] | None = None,
 ) -> Consolidator:
-    return Consolidator(
-        environment, consolidator_settings(options), market=market, show=show, off_loop=_in_a_thread
-    )
+    return Consolidator(environment, consolidator_settings(options), market=market, show=show)
 
 
 async def _namespace_of_lease(client: Client, options: ConsolidatorOptions) -> None:
@@ -107,11 +104,6 @@ def summary(ended: Mapping[MovePhase, int]) -> str:
     if not made + undone + refused:
         return "nothing was moved"
     return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
-
-
-async def _in_a_thread(work: Callable[[], Any]) -> Any:
-    """Planning a large cluster takes seconds, in which the lease has to be renewed."""
-    return await asyncio.to_thread(work)
 
 
 # Applying a plan

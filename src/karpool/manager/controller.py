@@ -22,6 +22,7 @@ from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
 
+T = TypeVar("T")
 O = TypeVar("O")  # noqa: E741 - the options of a controller
 
 
@@ -44,6 +45,10 @@ class Runnable(Protocol):
         """Everything was listed once. Return when asked to stop, with the work under way finished."""
 
 
+async def _here(work: Callable[[], T]) -> T:
+    return work()
+
+
 @dataclass(frozen=True)
 class Environment:
     """What a Runnable is given. `check` raises LeadershipLost unless acting is safe at this instant."""
@@ -53,6 +58,7 @@ class Environment:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     check: Callable[[], None] = lambda: None
     status: ManagerStatus = field(default_factory=ManagerStatus)
+    off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here  # runs what takes long
 
     @property
     def client(self) -> Client:

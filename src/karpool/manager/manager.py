@@ -157,6 +157,7 @@ async def run_process(
                 registry,
                 leadership.check if leadership is not None else lambda: None,
                 status,
+                asyncio.to_thread,  # the lease has to be renewed meanwhile
             )
             runnable = await controller.build(environment, options)
             await Manager(runnable, environment, synced=_freeze).run(stop, prepared=lambda: ready(runnable))

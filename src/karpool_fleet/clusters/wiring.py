@@ -8,11 +8,14 @@ controller is a component of the cluster it works in: one that fails is started 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
+from karpool.kube.event_recorder import EventRecorder
+from karpool.manager.controller import Controller, Environment
+from karpool.manager.manager import Manager
 from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool_fleet.clusters.embedded import EmbeddedCluster
@@ -20,6 +23,7 @@ from karpool_fleet.clusters.estimators import EstimatorComponent, Estimators
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.runtime import Build, Context, FleetComponent
 
+O = TypeVar("O")  # noqa: E741 - the options of a controller
 Flags = Mapping[str, Any]
 Work = Callable[[Client], Awaitable[None]]
 
@@ -44,6 +48,28 @@ class Team:
     added: list[tuple[EmbeddedCluster, str]] = field(default_factory=list)
     consolidators: dict[str, Consolidator] = field(default_factory=dict)
     schedulers: dict[str, Scheduler] = field(default_factory=dict)
+
+    def manage(
+        self,
+        cluster: EmbeddedCluster,
+        controller: Controller[O],
+        options: O,
+        parts: Callable[[Client], Mapping[str, Any]],
+    ) -> None:
+        """Run a declared controller in a cluster, with parts that depend on how this fleet is wired."""
+
+        async def work(client: Client) -> None:
+            environment = Environment(
+                {cluster.name: client}, EventRecorder(client, controller.component(options))
+            )
+            runnable = await controller.given(**parts(client)).build(environment, options)
+            if isinstance(runnable, Consolidator):
+                self.consolidators[cluster.name] = runnable
+            if isinstance(runnable, Scheduler):
+                self.schedulers[cluster.name] = runnable
+            await Manager(runnable, environment).run()
+
+        self.add(cluster, controller.name, work)
 
     def add(self, cluster: EmbeddedCluster, name: str, work: Work) -> None:
         self.build(cluster, name, lambda context: self.wiring.component(context, name, work))

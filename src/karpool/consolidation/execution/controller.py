@@ -8,10 +8,10 @@ too long is not acted on.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -56,10 +56,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 COMPONENT = "karpool-consolidator"
 _REST_AFTER_PLANNING = 4.0
-
-
-async def _here(work: Callable[[], T]) -> T:
-    return work()
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ class _Idle:
 
 
 class Consolidator:
-    """`show` is for a dry run: plans are shown, and nothing is written. `off_loop` runs what takes long."""
+    """`show` is for a dry run: plans are shown, and nothing is written."""
 
     def __init__(
         self,
@@ -135,7 +131,6 @@ class Consolidator:
         *,
         market: Market | None = None,
         show: Callable[[ConsolidationPlan], None] | None = None,
-        off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here,
     ) -> None:
         self.options = options or ConsolidatorSettings()
         self.metrics = ConsolidationMetrics(environment.registry)
@@ -143,7 +138,7 @@ class Consolidator:
         self.plan: ConsolidationPlan | None = None  # the last one
         client = self._client = environment.client
         self._clock, self._status = client.clock, environment.status
-        self._show, self._off_loop = show, off_loop
+        self._show, self._off_loop = show, environment.off_loop
         self._watching = Watching(
             client, self.options.smart_pods, market=market, stop_switch=self.options.stop_switch
         )
