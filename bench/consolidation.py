@@ -16,13 +16,15 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds
+from karpool.cluster.changes import ObjectChange
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT, NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -99,10 +101,9 @@ class BuiltCluster:
         chance = Random(SEED)
         self._use = use
         self.catalogue = load_shipped("us-east-1")
-        self.state = ClusterRoom()
-        self.observed = Observed(Market(self.catalogue))
+        self.cluster = Cluster(ASPECTS, market=Market(self.catalogue))
         for name in POOLS:
-            self.observed.put_pool(ObjectKey("", name), pool(name))
+            self._tell(kinds.NODEPOOLS, ObjectKey("", name), pool(name))
         self._templates = [workload(number, chance) for number in range(WORKLOADS)]
         by_pool = {
             name: [template for template in self._templates if template["where"] == name] for name in POOLS
@@ -147,9 +148,7 @@ class BuiltCluster:
                 "conditions": [{"type": "Ready", "status": "True"}],
             },
         }
-        node = decode(raw, Node)
-        self.state.upsert_node(node)
-        self.observed.put_node(ObjectKey("", name), node)
+        self._tell(kinds.NODES, ObjectKey("", name), decode(raw, Node))
         since = rfc3339(NOW - 7200)
         conditions = ("Launched", "Registered", "Initialized", "Consolidatable")
         claim = {
@@ -161,7 +160,7 @@ class BuiltCluster:
                 ],
             },
         }
-        self.observed.put_claim(ObjectKey("", f"c-{name}"), decode(claim, NodeClaim))
+        self._tell(kinds.NODECLAIMS, ObjectKey("", f"c-{name}"), decode(claim, NodeClaim))
 
     def _fill(  # noqa: PLR0917 - one call
         self,
@@ -204,12 +203,13 @@ class BuiltCluster:
             "spec": {**one["spec"], "nodeName": node},
             "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
         }
-        pod = decode(raw, Pod)
-        self.state.upsert_pod(pod)
-        self.observed.pods.put(ObjectKey("team", name), pod)
+        self._tell(kinds.PODS, ObjectKey("team", name), decode(raw, Pod))
+
+    def _tell(self, kind: ClusterKind, key: ObjectKey, found: Any) -> None:
+        self.cluster.apply(kind, [ObjectChange("ADDED", key, found)], NOW)
 
     def view(self) -> ClusterView:
-        return self.observed.view(self.state.snapshot())
+        return view_of(self.cluster.snapshot(NOW), NOW)
 
 
 def _planned(

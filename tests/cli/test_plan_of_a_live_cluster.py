@@ -3,13 +3,14 @@
 import asyncio
 from pathlib import Path
 
-from karpool.cli.cluster_source import load_cluster, read_cluster, tell_of_cluster
+from karpool.cli.cluster_source import load_picture, read_picture
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan_file import SavedPlan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import ASPECTS, view_of
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODECLAIMS, PDBS, PODS
 from karpool_fleet.clusters.fleet_file import StaticNodes
@@ -19,17 +20,17 @@ SETTINGS = PlanSettings(heed_budgets=False)
 
 
 async def live_plan(cluster):
-    observed, client, pages = Observed(Market(region="us-east-1")), cluster.embedded.client("user"), {}
-    state = await read_cluster(client, pages)
-    await tell_of_cluster(observed.watches, client, pages)
-    return plan_consolidation(observed.view(state.snapshot()), SETTINGS, cluster.embedded.clock.now())
+    picture, client = Cluster(ASPECTS, market=Market(region="us-east-1")), cluster.embedded.client("user")
+    assert await read_picture(client, picture) == []
+    now = cluster.embedded.clock.now()
+    return plan_consolidation(view_of(picture.snapshot(now), now), SETTINGS, now)
 
 
 async def file_plan(cluster, path: Path):
     await take_snapshot(cluster.embedded.client("user"), path)
-    observed = Observed(Market(region="us-east-1"))
-    loaded = await load_cluster(ClusterOptions(snapshot=path), observed.watches)
-    return plan_consolidation(observed.view(loaded.state.snapshot()), SETTINGS, cluster.embedded.clock.now())
+    picture, now = Cluster(ASPECTS, market=Market(region="us-east-1")), cluster.embedded.clock.now()
+    await load_picture(ClusterOptions(snapshot=path), picture)
+    return plan_consolidation(view_of(picture.snapshot(now), now), SETTINGS, now)
 
 
 def test_live_and_file_agree_and_pods_land_where_the_plan_says_there_is_room(tmp_path: Path) -> None:

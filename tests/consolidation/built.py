@@ -3,27 +3,27 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed, Settings
-from karpool.consolidation.view import ClusterView, NodeRemoval
+from karpool.consolidation.execution.stop_switch import StopSwitch
+from karpool.consolidation.view import ASPECTS, ClusterView, NodeRemoval, view_of
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     INITIALIZED,
     NODEPOOL,
     ON_DEMAND,
-    NodeClaim,
-    NodePool,
 )
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE, Node
-from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
+from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.offerings import StockOut
+from tests.cluster.feeding import tell, tell_gone
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
@@ -68,8 +68,14 @@ class BuiltCluster:
     def __init__(self, types: Catalogue | None = None, now: float = NOW) -> None:
         self.types = types or usual_types()
         self.now = now
-        self.state = ClusterRoom()
-        self.observed = Observed(Market(self.types))
+        self.cluster = Cluster(ASPECTS, market=Market(self.types))
+        self.switch = StopSwitch()
+
+    def tell(self, kind: ClusterKind, namespace: str, name: str, raw: Any) -> None:
+        tell(self.cluster, kind, ObjectKey(namespace, name), raw, self.now)
+
+    def gone(self, kind: ClusterKind, namespace: str, name: str) -> None:
+        tell_gone(self.cluster, kind, ObjectKey(namespace, name), self.now)
 
     def pool(self, name: str = "default", **changes: Any) -> None:
         """`disruption`, `annotations`, `spec`, `requirements`, `taints`."""
@@ -83,7 +89,7 @@ class BuiltCluster:
             "metadata": {"name": name, "annotations": changes.get("annotations", {})},
             "spec": {"template": {"spec": template}, "disruption": disruption, **changes.get("spec", {})},
         }
-        self.observed.put_pool(ObjectKey("", name), decode(raw, NodePool))
+        self.tell(kinds.NODEPOOLS, "", name, raw)
 
     def node(self, name: str, kind: str = "medium", pool: str = "default", **changes: Any) -> None:
         """`labels`, `annotations`, `taints`, `capacity_type`, `zone`, `ready`, `managed`, `initialized`,
@@ -116,9 +122,7 @@ class BuiltCluster:
                 "conditions": [{"type": "Ready", "status": ready}],
             },
         }
-        node = decode(raw, Node)
-        self.state.upsert_node(node)
-        self.observed.put_node(ObjectKey("", name), node)
+        self.tell(kinds.NODES, "", name, raw)
         if changes.get("managed", True):
             self.claim(f"claim-{name}", **{**changes, "provider": f"test:///{name}", "labels": labels})
 
@@ -148,7 +152,7 @@ class BuiltCluster:
                 ],
             },
         }
-        self.observed.put_claim(ObjectKey("", name), decode(raw, NodeClaim))
+        self.tell(kinds.NODECLAIMS, "", name, raw)
 
     def pod(self, name: str, node: str = "", cpu: int = 500, memory_mib: int = 512, **changes: Any) -> None:
         """`labels`, `annotations`, `owner` (kind), `priority`, `start`, `spec`, `status`."""
@@ -175,9 +179,7 @@ class BuiltCluster:
                 **changes.get("status", {}),
             },
         }
-        pod = decode(raw, Pod)
-        self.state.upsert_pod(pod)
-        self.observed.pods.put(ObjectKey("team", name), pod)
+        self.tell(kinds.PODS, "team", name, raw)
 
     def budget(self, name: str, labels: Mapping[str, str], allowed: int) -> None:
         raw = {
@@ -185,11 +187,11 @@ class BuiltCluster:
             "spec": {"selector": {"matchLabels": dict(labels)}, "minAvailable": 1},
             "status": {"disruptionsAllowed": allowed},
         }
-        self.observed.put_budget(ObjectKey("team", name), decode(raw, PodDisruptionBudget))
+        self.tell(kinds.BUDGETS, "team", name, raw)
 
     def stop(self, value: str = "true") -> None:
         key = ObjectKey("karpool-system", "karpool-consolidation")
-        self.observed.put_switch(key, decode({"data": {"stop": value}}, Settings))
+        self.switch.put(key, decode({"data": {"stop": value}}, ConfigMap))
 
     def view(
         self,
@@ -198,10 +200,11 @@ class BuiltCluster:
         in_flight: Sequence[str] = (),
         unavailable: Sequence[StockOut] = (),
     ) -> ClusterView:
-        return self.observed.view(
-            self.state.snapshot(),
+        return view_of(
+            self.cluster.snapshot(self.now),
+            self.now,
             recent=recent,
             in_flight=in_flight,
             unavailable=unavailable,
-            problems=map(str, self.state.problems),
+            stop=self.switch.reason(),
         )

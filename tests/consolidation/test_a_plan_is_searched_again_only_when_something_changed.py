@@ -5,11 +5,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster import kinds
 from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.times import rfc3339
 from tests.consolidation.built import NOW, BuiltCluster
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
@@ -45,7 +45,7 @@ def test_a_quiet_time_that_ends_is_noticed_at_its_second():
 
 def test_every_change_that_a_plan_reads_starts_a_search():
     def dearer(cluster):
-        cluster.observed.market.catalogue.version += 1
+        cluster.cluster.market.catalogue.version += 1
 
     changes = (
         lambda cluster: cluster.node("n3"),
@@ -54,7 +54,7 @@ def test_every_change_that_a_plan_reads_starts_a_search():
             "on-n1", "n1", cpu=100, annotations={"karpenter.sh/do-not-disrupt": "true"}
         ),
         lambda cluster: cluster.pool(disruption={"budgets": [{"nodes": "0"}]}),
-        lambda cluster: cluster.observed._drop_node(ObjectKey("", "n2")),
+        lambda cluster: cluster.gone(kinds.NODES, "", "n2"),
         lambda cluster: cluster.stop(),
         dearer,
     )

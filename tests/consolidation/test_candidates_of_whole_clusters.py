@@ -6,17 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karpool.cluster.cluster_room import ClusterRoom
-from karpool.consolidation.observed import Observed
+from karpool.cluster import kinds
+from karpool.cluster.cluster import Cluster
+from karpool.consolidation import view
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.consolidation.view import ASPECTS
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.node import Node
-from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from karpool.model.kubernetes.times import rfc3339
+from tests.cluster.feeding import tell
 from tests.vectors.consolidation import vector_pod
 
 PUBLISHED = Path(__file__).parents[1] / "vectors" / "published" / "consolidation.json"
@@ -105,24 +103,21 @@ def placed(given, index):
 
 
 def view_of(given):
-    observed, state = Observed(), ClusterRoom()
+    cluster = Cluster(ASPECTS)
     if given["node"].get("has_node", True):
-        made = decode(node(given["node"]), Node)
-        observed.put_node(ObjectKey("", "n"), made)
-        state.upsert_node(made)
+        tell(cluster, kinds.NODES, ObjectKey("", "n"), node(given["node"]), NOW)
     if given["node"].get("managed", True):
-        observed.put_claim(ObjectKey("", "c"), decode(claim(given["node"]), NodeClaim))
+        tell(cluster, kinds.NODECLAIMS, ObjectKey("", "c"), claim(given["node"]), NOW)
     if given["nodepool"].get("exists", True):
-        observed.put_pool(ObjectKey("", "p"), decode(pool(given["nodepool"]), NodePool))
+        tell(cluster, kinds.NODEPOOLS, ObjectKey("", "p"), pool(given["nodepool"]), NOW)
     for index, each in enumerate(given["pods"]):
-        one: Pod = placed(each, index)
-        observed.pods.put(ObjectKey("default", one.name), one)
-        state.upsert_pod(one)
+        one = placed(each, index)
+        tell(cluster, kinds.PODS, ObjectKey("default", one.name), one, NOW)
     for index, each in enumerate(given.get("pdbs") or ()):
         key = ObjectKey("default", f"b{index}")
-        observed.put_budget(key, decode(budget(each, key.name), PodDisruptionBudget))
+        tell(cluster, kinds.BUDGETS, key, budget(each, key.name), NOW)
     in_flight = ["n"] if given["node"].get("in_queue") else []
-    return observed.view(state.snapshot(), in_flight=in_flight)
+    return view.view_of(cluster.snapshot(NOW), NOW, in_flight=in_flight)
 
 
 @pytest.mark.parametrize(("given", "expected"), list(cases()))

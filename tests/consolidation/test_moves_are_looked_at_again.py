@@ -2,6 +2,7 @@
 
 import pytest
 
+from karpool.cluster import kinds
 from karpool.consolidation.execution.validation import (
     command_timeout,
     is_stale,
@@ -14,7 +15,6 @@ from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.reasons import MoveFailure
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
-from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.packing.new_nodes.offerings import StockOut
 from tests.consolidation.built import NOW, BuiltCluster
 
@@ -82,18 +82,16 @@ def cordoned(cluster):
 
 
 def renewed(cluster):
-    cluster.observed._drop_claim(ObjectKey("", "claim-spare"))
+    cluster.gone(kinds.NODECLAIMS, "", "claim-spare")
     cluster.claim("other", provider="test:///spare", labels={"karpenter.sh/nodepool": "default"})
 
 
 def gone(cluster):
-    cluster.state.remove_node("spare")
-    cluster.observed._drop_node(ObjectKey("", "spare"))
+    cluster.gone(kinds.NODES, "", "spare")
 
 
 def emptied(cluster):
-    cluster.state.remove_pod("team", "web")
-    cluster.observed.pods.drop(ObjectKey("team", "web"))
+    cluster.gone(kinds.PODS, "team", "web")
 
 
 def scored(cluster):

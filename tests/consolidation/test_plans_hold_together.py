@@ -88,7 +88,7 @@ def random_cluster(seed: int, *, order: int = 0) -> BuiltCluster:
 
 def check(cluster: BuiltCluster, plan: ConsolidationPlan) -> None:
     """What a plan promises, worked out again from the objects."""
-    snapshot = cluster.state.snapshot()
+    snapshot = cluster.cluster.snapshot().room
     gone = [name for move in plan.moves for name in move.names]
     assert len(gone) == len(set(gone))
     room = {
@@ -130,7 +130,7 @@ def new_room(new) -> tuple[int, int]:
 
 def kept_apart(cluster: BuiltCluster, plan: ConsolidationPlan) -> None:
     """No two pods that must not share a node do afterwards."""
-    snapshot = cluster.state.snapshot()
+    snapshot = cluster.cluster.snapshot().room
     target = {pod.pod: pod.node or f"{move.id}/{pod.new_node}" for move in plan.moves for pod in move.pods}
     seen: Counter[tuple[str, str]] = Counter()
     for row, name in enumerate(snapshot.names):
@@ -165,7 +165,7 @@ def test_every_pod_has_a_place_that_holds_it(seed, chosen):
     check(cluster, plan)
     kept_apart(cluster, plan)
     names = [*(name for move in plan.moves for name in move.names), *(each.node for each in plan.held)]
-    assert sorted(names) == sorted(cluster.state.snapshot().names)
+    assert sorted(names) == sorted(cluster.cluster.snapshot().room.names)
     assert all(each.why for each in plan.held)
 
 

@@ -4,18 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import ASPECTS, view_of
 from karpool.model.catalogue.files import load_shipped
-from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.node import Node
-from karpool.model.kubernetes.pod import Pod
+from tests.cluster.feeding import tell
 from tests.consolidation.cluster_objects import SIZES, node, pod, pool
 
 NOW = 1_780_000_000.0
@@ -32,19 +30,16 @@ class BuiltCluster:
         self.born = 0
 
     def view(self):
-        observed, state = Observed(Market(CATALOGUE)), ClusterRoom()
+        cluster = Cluster(ASPECTS, market=Market(CATALOGUE))
         for name in ("p0", "p1"):
-            observed.put_pool(ObjectKey("", name), decode(pool(name), NodePool))
+            tell(cluster, kinds.NODEPOOLS, ObjectKey("", name), pool(name), NOW)
         for name, (type_, owner) in self.nodes.items():
             raw, claim = node(name, type_, pool=owner)
-            observed.put_node(ObjectKey("", name), decode(raw, Node))
-            observed.put_claim(ObjectKey("", claim["metadata"]["name"]), decode(claim, NodeClaim))
-            state.upsert_node(decode(raw, Node))
+            tell(cluster, kinds.NODES, ObjectKey("", name), raw, NOW)
+            tell(cluster, kinds.NODECLAIMS, ObjectKey("", claim["metadata"]["name"]), claim, NOW)
         for name, (where, cpu) in self.pods.items():
-            one = decode(pod(name, where, cpu=f"{cpu}m"), Pod)
-            observed.pods.put(ObjectKey("team", name), one)
-            state.upsert_pod(one)
-        return observed.view(state.snapshot())
+            tell(cluster, kinds.PODS, ObjectKey("team", name), pod(name, where, cpu=f"{cpu}m"), NOW)
+        return view_of(cluster.snapshot(NOW), NOW)
 
     def carry_out(self, plan):
         for move in plan.moves:

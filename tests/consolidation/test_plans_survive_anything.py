@@ -1,10 +1,8 @@
 """Deadlines, objects that cannot be read, and clusters with something missing."""
 
+from karpool.cluster import kinds
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 
 
@@ -55,7 +53,7 @@ def test_one_broken_object_among_many_is_listed_and_the_rest_is_planned():
     cluster = many(50)
     clean = plan_consolidation(cluster.view(), now=NOW)
     raw = {"metadata": {"name": "bad", "namespace": "other"}, "spec": {"maxUnavailable": "lots"}}
-    cluster.observed.put_budget(ObjectKey("other", "bad"), decode(raw, PodDisruptionBudget))
+    cluster.tell(kinds.BUDGETS, "other", "bad", raw)
     cluster.pool("typo", requirements=[{"key": "x", "operator": "Near", "values": ["y"]}])
     cluster.pod("odd", spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]})
     plan = plan_consolidation(cluster.view(), now=NOW)
@@ -68,7 +66,7 @@ def test_one_broken_object_among_many_is_listed_and_the_rest_is_planned():
 def test_a_budget_that_cannot_be_read_holds_the_pods_of_its_namespace():
     cluster = many(5)
     raw = {"metadata": {"name": "bad", "namespace": "team"}, "spec": {"maxUnavailable": "lots"}}
-    cluster.observed.put_budget(ObjectKey("team", "bad"), decode(raw, PodDisruptionBudget))
+    cluster.tell(kinds.BUDGETS, "team", "bad", raw)
     plan = plan_consolidation(cluster.view(), now=NOW)
     assert not plan.moves
     assert {each.why[0].reason for each in plan.held} == {"pdb_blocked"}

@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
-from karpool.cli.cluster_source import tell_of_objects
 from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed
 from karpool.consolidation.planning.plan import RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.dashboard.pages import consolidation_board as boards
 from karpool.dashboard.pages import recent_events as happened
 from karpool.dashboard.pages import scale_up_timelines
@@ -53,11 +51,9 @@ def catalogue() -> Catalogue:
 
 
 def seen(objects) -> ClusterView:
-    state, observed = ClusterRoom(), Observed(Market(catalogue()))
-    listed = list(objects)
-    state.load(listed)
-    assert tell_of_objects(observed.watches, listed) == []
-    return observed.view(state.snapshot())
+    cluster = Cluster(ASPECTS, market=Market(catalogue()))
+    assert cluster.load(objects, NOW) == []
+    return view_of(cluster.snapshot(NOW), NOW)
 
 
 def one_pool(count=2, *, limits=None, **change):

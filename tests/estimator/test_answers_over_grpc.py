@@ -33,7 +33,7 @@ async def test_a_change_of_the_cluster_changes_the_answer(world):
     async with serving(world.transport) as estimator:
         assert await estimator.replicas(asks()) == 5
         await world.add(pod("q", cpu="2", node="b"))
-        state = estimator.members["member1"].state
+        state = estimator.members["member1"].cluster.room
         await estimator.counted(lambda: "default/q" in state.snapshot().pods_on(state.snapshot().find("b")))
         assert await estimator.replicas(asks()) == 3
 

@@ -85,7 +85,7 @@ async def test_an_owner_index_follows_pods_that_come_and_go(world):
     async with serving(world.transport, **GATE) as estimator:
         assert await estimator.replicas(request) == 6
         await world.add(pod("one", node="a", metadata={"ownerReferences": [job]}))
-        snapshot = estimator.members["member1"].state.snapshot
+        snapshot = estimator.members["member1"].cluster.room.snapshot
         await eventually(lambda: len(snapshot().bound.node) == 1)
         assert await estimator.replicas(request) == 6
         await world.client.delete(NODES, "b")
@@ -103,7 +103,7 @@ async def test_of_a_workload_that_grows_only_the_replicas_to_come_are_deducted(w
     async with serving(world.transport, **GATE) as estimator:
         assert await estimator.replicas(request) == 3
         await world.add(pod("new", node="b", metadata={"ownerReferences": [job]}))
-        snapshot = estimator.members["member1"].state.snapshot
+        snapshot = estimator.members["member1"].cluster.room.snapshot
         await eventually(lambda: len(snapshot().bound.node) == 4)
         assert await estimator.replicas(request) == 3
 

@@ -11,11 +11,14 @@ from typing import Any
 
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cli.output.text import note
-from karpool.cluster.changes import ObjectChange
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.changes import UNREADABLE, ObjectChange
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.cluster.kinds import Namespace
+from karpool.cluster.kinds import Namespace, Unreadable
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Report, SkippedObject, identity_of, log_bad_objects
+from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.errors import Denied, NotFound
 from karpool.kube.snapshots.reader import ObjectFile
@@ -95,6 +98,63 @@ async def load_cluster(options: ClusterOptions, watches: Sequence[WatchedKind[An
         state = await read_cluster(client, pages)
         await tell_of_cluster(watches, client, pages)
     return LoadedCluster(state, bad)
+
+
+@dataclass(frozen=True)
+class LoadedPicture:
+    """What could not be looked at, or understood, besides what the picture itself says."""
+
+    problems: Sequence[str] = ()
+    as_of: float | None = None  # when a file was taken; None: now, or not known
+
+
+async def load_picture(
+    options: ClusterOptions, cluster: Cluster, watches: Sequence[WatchedKind[Any]] = ()
+) -> LoadedPicture:
+    """Fill a `Cluster` from a file, or with one list of each of its kinds; and tell `watches`."""
+    bad: list[SkippedObject] = []
+    if options.snapshot is not None:
+        file = ObjectFile(options.snapshot, report=bad.extend)
+        objects = list(file.objects())
+        as_of = parse_rfc3339(file.header.taken_at) if file.header else None
+        cluster.load(objects, RealClock().now() if as_of is None else as_of)
+        bad += tell_of_objects(watches, objects)
+        return LoadedPicture([str(problem) for problem in bad], as_of)
+    async with connect(options, lambda skipped: None) as client:
+        bad += await read_picture(client, cluster)
+        await tell_of_cluster(watches, client, {})
+    return LoadedPicture([str(problem) for problem in bad])
+
+
+async def read_picture(client: Client, cluster: Cluster) -> list[SkippedObject]:
+    """One list of each kind; returns what may not be looked at. Budgets that may not be read are refused:
+    a plan without them would move pods that they protect."""
+    closed: list[SkippedObject] = []
+    for kind in cluster.kinds:
+        try:
+            page = await client.list(kind.resource, kind.selection, into=kind.struct)
+        except NotFound:
+            if not kind.may_be_absent:
+                raise
+            continue
+        except Denied as error:
+            if kind.unreadable is Unreadable.CLOSES_NAMESPACE or kind.aspects & Aspect.ROOM:
+                raise
+            closed.append(SkippedObject(str(kind), "of all kinds", f"not looked at: {error}"))
+            continue
+        changes = [ObjectChange("ADDED", identity_of(found).key, found) for found in page.items]
+        changes += [
+            ObjectChange(
+                UNREADABLE,
+                skipped.identity.key if skipped.identity else ObjectKey("", skipped.name),
+                None,
+                raw=skipped.raw,
+                reason=skipped.reason,
+            )
+            for skipped in page.bad
+        ]
+        cluster.apply(kind, changes, client.clock.now())
+    return closed
 
 
 def tell_of_objects(

@@ -14,7 +14,8 @@ class Aspect(Flag):
     DISRUPTION = auto()  # what taking a pod away costs, and budgets
     QUOTAS = auto()
     PRIORITIES = auto()
-    DEVICES = auto()  # GPUs as objects, and their quotas
+    DEVICES = auto()  # GPUs as objects say them; what pods hold of them is seen without
+    DEVICE_QUOTAS = auto()
     DRA = auto()
     BUFFERS = auto()
     OVERLAYS = auto()

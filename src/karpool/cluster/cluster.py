@@ -83,6 +83,7 @@ class Cluster:
         self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
         self._readers = {kind: self._reader(kind) for kind in self.kinds}
         self._latest: Snapshot | None = None
+        self._latest_facts: tuple[object, ClusterFacts] | None = None
         self._other_changes = 0  # of what neither room nor nodes nor pools count themselves
 
     # Reading
@@ -101,8 +102,17 @@ class Cluster:
         joined, claims = self._nodes.view()
         version = self.version
         if self._latest is None or self._latest.room is not room or self._latest.version != version:
-            self._latest = Snapshot(version, room, self._facts(room, joined, claims))
+            self._latest = Snapshot(version, room, self._known(room, joined, claims))
         return self._latest
+
+    def _known(
+        self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
+    ) -> ClusterFacts:
+        """The same facts as long as only pods come and go, unless each pod is one of them."""
+        key = self._nodes.version, self._pools.version, self._other_changes, self.market.version
+        if Aspect.DISRUPTION in self.aspects or self._latest_facts is None or self._latest_facts[0] != key:
+            self._latest_facts = key, self._facts(room, joined, claims)
+        return self._latest_facts[1]
 
     def claim(self, name: str) -> NodeClaim | None:
         return self._nodes.claims.get(name)

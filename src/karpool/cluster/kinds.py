@@ -82,7 +82,7 @@ STOCK_EVENTS = ClusterKind(
 PRIORITIES = ClusterKind(api.PRIORITYCLASSES, PriorityClass, Aspect.PRIORITIES, may_be_absent=True)
 RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, dict, Aspect.QUOTAS)
 GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
-GPU_RESOURCE_QUOTAS = ClusterKind(GPU_QUOTAS, GpuResourceQuota, Aspect.DEVICES, may_be_absent=True)
+GPU_RESOURCE_QUOTAS = ClusterKind(GPU_QUOTAS, GpuResourceQuota, Aspect.DEVICE_QUOTAS, may_be_absent=True)
 SCALE_UPS = ClusterKind(api.SCALEUPS, dict, Aspect.RECORDS, may_be_absent=True)
 CAPACITY_BUFFERS = ClusterKind(api.CAPACITYBUFFERS, dict, Aspect.BUFFERS, may_be_absent=True)
 NODE_OVERLAYS = ClusterKind(api.NODEOVERLAYS, dict, Aspect.OVERLAYS, may_be_absent=True)

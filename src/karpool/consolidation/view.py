@@ -1,17 +1,19 @@
 """Everything a plan is made from, as of one moment: the snapshot, and what it does not say.
 
 A view never changes. Rows are those of its snapshot. `PodDisruptionTable` is sorted by row, so
-that the pods of a node are a slice. Who fills it is in `observed`.
+that the pods of a node are a slice. `view_of` makes one of a snapshot of the cluster.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
+from karpool.cluster.snapshot import Snapshot
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import NODE_COST, Floats
 from karpool.model.infeasible import Infeasible
@@ -24,6 +26,18 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.room import Room
+
+# What plans are made from.
+ASPECTS = (
+    Aspect.NAMESPACES
+    | Aspect.VOLUMES
+    | Aspect.NODECLAIMS
+    | Aspect.POOLS
+    | Aspect.DAEMONS
+    | Aspect.STOCK
+    | Aspect.DISRUPTION
+    | Aspect.DEVICES
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +91,39 @@ class ClusterView:
     def movable(self) -> Sequence[StateNode]:
         """Every machine, those without a node included."""
         return [*self.machines, *self.claims_without_node]
+
+
+def view_of(
+    snapshot: Snapshot,
+    now: float,
+    *,
+    unavailable: Collection[StockOut] = (),
+    in_flight: Collection[str] = (),
+    recent: Sequence[NodeRemoval] = (),
+    stop: Infeasible[ConsolidationReason] | None = None,
+    problems: Iterable[str] = (),
+) -> ClusterView:
+    """As the cluster is; how moves under way change it is in `execution.in_flight_view`."""
+    if stop is None and not snapshot.complete:
+        message = "there are pods of which it cannot be told on which node they are; see the problems"
+        stop = Infeasible(ConsolidationReason.POD_UNREADABLE, message)
+    return ClusterView(
+        snapshot=snapshot.room,
+        pods=snapshot.pods,
+        machines=snapshot.nodes,
+        claims_without_node=snapshot.claims_without_node,
+        pools=snapshot.deliverable_pools(now),
+        pool_objects=snapshot.pool_objects,
+        broken_pools=snapshot.broken_pools,
+        budgets=snapshot.budgets,
+        offerings=snapshot.offerings,
+        daemons=tuple(snapshot.daemons.values()),
+        usage={name: snapshot.usage.get(name, {}) for name, pool in snapshot.pools.items() if pool.limits},
+        unavailable=tuple(dict.fromkeys((*unavailable, *snapshot.stock_outs(now)))),
+        pending=snapshot.pending,
+        nominated=snapshot.nominated,
+        in_flight=frozenset(in_flight),
+        stop=stop,
+        recent=tuple(recent),
+        problems=(*problems, *snapshot.problems),
+    )

@@ -12,12 +12,11 @@ from functools import partial
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange, PutDropSink
-from karpool.cluster.cluster_room import ClusterRoom
-from karpool.cluster.kinds import Namespace
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.market import Market
-from karpool.consolidation.observed import Observed
-from karpool.consolidation.stock import Stock
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.execution.stop_switch import StopSwitch
+from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.dashboard.pages.recent_events import EventBuffer
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerStore
@@ -26,6 +25,7 @@ from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
+from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid
@@ -36,22 +36,15 @@ from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
     EVENTS,
-    NAMESPACES,
     NODECLAIMS,
-    NODES,
     PODS,
-    PVCS,
-    PVS,
     RESOURCEBINDINGS,
-    STORAGECLASSES,
     ApiResource,
     ListOptions,
     ObjectKey,
 )
 from karpool.model.kubernetes.event import KubeEvent
-from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool.provisioning.placeholders.placeholder import REQUEST
 from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -77,7 +70,7 @@ class DashboardCluster:
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.state = ClusterRoom()
+        self.cluster = Cluster(ASPECTS, market=market)
         self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
         self.events = EventBuffer()
         self.records: dict[ObjectKey, ScaleUpRecord] = {}
@@ -86,11 +79,10 @@ class DashboardCluster:
         self.finished: OrderedDict[ObjectKey, tuple[ScaleUpRecord, float]] = OrderedDict()
         self.smart_pods: dict[ObjectKey, Pod] = {}
         self.claims: dict[str, NodeClaim] = {}
-        self._observed = Observed(market)
-        self._stock = Stock(client.clock)
+        self._stop = StopSwitch()
         self._bell = bell
         self._owners = OwnerStore()
-        self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
+        self._bound = PodsByOwner(self.cluster.room.shape_of, self._owners.get)
         self.informers = InformerSet(client, self._all_watches())
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
@@ -119,8 +111,9 @@ class DashboardCluster:
     def view(self) -> ClusterView:
         """As consolidation sees it; the same object until something changes."""
         if self._view is None or self._view[0] != self._changes:
-            seen = self._observed.view(self.state.snapshot(), problems=self.problems())
-            self._view = self._changes, self._stock.seen_in(seen, self.clock.now())
+            now = self.clock.now()
+            view = view_of(self.cluster.snapshot(now), now, stop=self._stop.reason(), problems=self._denied())
+            self._view = self._changes, view
         return self._view[1]
 
     @property
@@ -130,7 +123,7 @@ class DashboardCluster:
 
     def failure_of(self, pool: str) -> str:
         """Why a pool does not deliver at present, or nothing."""
-        found = self._stock.failures.of_pool(pool, self.clock.now())
+        found = self.cluster.failures.of_pool(pool, self.clock.now())
         return "" if found is None else str(found)
 
     def arrived(self, promise: Promise) -> ArrivedReplicas:
@@ -142,12 +135,14 @@ class DashboardCluster:
 
     def problems(self) -> list[str]:
         """Kinds that may not be read, and objects that cannot be understood."""
-        denied = [
+        return [*self._denied(), *map(str, self.cluster.problems)]
+
+    def _denied(self) -> list[str]:
+        return [
             f"{informer.resource}: {informer.last_error}"
             for informer in self.informers.informers
             if isinstance(informer.last_error, Denied)
         ]
-        return [*denied, *map(str, self.state.problems)]
 
     # Inside
 
@@ -167,17 +162,12 @@ class DashboardCluster:
             yield WatchedKind(resource, into, told, selection, optional=True, refines=True)
 
     def _watches(self) -> Iterable[WatchedKind[Any]]:
-        sink = self.state.sink
-        yield WatchedKind(NAMESPACES, Namespace, sink("Namespace"))
-        yield WatchedKind(NODES, Node, sink("Node"))
-        yield WatchedKind(PODS, Pod, sink("Pod"))
-        yield WatchedKind(PVCS, PersistentVolumeClaim, sink("PersistentVolumeClaim"), optional=True)
-        yield WatchedKind(PVS, PersistentVolume, sink("PersistentVolume"), optional=True)
-        yield WatchedKind(STORAGECLASSES, StorageClass, sink("StorageClass"), optional=True)
-        yield from self._observed.watches
-        yield from self._stock.watches
-        yield WatchedKind(PODS, Pod, PutDropSink(self._put_pod, self._drop_pod))
-        yield WatchedKind(PODS, Pod, self._bound)  # after the state, which knows what each pod asks for
+        yield from cluster_watches(self.cluster, self.clock)
+        yield self._stop.watch
+        yield WatchedKind(PODS, Pod, PutDropSink(self._put_pod, self._drop_pod), LIVE_PODS)
+        yield WatchedKind(
+            PODS, Pod, self._bound, LIVE_PODS
+        )  # after the state, which knows what each pod asks for
         for resource in BETWEEN:
             yield WatchedKind(resource, OwnedObject, self._owners, optional=True)
         yield WatchedKind(

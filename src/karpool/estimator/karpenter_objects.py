@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import structlog
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK, StockOutEvents
 from karpool.estimator.claims_and_nodes import NodeClaimStore
-from karpool.estimator.waiting import LIVE_PODS, PendingPodStore
+from karpool.estimator.waiting import PendingPodStore
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
 from karpool.model.errors import Invalid

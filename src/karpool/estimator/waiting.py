@@ -10,7 +10,7 @@ from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.estimator.pods import waiting_since
 from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import ListOptions, ObjectKey
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_provisionable
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
@@ -19,9 +19,6 @@ from karpool.model.resources import CPU, MEMORY
 from karpool.packing.tables.room import Room
 
 log = structlog.get_logger(__name__)
-
-# The selection of the estimator's own watch of pods, so that both share one informer.
-LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 
 @dataclass(frozen=True, slots=True)

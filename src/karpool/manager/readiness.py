@@ -1,9 +1,12 @@
 """Whether a controller may act: everything was listed once, and was heard of lately."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.stop import Stop
@@ -73,3 +76,21 @@ class ManagerStatus:
             registry=registry,
         )
         stale.set_function(lambda: float(self._is_too_old()))
+        registry.register(_UnreadableObjects(self))
+
+
+class _UnreadableObjects(Collector):
+    """Counted when asked: there are as many values as kinds that are watched."""
+
+    def __init__(self, status: ManagerStatus) -> None:
+        self._status = status
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Objects that are there and cannot be read. A pod among them holds its whole node."
+        family = GaugeMetricFamily("karpool_unreadable_objects", text, labels=["kind"])
+        counts: Counter[str] = Counter()
+        for informers in self._status.informers:
+            counts.update(informers.unreadable())
+        for kind, count in sorted(counts.items()):
+            family.add_metric([kind], float(count))
+        yield family

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import click
 
-from karpool.cli.cluster_source import cluster_name, load_cluster
+from karpool.cli.cluster_source import cluster_name, load_picture
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
 from karpool.cli.output.text import columns, machine, note
-from karpool.consolidation.observed import Observed
+from karpool.cluster.cluster import Cluster
+from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.plan_file import COMPARISON, KIND, SavedPlan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.options import PlanOptions
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.stock import Stock
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.kube.clock import RealClock
 from karpool.provisioning.market_file import market_of
 
@@ -77,11 +77,12 @@ def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> Consolid
 async def load_planned_cluster(
     cluster: ClusterOptions, region: str, catalogue: Path | None = None
 ) -> PlannedCluster:
-    observed, stock = Observed(market_of(catalogue, region)), Stock(RealClock())
-    loaded = await load_cluster(cluster, (*observed.watches, *stock.watches))
-    view = observed.view(loaded.state.snapshot(), problems=loaded.problems)
+    picture = Cluster(ASPECTS, market=market_of(catalogue, region))
+    switch = StopSwitch()
+    loaded = await load_picture(cluster, picture, (switch.watch,))
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
-    return PlannedCluster(stock.seen_in(view, now), now, cluster_name(cluster))
+    view = view_of(picture.snapshot(now), now, stop=switch.reason(), problems=loaded.problems)
+    return PlannedCluster(view, now, cluster_name(cluster))
 
 
 def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:

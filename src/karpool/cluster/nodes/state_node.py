@@ -40,6 +40,7 @@ class NodeTraits(NamedTuple):
     consolidatable: bool  # Karpenter's condition
     drifted: bool
     has_grace_period: bool
+    blocked: int  # pods on it that cannot be read
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class StateNode:
             consolidatable=claim is not None and claim.is_true("Consolidatable"),
             drifted=claim is not None and claim.is_true("Drifted"),
             has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
+            blocked=self.blocked,
         )
 
     @cached_property
@@ -119,6 +121,7 @@ class StateNode:
             self.is_leaving,
             self.is_initialized,
             self.price_per_hour,
+            self.blocked,
             node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
             (node.spec, node.labels) if node is not None else None,
         )

@@ -36,7 +36,6 @@ from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.execution.watching import Watching
-from karpool.consolidation.observed import Settings
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.policy.budgets import use_of
@@ -49,6 +48,7 @@ from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 
@@ -244,11 +244,11 @@ class Consolidator:
         """From the server: the switch must work when watches do not."""
         namespace, name = self.options.stop_switch
         try:
-            found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=Settings)
+            found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=ConfigMap)
         except NotFound:
-            found = Settings()
-        self._watching.observed.put_switch(ObjectKey(namespace, name), found)
-        return self._watching.observed.stop_reason()
+            found = ConfigMap()
+        self._watching.stop.put(ObjectKey(namespace, name), found)
+        return self._watching.stop.reason()
 
     async def _seen(
         self, records: Sequence[MoveRecord], stop: Infeasible[ConsolidationReason] | None, now: float
@@ -261,7 +261,7 @@ class Consolidator:
             for record in records
             if stop is None
             and in_flight_view.is_looked_at(
-                record, now, execution.quiet_seconds, self._watching.observed.claim
+                record, now, execution.quiet_seconds, self._watching.cluster.claim
             )
         )
         settling = [

@@ -27,6 +27,7 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
@@ -59,10 +60,17 @@ class PlaceholderFilter:
         self._sink.apply([change for change in changes if not self._is_placeholder(change)])
 
     def _is_placeholder(self, change: ObjectChange[Pod]) -> bool:
-        if change.key.namespace != self._namespace or change.object is None:
-            return False
-        found = placeholder_of(change.object, self._namespace)
-        return found is not None and found.purpose is RequestPurpose.REPLACEMENT
+        return change.object is not None and is_placeholder_of_a_move(
+            change.key, change.object, namespace=self._namespace
+        )
+
+
+def is_placeholder_of_a_move(key: ObjectKey, pod: Pod, *, namespace: str) -> bool:
+    """Whether a pod only holds room for pods that are still somewhere else."""
+    if key.namespace != namespace:
+        return False
+    placeholder = placeholder_of(pod, namespace)
+    return placeholder is not None and placeholder.purpose is RequestPurpose.REPLACEMENT
 
 
 def snapshot_with_moves(

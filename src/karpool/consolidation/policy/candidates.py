@@ -204,6 +204,7 @@ class _Judge:
             initialized=marks.initialized,
             deleting=marks.deleting,
             nominated=signals.nominated,
+            unreadable_pods=marks.blocked,
             do_not_disrupt=marks.do_not_disrupt,
             pool_exists=rules is not None,
             pool_problem=rules.problem if rules is not None else "",

@@ -32,6 +32,7 @@ class EligibilityFacts:
     initialized: bool = True
     deleting: bool = False
     nominated: bool = False
+    unreadable_pods: int = 0
     do_not_disrupt: bool = False
     pool_exists: bool = True
     pool_problem: str = ""
@@ -101,6 +102,11 @@ _ALWAYS: Sequence[Rule] = (
     _rule(lambda f: not f.initialized, ConsolidationReason.NOT_INITIALIZED, "it is not initialised yet"),
     _rule(lambda f: f.deleting, ConsolidationReason.DELETING, "it is being deleted"),
     _rule(lambda f: f.nominated, ConsolidationReason.NOMINATED, "a pending pod is meant for it"),
+    _rule(
+        lambda f: bool(f.unreadable_pods),
+        ConsolidationReason.POD_UNREADABLE,
+        "{f.unreadable_pods} of its pods cannot be understood; see the problems",
+    ),
     _rule(
         lambda f: f.do_not_disrupt,
         ConsolidationReason.NODE_DO_NOT_DISRUPT,

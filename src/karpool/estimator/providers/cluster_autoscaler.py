@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from karpool.cluster.changes import PutDropSink
+from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.failures import (
     RECOVERY_SECONDS,
     THRESHOLD_SECONDS,
@@ -35,7 +36,7 @@ from karpool.estimator.providers.node_group_template import (
 )
 from karpool.estimator.providers.packed_capacity import in_flight
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.waiting import LIVE_PODS, PendingPodStore, without_topology
+from karpool.estimator.waiting import PendingPodStore, without_topology
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
 from karpool.model.catalogue.catalogue import capacity_type_of

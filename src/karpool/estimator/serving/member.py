@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import LIVE_PODS
 from karpool.estimator import gates
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
 from karpool.estimator.plugins import registry
@@ -23,19 +25,17 @@ from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableRe
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.feature_gates import Gates
+from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.model import durations
-from karpool.model.kubernetes.api_resources import NODES, PODS, ListOptions
-from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.pod import Pod
 from karpool.wire.requests import EstimateRequest, WorkloadReference
 
 if TYPE_CHECKING:
     from karpool.estimator.serving.metrics import EstimatorMetrics
 
-# Pods that have ended are not sent at all; ending counts as going.
-LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 # 50,000 pods within the burst that the Go binary allows itself. Larger pages only take more memory.
 PAGE_SIZE = 2000
 
@@ -58,7 +58,7 @@ class MemberEstimator:
     ) -> None:
         self.name = name
         self.framework = framework
-        self.state = ClusterRoom(volumes=False)
+        self.cluster = Cluster(Aspect.ROOM)
         self.waiting = UnschedulablePods()
         self._settings = settings or MemberSettings()
         self._owners = OwnerStore()
@@ -70,7 +70,7 @@ class MemberEstimator:
             OwnerReader(client, kinds, self._owners),
             self._settings.unschedulable_kinds,
         )
-        self.informers = InformerSet(client, self._kinds(plugins), page_size=PAGE_SIZE)
+        self.informers = InformerSet(client, self._kinds(plugins, client.clock), page_size=PAGE_SIZE)
 
     # Running
 
@@ -96,10 +96,10 @@ class MemberEstimator:
 
     def question(self, request: EstimateRequest, *, topology: bool = False) -> EstimateQuestion:
         if self._bound is None:  # overcommit protection is off
-            return EstimateQuestion(request, self.state.snapshot(), topology=topology)
+            return EstimateQuestion(request, self.cluster.snapshot().room, topology=topology)
         arrived = tuple(map(self._bound.arrived, request.assumed))
         assumed = tuple(map(outstanding, request.assumed, arrived))
-        return EstimateQuestion(request, self.state.snapshot(), assumed, topology, arrived)
+        return EstimateQuestion(request, self.cluster.snapshot().room, assumed, topology, arrived)
 
     async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:
         """A threshold below zero counts as zero. Raises KubeError or Unsupported."""
@@ -110,15 +110,14 @@ class MemberEstimator:
 
     # Inside
 
-    def _kinds(self, plugins: PluginSet) -> list[WatchedKind[Any]]:
+    def _kinds(self, plugins: PluginSet, clock: Clock) -> list[WatchedKind[Any]]:
         wanted: list[WatchedKind[Any]] = [
-            WatchedKind(NODES, Node, self.state.sink("Node")),
-            WatchedKind(PODS, Pod, self.state.sink("Pod"), LIVE_PODS),
+            *cluster_watches(self.cluster, clock),
             WatchedKind(PODS, Pod, self.waiting, LIVE_PODS),
         ]
         if self._settings.gates[gates.OVERCOMMIT_PROTECTION]:
-            # After the state, which then knows what each pod asks for.
-            self._bound = PodsByOwner(self.state.shape_of, self._owners.get)
+            # After the cluster, which then knows what each pod asks for.
+            self._bound = PodsByOwner(self.cluster.room.shape_of, self._owners.get)
             wanted.append(WatchedKind(PODS, Pod, self._bound, LIVE_PODS))
             wanted += (
                 WatchedKind(resource, OwnedObject, self._owners, optional=True) for resource in BETWEEN

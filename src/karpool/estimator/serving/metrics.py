@@ -119,8 +119,8 @@ class _ClusterGauges:
         name = member.name
         self._synced.labels(name).set_function(lambda: float(member.synced))
         self._staleness.labels(name).set_function(member.staleness)
-        self._nodes.labels(name).set_function(lambda: float(member.state.snapshot().n))
-        self._problems.labels(name).set_function(lambda: float(len(member.state.problems)))
+        self._nodes.labels(name).set_function(lambda: float(member.cluster.snapshot().room.n))
+        self._problems.labels(name).set_function(lambda: float(len(member.cluster.problems)))
         self._waiting.labels(name).set_function(lambda: float(len(member.waiting)))
 
 

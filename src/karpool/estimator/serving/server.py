@@ -105,7 +105,7 @@ class EstimatorServer:
                 if name not in counted and member.not_ready() is None:
                     counted.add(name)
                     await self._health.set(name, SERVING)
-                    log.info("cluster counted", cluster=name, nodes=member.state.snapshot().n)
+                    log.info("cluster counted", cluster=name, nodes=member.cluster.snapshot().room.n)
             if self._not_ready() is None:
                 for service in SERVICES:
                     await self._health.set(service, SERVING)

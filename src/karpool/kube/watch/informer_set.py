@@ -128,7 +128,7 @@ class InformerSet:
         """By kind: objects that are there and cannot be decoded."""
         counts: Counter[str] = Counter()
         for informer in self.informers:
-            counts[informer.resource.kind] += len(informer.unreadable)
+            counts[informer.resource.kind] += len(informer.unreadable)  # 0 is said, too
         return dict(counts)
 
     @property
