@@ -26,9 +26,9 @@ from karpool.gpu.strategies.strategy import PlacementStrategy
 from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import RUNNING, Device
-from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.isolation import SHARED, SOFT
 from karpool.model.devices.request import GpuRequest
+from karpool.model.infeasible import Infeasible
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.columns import Bools
@@ -112,7 +112,7 @@ class Karpool:
         start = perf_counter()
         found = self.allocator.try_allocate(request, nodes=self._open_to(request))
         self.seconds.append(perf_counter() - start)
-        if isinstance(found, Refusal):
+        if isinstance(found, Infeasible):
             return False
         self.allocator.commit(request.uid)
         return True
@@ -263,7 +263,7 @@ def pool(strategy: PlacementStrategy, filled: float = 0.6) -> tuple[Allocator, l
     while taken < target:
         request = requests.pop()
         if not isinstance(
-            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Refusal
+            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Infeasible
         ):
             allocator.commit(request.uid)
             taken += request.count * (request.request.percent_milli / 100 or WHOLE)
@@ -294,7 +294,7 @@ def allocation_times(strategy: str) -> list[float]:
     for number, request in enumerate(requests[:2_000]):
         start = perf_counter()
         if not isinstance(
-            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Refusal
+            allocator.try_allocate(request, nodes=NodeChoice(_has_room(allocator, request))), Infeasible
         ):
             allocator.commit(request.uid)
         values.append((perf_counter() - start) * 1e3)

@@ -29,10 +29,10 @@ from karpool.gpu.scale_up.step import plan_step
 from karpool.kube.errors import Conflict, NotFound, ServerFault
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import RUNNING, SMART_POD_USE, Device
-from karpool.model.devices.device_reasons import Refusal
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota
 from karpool.model.devices.request import Gang, GpuRequest
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
 from karpool.provisioning.candidates.attempts import STOCK_REST_SECONDS
 from karpool.provisioning.claims.claim_progress import ClaimProgress, ClaimStage
@@ -772,7 +772,7 @@ class _Hands:
         """As the real one: ledger, annotation, binding; what fails is rolled back."""
         cluster, desk = self.cluster, self.desk
         allocation = desk.allocator.commit(item.uid)
-        if isinstance(allocation, Refusal):
+        if isinstance(allocation, Infeasible):
             return
         try:
             cluster.write()

@@ -8,7 +8,7 @@ from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.triage import must_leave_room
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.oversubscription import Oversubscription, hard_limit_percent, virtual_capacity
 from karpool.model.devices.quota import (
     GpuQuota,
@@ -20,6 +20,7 @@ from karpool.model.devices.quota import (
     quota_room,
 )
 from karpool.model.devices.request import Gang
+from karpool.model.infeasible import Infeasible
 from tests.gpu.devices import GIB, ask, gpu, opened
 
 # Resizing
@@ -50,8 +51,8 @@ def test_growing_beyond_the_device_or_the_quota_changes_nothing():
     too_big = resize(allocator.ledger, "u", DeviceShare(110_000, 4 * GIB), DeviceShare(110_000, 4 * GIB))
     over_quota = resize(allocator.ledger, "u", DeviceShare(60_000, 4 * GIB), DeviceShare(95_000, 4 * GIB))
 
-    assert (too_big.code, too_big.remaining) == (DeviceReason.EXCEEDS_DEVICE, DeviceAmount(50_000, 12 * GIB))
-    assert over_quota.stable == "quota_exceeded:total.max.tflops.limit"
+    assert too_big.reason is DeviceReason.EXCEEDS_DEVICE
+    assert stable_code(over_quota) == "quota_exceeded:total.max.tflops.limit"
     assert allocator.free("g") == DeviceAmount(50_000, 12 * GIB)
 
 
@@ -59,7 +60,7 @@ def test_shrinking_works_where_the_quota_is_full():
     allocator = with_worker()
 
     assert not isinstance(
-        resize(allocator.ledger, "u", DeviceShare(10_000, GIB), DeviceShare(10_000, GIB)), Refusal
+        resize(allocator.ledger, "u", DeviceShare(10_000, GIB), DeviceShare(10_000, GIB)), Infeasible
     )
     assert allocator.quotas.used["n"].workers == 1
 
@@ -73,7 +74,7 @@ def test_a_percentage_can_be_resized():
 
 def test_nothing_to_resize():
     assert (
-        resize(with_worker().ledger, "other", DeviceShare(), DeviceShare()).code is DeviceReason.NOT_ASSUMED
+        resize(with_worker().ledger, "other", DeviceShare(), DeviceShare()).reason is DeviceReason.NOT_ASSUMED
     )
 
 

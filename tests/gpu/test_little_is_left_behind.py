@@ -13,7 +13,7 @@ from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.fragmentation_score import FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, mix_of_counts, part_of_device, shape_of
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.infeasible import Infeasible
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
 HALF = DeviceShare(percent_milli=50_000, vram_percent_milli=50_000)
@@ -123,7 +123,7 @@ def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, hi
             allocator.settings, kept = replace(allocator.settings, strategy=afresh), allocator.settings
             assert allocator.find(request, only) == found
             allocator.settings = kept
-            if not isinstance(allocator.try_allocate(request, only=only), Refusal):
+            if not isinstance(allocator.try_allocate(request, only=only), Infeasible):
                 allocator.commit(request.uid)
 
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from karpool.gpu.allocation.allocator import fits_template
@@ -7,9 +8,10 @@ from karpool.gpu.allocation.open_nodes import OpenNodes
 from karpool.gpu.allocation.preemption import find_victims, free_without
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import DevicePartition
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionTemplate
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, WorkloadQuota
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
@@ -24,6 +26,13 @@ MIG = PartitionCatalogue(
     },
     {"A100": 7},
 )
+
+
+def dropped(allocator, request, nodes=None):
+    """What each filter did, in words."""
+    rows = np.arange(len(list(allocator.table)))
+    steps = allocator.filter_devices(request, rows, nodes, trace=True).dropped
+    return ", ".join(str(step) for step in steps if step.after < step.before)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +56,9 @@ def test_a_refusal_has_a_code_and_says_what_was_dropped(request_, code, words):
 
     refused = allocator.try_allocate(request_)
 
-    assert isinstance(refused, Refusal)
-    assert refused.code is code
-    assert words in str(refused)
+    assert isinstance(refused, Infeasible)
+    assert refused.reason is code
+    assert words in dropped(allocator, request_) or words in refused.detail
 
 
 @pytest.mark.parametrize(
@@ -65,11 +74,12 @@ def test_a_node_that_does_not_take_the_pod_gives_no_device(shape):
     offers = {"cpu": 4000, "pods": 10}
     room = snapshot_of([NodeRow(name, {"zone": "a"}, allocatable=offers) for name in ("node-0", "node-1")])
 
-    refused = allocator.try_allocate(ask(), nodes=OpenNodes(allocator.table, room, {}).choice(shape))
+    nodes = OpenNodes(allocator.table, room, {}).choice(shape)
+    refused = allocator.try_allocate(ask(), nodes=nodes)
 
-    assert isinstance(refused, Refusal)
-    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
-    assert "node dropped 3 of 3" in str(refused)
+    assert isinstance(refused, Infeasible)
+    assert refused.reason is DeviceReason.NO_GPU_AFTER_FILTER
+    assert "node dropped 3 of 3" in dropped(allocator, ask(), nodes)
 
 
 def test_quota_refusals_name_the_resource_and_whether_waiting_helps():
@@ -81,9 +91,8 @@ def test_quota_refusals_name_the_resource_and_whether_waiting_helps():
     too_many = allocator.try_allocate(ask(namespace="n", count=2))
     too_much = allocator.try_allocate(ask(namespace="n", tflops=20))
 
-    assert (too_many.stable, too_many.unresolvable) == ("quota_exceeded:single.max.gpuCount.limit", True)
-    assert (too_much.stable, too_much.unresolvable) == ("quota_exceeded:total.max.tflops.request", False)
-    assert too_much.helped_by_scale_up is False
+    assert (stable_code(too_many), too_many.resolvable) == ("quota_exceeded:single.max.gpuCount.limit", False)
+    assert (stable_code(too_much), too_much.resolvable) == ("quota_exceeded:total.max.tflops.request", True)
 
 
 def test_a_full_node_of_workers_takes_no_more():
@@ -93,8 +102,8 @@ def test_a_full_node_of_workers_takes_no_more():
 
     refused = allocator.try_allocate(ask("u2"))
 
-    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
-    assert "worker cap dropped 4 of 4" in str(refused)
+    assert refused.reason is DeviceReason.NO_GPU_AFTER_FILTER
+    assert "worker cap dropped 4 of 4" in dropped(allocator, ask("u2"))
 
 
 def test_devices_can_be_named_and_nodes_left_out():
@@ -102,15 +111,15 @@ def test_devices_can_be_named_and_nodes_left_out():
 
     assert allocator.find(ask(), only=["node-1-0"]) == ("node-1-0",)
     assert allocator.find(ask(), avoid_nodes=["node-0"]) == ("node-1-0",)
-    assert allocator.find(ask(), only=["gone"]).code is DeviceReason.POOL_EMPTY
+    assert allocator.find(ask(), only=["gone"]).reason is DeviceReason.POOL_EMPTY
 
 
 def test_a_hold_does_not_ask_who_uses_the_device_at_the_moment():
     allocator = opened([gpu("g", used_by="nvidia-device-plugin")])
 
-    assert isinstance(allocator.try_allocate(ask("a")), Refusal)
+    assert isinstance(allocator.try_allocate(ask("a")), Infeasible)
     assert allocator.hold(ask("b"), ["g"], 0.0, 60.0).devices == ("g",)
-    assert isinstance(allocator.hold(ask("c", tflops=95), ["g"], 0.0), Refusal)
+    assert isinstance(allocator.hold(ask("c", tflops=95), ["g"], 0.0), Infeasible)
 
 
 def test_device_plugins_and_ours_do_not_mix():
@@ -124,7 +133,7 @@ def test_device_plugins_and_ours_do_not_mix():
 def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
     allocator = opened([gpu("g", compute_known=False)])
 
-    assert allocator.try_allocate(ask()).code is DeviceReason.NO_GPU_AFTER_FILTER
+    assert allocator.try_allocate(ask()).reason is DeviceReason.NO_GPU_AFTER_FILTER
     assert allocator.find(replace(ask(), request=DeviceShare(vram_bytes=GIB, percent_milli=50_000))) == ("g",)
 
 
@@ -146,7 +155,7 @@ def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
 def test_whether_a_new_node_would_help(request_, devices, code):
     refused = fits_template(request_, devices)
 
-    assert (refused.code if refused else None) == code
+    assert (refused.reason if refused else None) == code
 
 
 def test_slices_are_cut_until_the_device_has_no_slot_left():
@@ -159,7 +168,7 @@ def test_slices_are_cut_until_the_device_has_no_slot_left():
 
     assert largest.template == "5"
     assert [each.slots for each in small[:3]] == [(4,), (5,), (6,)]
-    assert isinstance(small[3], Refusal)
+    assert isinstance(small[3], Infeasible)
     allocator.release("big")
     assert allocator.try_allocate(replace(sliced, uid="again")).slots == (0,)
 
@@ -173,7 +182,8 @@ def test_a_device_without_a_free_run_of_slots_is_passed_over():
     refused = allocator.try_allocate(replace(sliced, uid="second", template="5"))
 
     assert found.devices == ("g-1",)
-    assert "partition slot dropped" in str(refused)
+    assert refused.reason is DeviceReason.NO_GPU_AFTER_FILTER
+    assert "partition slot dropped" in dropped(allocator, replace(sliced, uid="third", template="5"))
 
 
 def test_a_slice_that_others_made_counts():
@@ -184,7 +194,7 @@ def test_a_slice_that_others_made_counts():
 
     refused = allocator.try_allocate(replace(ask(), isolation="partitioned"))
 
-    assert refused.code is DeviceReason.NO_GPU_AFTER_FILTER
+    assert refused.reason is DeviceReason.NO_GPU_AFTER_FILTER
 
 
 def test_what_victims_would_give_back():
@@ -199,7 +209,7 @@ def test_what_victims_would_give_back():
 
     assert enough.devices == ("g",)
     assert one_only.devices == ()
-    assert free_without([], [], ask()).code is DeviceReason.NO_AFFECTED_NODES
+    assert free_without([], [], ask()).reason is DeviceReason.NO_AFFECTED_NODES
 
 
 def test_the_fewest_less_important_workers_are_named():
@@ -217,18 +227,3 @@ def test_the_fewest_less_important_workers_are_named():
     assert (victims.node, victims.workers) == ("node-1", ("big",))
     assert find_victims(allocator, replace(important, priority=0)) is None
     assert find_victims(allocator, replace(important, request=DeviceShare(70_000, GIB))).node == "node-0"
-
-
-def test_every_code_has_an_answer_about_scale_up():
-    unsure = {code for code in DeviceReason if Refusal(code, "").helped_by_scale_up is None}
-
-    assert Refusal(DeviceReason.POOL_EMPTY, "").helped_by_scale_up is True
-    assert Refusal(DeviceReason.QUOTA_EXCEEDED, "").helped_by_scale_up is False
-    assert unsure == {
-        DeviceReason.NO_GPU_AFTER_FILTER,
-        DeviceReason.SAME_NODE_UNSATISFIED,
-        DeviceReason.NOT_ENOUGH_GPUS,
-        DeviceReason.NO_CANDIDATES,
-        DeviceReason.ISOLATION_LOCKED,
-        DeviceReason.ISOLATION_INCOMPATIBLE,
-    }

@@ -13,8 +13,9 @@ from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by
+from karpool.model.infeasible import Infeasible
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
 UIDS = st.sampled_from([f"pod-{number}" for number in range(6)])
@@ -63,7 +64,7 @@ class LedgerLife(RuleBasedStateMachine):
     def allocate(self, uid, share, mode, count):
         before = self.books()
         found = self.allocator.try_allocate(self.request(uid, share, mode, count), self.now)
-        if isinstance(found, Refusal):
+        if isinstance(found, Infeasible):
             assert self.books() == before
         else:
             assert len(found.devices) == count
@@ -74,7 +75,7 @@ class LedgerLife(RuleBasedStateMachine):
         before = self.books()
         request = self.request(uid, share, "soft", max(1, len(devices)))
         found = self.allocator.hold(request, devices, self.now, self.now + 60)
-        if isinstance(found, Refusal):
+        if isinstance(found, Infeasible):
             assert self.books() == before
 
     @rule(uid=UIDS)
@@ -82,9 +83,9 @@ class LedgerLife(RuleBasedStateMachine):
         had = uid in self.ledger.assumed or uid in self.ledger.committed
         found = self.allocator.commit(uid)
         assert uid not in self.ledger.assumed
-        assert (uid in self.ledger.committed) == (not isinstance(found, Refusal))
+        assert (uid in self.ledger.committed) == (not isinstance(found, Infeasible))
         if not had:
-            assert found.code is DeviceReason.NOT_ASSUMED
+            assert found.reason is DeviceReason.NOT_ASSUMED
         again = self.books()
         self.allocator.commit(uid)
         assert self.books() == again
@@ -110,7 +111,7 @@ class LedgerLife(RuleBasedStateMachine):
     def resize(self, uid, share, dry):
         before = self.books()
         found = resize(self.ledger, uid, share, share, dry_run=dry)
-        if isinstance(found, Refusal) or dry:
+        if isinstance(found, Infeasible) or dry:
             assert self.books() == before
 
     @rule(name=st.sampled_from(DEVICES))
@@ -235,7 +236,7 @@ def test_a_released_pod_is_not_allocated_again():
     allocator.try_allocate(ask("u"))
     allocator.release("u")
 
-    assert allocator.try_allocate(ask("u")).code is DeviceReason.ALREADY_ALLOCATED
+    assert allocator.try_allocate(ask("u")).reason is DeviceReason.ALREADY_ALLOCATED
 
 
 def test_a_dropped_pod_may_ask_again():
@@ -254,7 +255,7 @@ def test_a_commit_on_a_device_that_shrank_is_refused_and_leaves_nothing():
 
     refused = allocator.commit("u")
 
-    assert refused.code is DeviceReason.INSUFFICIENT_TFLOPS
+    assert refused.reason is DeviceReason.INSUFFICIENT_TFLOPS
     assert allocator.free("g") == DeviceAmount(50_000, 16 * GIB)
     assert not allocator.ledger.assumed
 
@@ -274,7 +275,7 @@ def test_a_percentage_is_charged_as_what_it_is_on_the_device():
     allocator.put_quota(GpuQuota("n", total=NamespaceQuota(DeviceAmount(22_000, 16 * GIB))))
     request = replace(ask(), namespace="n", request=DeviceShare(percent_milli=33_000))
 
-    assert allocator.try_allocate(request).stable == "quota_exceeded:total.max.tflops.request"
+    assert stable_code(allocator.try_allocate(request)) == "quota_exceeded:total.max.tflops.request"
 
 
 def test_released_uids_are_not_kept_for_ever():
@@ -306,11 +307,11 @@ def test_two_modes_on_one_device_make_it_unusable_until_it_is_drained(mode):
     workers = [running("a", isolation="soft"), running("b", isolation="hard")]
     allocator = started(workers, gpu("g", isolation_policy="Dynamic"), policy="Dynamic").allocator
 
-    assert isinstance(allocator.try_allocate(replace(ask("c"), isolation=mode)), Refusal)
+    assert isinstance(allocator.try_allocate(replace(ask("c"), isolation=mode)), Infeasible)
     allocator.release("a")
-    assert isinstance(allocator.try_allocate(replace(ask("d"), isolation=mode)), Refusal)
+    assert isinstance(allocator.try_allocate(replace(ask("d"), isolation=mode)), Infeasible)
     allocator.release("b")
-    assert not isinstance(allocator.try_allocate(replace(ask("e"), isolation=mode)), Refusal)
+    assert not isinstance(allocator.try_allocate(replace(ask("e"), isolation=mode)), Infeasible)
 
 
 def test_pods_that_do_not_count_are_not_restored():
@@ -339,7 +340,7 @@ def test_a_running_pod_whose_amounts_are_changed_gets_them_where_they_fit():
     assert look(running("a", tflops=60), running("b", tflops=30)) == 10_000
     assert not state.refused_resizes
     assert look(running("a", tflops=80), running("b", tflops=30)) == 10_000
-    assert state.refused_resizes["a"].code is DeviceReason.EXCEEDS_DEVICE
+    assert state.refused_resizes["a"].reason is DeviceReason.EXCEEDS_DEVICE
     assert look(running("a", tflops=10), running("b", tflops=30)) == 60_000
     assert not state.refused_resizes
 
@@ -366,8 +367,8 @@ def test_room_of_a_nominated_pod_is_left_to_it():
 def test_nothing_is_given_out_before_recovery():
     allocator = Allocator(devices=[gpu("g")])
 
-    assert allocator.try_allocate(ask()).code is DeviceReason.NOT_RECOVERED
-    assert allocator.hold(ask(), ["g"], 0.0).code is DeviceReason.NOT_RECOVERED
+    assert allocator.try_allocate(ask()).reason is DeviceReason.NOT_RECOVERED
+    assert allocator.hold(ask(), ["g"], 0.0).reason is DeviceReason.NOT_RECOVERED
 
 
 def test_a_device_of_a_running_pod_may_come_later():

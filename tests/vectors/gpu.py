@@ -26,9 +26,10 @@ from karpool.model import quantity
 from karpool.model.devices import isolation, oversubscription, partitions, quota, tensor_fusion
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount
 from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.device_reasons import stable_code
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
 from karpool.model.devices.request import Gang, GpuRequest
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
@@ -198,7 +199,7 @@ def answer_filter(case: Case) -> Given:
         table, table.all_rows(), [one_filter(table, each) for each in given["filters"]]
     )
     if found.refusal is not None:
-        return {"error": found.refusal.stable}
+        return {"error": stable_code(found.refusal)}
     return {"names": [table.device(int(row)).name for row in found.rows]}
 
 
@@ -301,7 +302,7 @@ def answer_preempt(case: Case) -> Given:
             "names": list(found.devices),
             "available": {name: show(each) for name, each in found.available.items()},
         }
-    return {"error": found.stable}
+    return {"error": stable_code(found)}
 
 
 # Placement
@@ -353,8 +354,8 @@ def answer_allocate(case: Case) -> Given:
     )
     allocator.open()
     found = allocator.try_allocate(asked)
-    if isinstance(found, Refusal):
-        return {"error": found.stable}
+    if isinstance(found, Infeasible):
+        return {"error": stable_code(found)}
     chosen = [allocator.table.device(allocator.table.find(name) or 0) for name in found.devices]
     return {
         "ok": True,
@@ -543,7 +544,7 @@ def answer_quota(case: Case) -> Given:
         )
     if refused is None:
         return {"ok": True}
-    return {"ok": False, "resource": refused.resource, "unresolvable": refused.unresolvable}
+    return {"ok": False, "resource": refused.about, "unresolvable": not refused.resolvable}
 
 
 def shown_usage(found: quota.QuotaUsage) -> Given:
@@ -603,8 +604,8 @@ def answer_match(case: Case) -> Given:
     known = catalogue({"templates": given["templates"]})
     wanted = share(given["request"]).on(capacity)
     found = known.match(given["model"], capacity, wanted, given.get("template", ""))
-    if isinstance(found, Refusal):
-        return {"error": found.stable}
+    if isinstance(found, Infeasible):
+        return {"error": stable_code(found)}
     return {"template": found.id, "can_allocate": True}
 
 
@@ -626,7 +627,9 @@ def answer_partition_check(case: Case) -> Given:
         given["max_partitions"],
     )
     found = partitions.place_partition(known[given["template"]], host, known)
-    return {"error": found.stable} if isinstance(found, Refusal) else {"ok": True, "start": found.start}
+    return (
+        {"error": stable_code(found)} if isinstance(found, Infeasible) else {"ok": True, "start": found.start}
+    )
 
 
 @kind("ascend_group")
@@ -644,7 +647,7 @@ def answer_group(case: Case) -> Given:
         given["totals"],
     )
     found = partitions.place_partition(known[given["template"]], host, known)
-    return {"error": found.stable} if isinstance(found, Refusal) else {"group": found.group}
+    return {"error": stable_code(found)} if isinstance(found, Infeasible) else {"group": found.group}
 
 
 # Devices that are still to come
@@ -671,7 +674,7 @@ def answer_inflight(case: Case) -> Given:
     results = []
     for number, step in enumerate(given["steps"]):
         asked = replace(worker(step, uid=f"u{number}"), pool="p")
-        results.append(not isinstance(allocator.try_allocate(asked), Refusal))
+        results.append(not isinstance(allocator.try_allocate(asked), Infeasible))
     table = allocator.table
     modes = [table.lock_of(int(row)) for row in table.all_rows()]
     locked = [int(table.free_tflops[row]) for row, mode in zip(table.all_rows(), modes, strict=True) if mode]

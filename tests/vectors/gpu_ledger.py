@@ -14,10 +14,11 @@ from karpool.model import quantity
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
 from karpool.model.devices.device import Device
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuotas
 from karpool.model.devices.request import GpuRequest
+from karpool.model.infeasible import Infeasible
 from tests.vectors.gpu import charge, device, quota_of, same_amounts, share, show, shown_usage, worker
 from tests.vectors.registry import Case, kind
 
@@ -46,7 +47,7 @@ def answer_scenario(case: Case) -> Given:
         "assumed": sorted(ledger.assumed),
         "available": shown,
         "usage": shown_usage(ledger.quotas.used.get(NAMESPACE, shown_zero())),
-        "last": "error" if isinstance(last, Refusal) else "ok",
+        "last": "error" if isinstance(last, Infeasible) else "ok",
     }
 
 
@@ -153,12 +154,12 @@ def answer_twice(case: Case) -> Given:
     ledger.commit("a")
     first = show(ledger.table.available(0))
     second = ledger.assume(worker(given["request"], uid="b"), [name], 0.0)
-    if not isinstance(second, Refusal):
+    if not isinstance(second, Infeasible):
         ledger.commit("b")
     ledger.release("a")
     return {
         "after_first": first,
-        "second": "error" if isinstance(second, Refusal) else "ok",
+        "second": "error" if isinstance(second, Infeasible) else "ok",
         "after_release": show(ledger.table.available(0)),
     }
 
@@ -174,7 +175,7 @@ def answer_lock(case: Case) -> Given:
                 uid=step["uid"], isolation=step["isolation"], request=share(step.get("request"))
             )
             found = ledger.assume(asked, [given["gpu"]["name"]], 0.0)
-            error = found.stable if isinstance(found, Refusal) else None
+            error = stable_code(found) if isinstance(found, Infeasible) else None
             if error != step.get("expect_error"):
                 wrong.append(f"{step}: {error}")
         else:
@@ -235,9 +236,11 @@ def answer_adjust(case: Case) -> Given:
     )
     after = shown_usage(ledger.quotas.used[NAMESPACE])
     shown = {each.name: show(ledger.table.available(row)) for row, each in enumerate(ledger.table)}
-    if isinstance(found, Refusal):
-        told = {"error": found.stable, "usage_after": after, "available": shown}
-        return {**told, "remaining": show(found.remaining)} if found.remaining else told
+    if isinstance(found, Infeasible):
+        told = {"error": stable_code(found), "usage_after": after, "available": shown}
+        if found.reason is not DeviceReason.EXCEEDS_DEVICE:
+            return told
+        return {**told, "remaining": show(ledger.table.free(ledger.table.find(names[0])))}
     return {
         "ok": True,
         "usage_after": after,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from msgspec import structs
 
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocation import GpuAllocation
@@ -21,11 +22,12 @@ from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import POOL_LABEL, Device, as_new
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, STATIC
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.quota import GpuQuota, GpuQuotas, QuotaCharge
 from karpool.model.devices.request import COUNT_MAX, GpuRequest
+from karpool.model.infeasible import Infeasible
 from karpool.packing.tables.columns import Bools
 
 WORKERS_PER_NODE = 256
@@ -120,7 +122,7 @@ class Allocator:
         only: Collection[str] | None = None,
         avoid_nodes: Collection[str] = (),
         nodes: NodeChoice | None = None,
-    ) -> tuple[str, ...] | Refusal:
+    ) -> tuple[str, ...] | NoDevice:
         """The devices that `try_allocate` would take; nothing changes.
 
         `only` narrows it to these devices, `avoid_nodes` leaves nodes out. `nodes` are those that take the
@@ -137,14 +139,14 @@ class Allocator:
             rows = _outside(self.table, rows, avoid_nodes)
         if not len(rows):
             where = " among those allowed here" if is_narrowed else ""
-            return Refusal(DeviceReason.POOL_EMPTY, f"pool {request.pool} has no GPU{where}")
-        survivors = self._filtered(request, rows, nodes, trace=False)
+            return no_device(DeviceReason.POOL_EMPTY, f"pool {request.pool} has no GPU{where}")
+        survivors = self.filter_devices(request, rows, nodes)
         if survivors.refusal is not None or not len(survivors.rows):
-            return self._explained(request, rows, nodes)
+            return self._explained(request, rows, survivors)
         scope = CandidateScope(self._counted(request), only is not None or bool(request.indices))
         chosen = self.settings.strategy.choose(self.table, survivors.rows, request, scope)
         if len(chosen) < request.count:
-            return Refusal(
+            return no_device(
                 DeviceReason.NOT_ENOUGH_GPUS,
                 f"{len(survivors.rows)} GPUs fit, but no node has {request.count}",
             )
@@ -159,26 +161,26 @@ class Allocator:
         avoid_nodes: Collection[str] = (),
         nodes: NodeChoice | None = None,
         until: float | None = None,
-    ) -> GpuAllocation | Refusal:
+    ) -> GpuAllocation | NoDevice:
         """Find devices and reserve them, until `until` or for half an hour."""
         refused = self.ledger.refused_uid(request.uid)
         if refused is not None:
             return refused
         self.settings.strategy.observe(request)
         found = self.find(request, only, avoid_nodes, nodes)
-        if isinstance(found, Refusal):
+        if isinstance(found, Infeasible):
             return found
         return self.ledger.assume(request, found, now, until)
 
     def hold(
         self, request: GpuRequest, devices: Sequence[str], now: float, until: float | None = None
-    ) -> GpuAllocation | Refusal:
+    ) -> GpuAllocation | NoDevice:
         """Reserve exactly these devices. Phase and external use are not asked: they may still be coming."""
         if not self.is_open:
             return _NOT_RECOVERED
         return self.ledger.assume(request, devices, now, until)
 
-    def commit(self, uid: str) -> GpuAllocation | Refusal:
+    def commit(self, uid: str) -> GpuAllocation | NoDevice:
         return self.ledger.commit(uid)
 
     def release(self, uid: str) -> None:
@@ -200,29 +202,29 @@ class Allocator:
 
     # Inside
 
-    def _not_now(self, request: GpuRequest) -> Refusal | None:
+    def _not_now(self, request: GpuRequest) -> NoDevice | None:
         if not self.is_open:
             return _NOT_RECOVERED
         if not request.pool:
-            return Refusal(
+            return no_device(
                 DeviceReason.POOL_NAME_EMPTY,
                 f"{request.key} names no GPU pool; set the annotation {POOL_LABEL}",
             )
         if not 1 <= request.count <= COUNT_MAX:
-            return Refusal(
+            return no_device(
                 DeviceReason.GPU_COUNT_OUT_OF_RANGE,
                 f"{request.key} asks for {request.count} GPUs; 1 to {COUNT_MAX}",
             )
         return None
 
-    def _over_quota(self, request: GpuRequest) -> Refusal | None:
+    def _over_quota(self, request: GpuRequest) -> NoDevice | None:
         """What is known before a device is chosen; percentages are checked when it is."""
         if request.namespace not in self.quotas.quotas:
             return None
         return self.quotas.check(request.namespace, known_charge(request))
 
-    def _filtered(
-        self, request: GpuRequest, rows: Rows, nodes: NodeChoice | None, trace: bool
+    def filter_devices(
+        self, request: GpuRequest, rows: Rows, nodes: NodeChoice | None = None, *, trace: bool = False
     ) -> device_filters.FittingDevices:
         chain = device_filters.device_filters(request, self.settings.policy, self.settings.catalogue)
         cap = self.settings.workers_per_node
@@ -243,17 +245,17 @@ class Allocator:
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
         return kept
 
-    def _explained(self, request: GpuRequest, rows: Rows, nodes: NodeChoice | None) -> Refusal:
-        survivors = self._filtered(request, rows, nodes, trace=True)
+    def _explained(
+        self, request: GpuRequest, rows: Rows, survivors: device_filters.FittingDevices
+    ) -> NoDevice:
         if survivors.refusal is not None:
-            return replace(
+            return structs.replace(
                 survivors.refusal,
-                message=f"no node of pool {request.pool} has {request.count} GPUs with {request.request}",
+                detail=f"no node of pool {request.pool} has {request.count} GPUs with {request.request}",
             )
-        return Refusal(
+        return no_device(
             DeviceReason.NO_GPU_AFTER_FILTER,
             f"none of the {len(rows)} GPUs of pool {request.pool} can take {request.request}",
-            survivors.dropped,
         )
 
     def _counted(self, request: GpuRequest) -> Bools | None:
@@ -276,7 +278,7 @@ def known_charge(request: GpuRequest) -> QuotaCharge:
     )
 
 
-_NOT_RECOVERED = Refusal(DeviceReason.NOT_RECOVERED, "running pods are still being read; ask again")
+_NOT_RECOVERED = no_device(DeviceReason.NOT_RECOVERED, "running pods are still being read; ask again")
 
 
 def _among(table: DeviceColumns, rows: Rows, names: Collection[str]) -> Rows:
@@ -293,7 +295,7 @@ def _outside(table: DeviceColumns, rows: Rows, nodes: Collection[str]) -> Rows:
 
 def fits_template(
     request: GpuRequest, devices: Sequence[Device], settings: AllocatorSettings | None = None
-) -> Refusal | None:
+) -> NoDevice | None:
     """Would the request fit on these devices if they were new and idle? Quota is left out."""
     pool = request.pool or "template"
     fresh = Allocator(settings)
@@ -301,4 +303,4 @@ def fits_template(
         fresh.put_device(replace(as_new(device, f"gpu-{number}", device.node or "new-node"), pool=pool))
     fresh.open()
     found = fresh.find(replace(request, pool=pool))
-    return found if isinstance(found, Refusal) else None
+    return found if isinstance(found, Infeasible) else None

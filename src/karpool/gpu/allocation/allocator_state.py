@@ -19,11 +19,12 @@ from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.device_reasons import NoDevice
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.request import GpuRequest
+from karpool.model.infeasible import Infeasible
 from karpool.model.taints import Taint
 from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
@@ -110,11 +111,11 @@ class AllocatorState:
         self.attempted: set[tuple[str, str, int]] = set()
         self.refused: dict[tuple[str, int, int], str] = {}
         self.deletes: dict[str, tuple[float, int]] = {}
-        self.refused_resizes: dict[str, Refusal] = {}  # by uid of the pod
+        self.refused_resizes: dict[str, NoDevice] = {}  # by uid of the pod
         self._devices: dict[str, Device] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._latest: OpenNodes | None = None
-        self._answers: dict[tuple[GpuRequest, NodeYield], Refusal | None] = {}
+        self._answers: dict[tuple[GpuRequest, NodeYield], NoDevice | None] = {}
 
     def refresh(
         self, view: View, ladders: CandidateSource, why_none: Why = lambda item: ""
@@ -243,7 +244,7 @@ class AllocatorState:
 
     def _resize(self, workers: Iterable[GpuWorker]) -> None:
         """Amounts that were changed on a running pod. Where they do not fit, the old ones count."""
-        refused: dict[str, Refusal] = {}
+        refused: dict[str, NoDevice] = {}
         for worker in workers:
             entry, request = self.allocator.ledger.committed.get(worker.uid), worker.item.request
             if entry is None or (entry.request.request, entry.request.limit) == (
@@ -252,7 +253,7 @@ class AllocatorState:
             ):
                 continue
             answer = resize(self.allocator.ledger, worker.uid, request.request, request.limit)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Infeasible):
                 refused[worker.uid] = answer
         self.refused_resizes = refused
 
@@ -299,7 +300,7 @@ class AllocatorState:
 
     # What is done
 
-    def hold(self, hold: HoldDevices, now: float) -> GpuAllocation | Refusal:
+    def hold(self, hold: HoldDevices, now: float) -> GpuAllocation | NoDevice:
         return self.allocator.hold(hold.item.request, hold.devices, now, hold.expires)
 
     def drop(self, uid: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
-from karpool.model.devices.device_reasons import DeviceReason, FilterStep, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, FilterStep, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, HARD, PARTITIONED, SHARED, SOFT
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.request import GpuRequest
@@ -30,7 +30,7 @@ _CAPABLE = {SOFT: "soft", HARD: "hard", PARTITIONED: "partitioned"}
 class FittingDevices:
     rows: Rows
     dropped: tuple[FilterStep, ...]
-    refusal: Refusal | None = None
+    refusal: NoDevice | None = None
 
 
 def run_filters(
@@ -44,9 +44,7 @@ def run_filters(
         if trace:
             steps.append(FilterStep(name, len(rows), len(kept)))
         if name == "same node" and not len(kept):
-            refusal = Refusal(
-                DeviceReason.SAME_NODE_UNSATISFIED, "no node has that many fitting GPUs", tuple(steps)
-            )
+            refusal = no_device(DeviceReason.SAME_NODE_UNSATISFIED, "no node has that many fitting GPUs")
             return FittingDevices(kept, tuple(steps), refusal)
         rows = kept
     return FittingDevices(rows, tuple(steps))

@@ -17,11 +17,12 @@ from karpool.gpu.allocation.share_check import ShareCheck
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED, STATIC, recover_modes
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.quota import GpuQuotas, QuotaCharge
 from karpool.model.devices.request import GpuRequest
+from karpool.model.infeasible import Infeasible
 
 RESERVATION_SECONDS = 30 * 60.0
 _RELEASED_KEPT = 10_000
@@ -49,13 +50,13 @@ class DeviceLedger:
 
     def assume(
         self, request: GpuRequest, devices: Sequence[str], now: float | None, until: float | None = None
-    ) -> GpuAllocation | Refusal:
+    ) -> GpuAllocation | NoDevice:
         """Keep these devices for this request."""
         refused = self.refused_uid(request.uid)
         if refused is not None:
             return refused
         taken = self.taking.possible(request, devices)
-        if isinstance(taken, Refusal):
+        if isinstance(taken, Infeasible):
             return taken
         charge = self.charge(request, taken)
         refused = self.quotas.check(request.namespace, charge)
@@ -77,14 +78,14 @@ class DeviceLedger:
         self.quotas.forget(entry.request.namespace, entry.charge)
         self._detach(entry)
 
-    def commit(self, uid: str) -> GpuAllocation | Refusal:
+    def commit(self, uid: str) -> GpuAllocation | NoDevice:
         """Make a reservation count. Once done it stays done."""
         done = self.committed.get(uid)
         if done is not None:
             return done.allocation
         entry = self.assumed.get(uid)
         if entry is None:
-            return Refusal(DeviceReason.NOT_ASSUMED, f"{uid} has no reservation; allocate again")
+            return no_device(DeviceReason.NOT_ASSUMED, f"{uid} has no reservation; allocate again")
         refused = self.taking.still_possible(entry)
         if refused is not None:
             self.forget(uid)
@@ -214,17 +215,17 @@ class DeviceLedger:
     def load_of(self, node: str) -> NodeLoad:
         return self._load.get(node, NodeLoad())
 
-    def refused_uid(self, uid: str) -> Refusal | None:
+    def refused_uid(self, uid: str) -> NoDevice | None:
         if uid in self.committed:
-            return Refusal(
+            return no_device(
                 DeviceReason.ALREADY_ALLOCATED, f"{uid} already has {self.committed[uid].allocation}"
             )
         if uid in self.assumed:
-            return Refusal(
+            return no_device(
                 DeviceReason.ALREADY_ASSUMED, f"{uid} already holds {self.assumed[uid].allocation}"
             )
         if uid in self._released:
-            return Refusal(DeviceReason.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
+            return no_device(DeviceReason.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
         return None
 
     # Inside: do it

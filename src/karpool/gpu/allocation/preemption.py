@@ -13,7 +13,7 @@ from karpool.gpu.allocation.ledger_entry import DeviceAllocation
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import STATIC
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.request import GpuRequest
@@ -77,10 +77,12 @@ def free_without(
     request: GpuRequest,
     policy: str = STATIC,
     catalogue: PartitionCatalogue | None = None,
-) -> FreedDevices | Refusal:
+) -> FreedDevices | NoDevice:
     """`devices` are those of the nodes in question, with what is available now, reservations subtracted."""
     if not devices:
-        return Refusal(DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go")
+        return no_device(
+            DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go"
+        )
     known = catalogue or PartitionCatalogue()
     freed = [_freed(device, victims) for device in devices]
     table = DeviceColumns(freed)

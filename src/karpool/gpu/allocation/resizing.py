@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import PARTITIONED, SHARED
+from karpool.model.infeasible import Infeasible
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +25,17 @@ class ResizedAllocation:
 
 def resize(
     ledger: DeviceLedger, uid: str, request: DeviceShare, limit: DeviceShare, *, dry_run: bool = False
-) -> ResizedAllocation | Refusal:
+) -> ResizedAllocation | NoDevice:
     entry = ledger.committed.get(uid)
     if entry is None:
-        return Refusal(DeviceReason.NOT_ASSUMED, f"{uid} has no allocation to change")
+        return no_device(DeviceReason.NOT_ASSUMED, f"{uid} has no allocation to change")
     if entry.request.isolation == PARTITIONED:
-        return Refusal(
+        return no_device(
             DeviceReason.EXCEEDS_DEVICE,
             f"{entry.request.key} has a hardware partition, which cannot be resized",
         )
     taken = _resized(ledger, entry, request)
-    if isinstance(taken, Refusal):
+    if isinstance(taken, Infeasible):
         return taken
     changed = replace(entry.request, request=request, limit=limit)
     charge = ledger.charge(changed, taken)
@@ -49,21 +50,20 @@ def resize(
 
 def _resized(
     ledger: DeviceLedger, entry: DeviceAllocation, request: DeviceShare
-) -> tuple[HeldShare, ...] | Refusal:
+) -> tuple[HeldShare, ...] | NoDevice:
     taken = []
     for share in entry.taken:
         row = ledger.table.find(share.device)
         if row is None:
-            return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
+            return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
         capacity, free = ledger.table.capacity(row), ledger.table.free(row)
         need = request.on(capacity)
         whole = entry.request.isolation == SHARED
         if not (capacity if whole else free + share.amount).covers(need):
-            return Refusal(
+            return no_device(
                 DeviceReason.EXCEEDS_DEVICE,
                 f"GPU {share.device} has {free} left beside the {share.amount} of {entry.request.key}; "
                 f"{need} do not fit, the worker has to move",
-                remaining=free,
             )
         taken.append(share if whole else replace(share, amount=need))
     return tuple(taken)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
 from karpool.gpu.device_columns import NO_NODE, DeviceColumns
 from karpool.model.devices import isolation
-from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import DevicePartition
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, place_partition
 from karpool.model.devices.request import GpuRequest
+from karpool.model.infeasible import Infeasible
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +26,29 @@ class ShareCheck:
     workers_per_node: int
     on_device: Mapping[str, Mapping[str, HeldShare]]  # of the ledger: by device, then by UID
 
-    def possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[HeldShare, ...] | Refusal:
+    def possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[HeldShare, ...] | NoDevice:
         if len(set(devices)) != len(devices) or not devices:
-            return Refusal(
+            return no_device(
                 DeviceReason.NOT_ENOUGH_GPUS, f"{list(devices)} is not a list of different devices"
             )
         taken = []
         for name in devices:
             found = self._possible_on(request, name)
-            if isinstance(found, Refusal):
+            if isinstance(found, Infeasible):
                 return found
             taken.append(found)
         code = self.table.node_code(self.node_of(taken))
         if code is not None and 0 < self.workers_per_node <= self.table.workers[code]:
-            return Refusal(
+            return no_device(
                 DeviceReason.NO_GPU_AFTER_FILTER,
                 f"node {self.node_of(taken)} has {self.workers_per_node} workers, as many as it may have",
             )
         return tuple(taken)
 
-    def _possible_on(self, request: GpuRequest, name: str) -> HeldShare | Refusal:
+    def _possible_on(self, request: GpuRequest, name: str) -> HeldShare | NoDevice:
         row = self.table.find(name)
         if row is None:
-            return Refusal(DeviceReason.UNKNOWN_GPU, f"there is no GPU {name}")
+            return no_device(DeviceReason.UNKNOWN_GPU, f"there is no GPU {name}")
         refused = self._wrong_isolation(request, row)
         if refused is not None:
             return refused
@@ -56,16 +57,13 @@ class ShareCheck:
             return self._slice(request, row)
         if request.isolation == SHARED:
             if free != capacity or self.table.holders[row] or self.table.partitions[row]:
-                return Refusal(
+                return no_device(
                     DeviceReason.INSUFFICIENT_TFLOPS,
                     f"GPU {name} is in use; a whole one is asked for",
-                    remaining=free,
                 )
             return HeldShare(name, capacity)
         if self.table.taken_whole[row]:
-            return Refusal(
-                DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole", remaining=NOTHING
-            )
+            return no_device(DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole")
         need = request.request.on(capacity)
         if not free.covers(need):
             short = (
@@ -73,28 +71,28 @@ class ShareCheck:
                 if free.tflops_milli < need.tflops_milli
                 else DeviceReason.INSUFFICIENT_VRAM
             )
-            return Refusal(short, f"GPU {name} has {free} left, {need} are asked for", remaining=free)
+            return no_device(short, f"GPU {name} has {free} left, {need} are asked for")
         return HeldShare(name, need)
 
     def can_slice(self, request: GpuRequest, row: int) -> bool:
         """Is there a place for the partition that the request asks for?"""
-        return not isinstance(self._slice(request, row), Refusal)
+        return not isinstance(self._slice(request, row), Infeasible)
 
-    def _slice(self, request: GpuRequest, row: int) -> HeldShare | Refusal:
+    def _slice(self, request: GpuRequest, row: int) -> HeldShare | NoDevice:
         device, capacity, free = self.table.device(row), self.table.capacity(row), self.table.free(row)
         wanted = request.request.on(capacity)
         template = self.catalogue.match(device.model, capacity, wanted, request.template)
-        if isinstance(template, Refusal):
+        if isinstance(template, Infeasible):
             return template
         host = PartitionHost(
             device.vendor, capacity, free, self.partitions(device.name), self.catalogue.cap(device.model)
         )
         partition = place_partition(template, host, self.catalogue.templates.get(device.model) or {})
-        if isinstance(partition, Refusal):
+        if isinstance(partition, Infeasible):
             return partition
         return HeldShare(device.name, template.cost(capacity.tflops_milli), partition)
 
-    def _wrong_isolation(self, request: GpuRequest, row: int) -> Refusal | None:
+    def _wrong_isolation(self, request: GpuRequest, row: int) -> NoDevice | None:
         device = self.table.device(row)
         lock = self.table.lock_of(row)
         if isolation.is_compatible(
@@ -107,27 +105,26 @@ class ShareCheck:
         ):
             return None
         if self.policy == DYNAMIC and lock and lock != request.isolation:
-            return Refusal(
+            return no_device(
                 DeviceReason.ISOLATION_LOCKED, f"GPU {device.name} is locked to {lock} as long as it is used"
             )
-        return Refusal(
+        return no_device(
             DeviceReason.ISOLATION_INCOMPATIBLE,
             f"GPU {device.name} does not take {request.isolation or 'any'} isolation",
         )
 
-    def still_possible(self, entry: DeviceAllocation) -> Refusal | None:
+    def still_possible(self, entry: DeviceAllocation) -> NoDevice | None:
         for share in entry.taken:
             row = self.table.find(share.device)
             if row is None:
-                return Refusal(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
+                return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
             available = self.table.available(row)
             if not available.covers(share.amount):
-                return Refusal(
+                return no_device(
                     DeviceReason.INSUFFICIENT_TFLOPS
                     if available.tflops_milli < share.amount.tflops_milli
                     else DeviceReason.INSUFFICIENT_VRAM,
                     f"GPU {share.device} has shrunk to {available}, {share.amount} are reserved",
-                    remaining=available,
                 )
         return None
 

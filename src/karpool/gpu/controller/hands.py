@@ -31,10 +31,11 @@ from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpool.model.devices import tensor_fusion
 from karpool.model.devices.amounts import NOTHING
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.device_reasons import stable_code
 from karpool.model.devices.isolation import HARD
 from karpool.model.devices.oversubscription import hard_limit_percent
 from karpool.model.errors import Invalid
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.resources import CPU, MEMORY
@@ -172,8 +173,10 @@ class ApiScaleUpActuator:
 
     async def hold(self, hold: HoldDevices) -> None:
         answer = self._desk.hold(hold, hold.expires - self._settings.hold)
-        if isinstance(answer, Refusal):
-            log.info("hold refused", pod=hold.item.request.key, reason=str(answer))
+        if isinstance(answer, Infeasible):
+            log.info(
+                "hold refused", pod=hold.item.request.key, reason=stable_code(answer), detail=answer.detail
+            )
 
     async def drop(self, uid: str) -> None:
         self._desk.drop(uid)
@@ -195,8 +198,13 @@ class ApiScaleUpActuator:
         """Commit a reservation, write the devices on the pod, and bind it."""
         self._check()
         allocation = self._desk.allocator.commit(item.uid)
-        if isinstance(allocation, Refusal):
-            log.info("commit refused", pod=item.request.key, reason=str(allocation))
+        if isinstance(allocation, Infeasible):
+            log.info(
+                "commit refused",
+                pod=item.request.key,
+                reason=stable_code(allocation),
+                detail=allocation.detail,
+            )
             return
         try:
             await self._give(item, allocation)

@@ -16,7 +16,7 @@ from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.event_recorder import EventRecorder, ObjectReference
-from karpool.model.devices.device_reasons import Refusal
+from karpool.model.devices.device_reasons import NoDevice
 from karpool.model.devices.gpu_quota import QUOTAS
 from karpool.model.devices.quota import QuotaRoom
 from karpool.model.kubernetes.api_resources import PODS, ObjectKey
@@ -49,7 +49,7 @@ class WaitReporter:
         self._pending: dict[str, tuple[ObjectKey, WaitExplanation]] = {}
         self._told: dict[str, tuple[str, str]] = {}
         self._low_quotas: set[str] = set()  # namespaces
-        self._refused_resizes: dict[str, Refusal] = {}  # by uid
+        self._refused_resizes: dict[str, NoDevice] = {}  # by uid
         self._wake = asyncio.Event()
 
     def tell(self, explanations: Iterable[WaitExplanation]) -> None:
@@ -85,13 +85,13 @@ class WaitReporter:
                 self._events.record(about, "Warning", "QuotaAlert", f"little is left of this quota: {left}")
         self._low_quotas = {namespace for namespace, figures in low.items() if figures}
 
-    def refused_resizes(self, refusals: Mapping[str, Refusal]) -> None:
+    def refused_resizes(self, refusals: Mapping[str, NoDevice]) -> None:
         """An event on a running pod whose annotations ask for more than it can have where it is."""
         keys = {seen.uid: key for key, seen in self._sight.workers.items()}
         for uid, refusal in refusals.items():
             if uid in keys and self._refused_resizes.get(uid) != refusal:
                 about = ObjectReference(PODS.api_version, PODS.kind, keys[uid].namespace, keys[uid].name, uid)
-                message = f"it keeps what it has: {refusal.message}"
+                message = f"it keeps what it has: {refusal.detail}"
                 self._events.record(about, "Warning", "ResizeRefused", message)
         self._refused_resizes = dict(refusals)
 

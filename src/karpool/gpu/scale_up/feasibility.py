@@ -12,7 +12,7 @@ from karpool.gpu.allocation.allocator import AllocatorSettings, fits_template
 from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import RUNNING, Device
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import is_capable, is_compatible
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
@@ -40,7 +40,7 @@ def template_devices(brings: NodeYield, pool: str, mode: str = "") -> list[Devic
     ]
 
 
-Answers = MutableMapping[tuple[GpuRequest, NodeYield], Refusal | None]
+Answers = MutableMapping[tuple[GpuRequest, NodeYield], NoDevice | None]
 
 
 def feasible(
@@ -48,7 +48,7 @@ def feasible(
     rungs: Sequence[ScaleUpCandidate],
     settings: AllocatorSettings | None = None,
     answers: Answers | None = None,
-) -> tuple[ScaleUpCandidate, ...] | Refusal:
+) -> tuple[ScaleUpCandidate, ...] | NoDevice:
     """The rungs that could serve this item, in order; or why none can.
 
     Where the node affinity leads is the ladder's business; it is not asked again here.
@@ -57,7 +57,7 @@ def feasible(
     request = replace(item.request, uid="", namespace="", name="", workload="", priority=0)
     request = replace(request, node_terms=None, preferred=(), gang=None)
     kept: list[ScaleUpCandidate] = []
-    refusal: Refusal | None = None
+    refusal: NoDevice | None = None
     known: Answers = {} if answers is None else answers
     for rung in rungs:
         if (request, rung.brings) not in known:
@@ -70,16 +70,18 @@ def feasible(
     if kept:
         return tuple(kept)
     if refusal is None:
-        return Refusal(
+        return no_device(
             DeviceReason.NO_CANDIDATES,
             f"no NodePool can launch a node for {item.request}; check pools, limits and node constraints",
         )
     return refusal
 
 
-def _refused(request: GpuRequest, brings: NodeYield, settings: AllocatorSettings | None) -> Refusal | None:
+def _refused(request: GpuRequest, brings: NodeYield, settings: AllocatorSettings | None) -> NoDevice | None:
     if request.cpu_milli > brings.cpu_milli or request.memory_bytes > brings.memory_bytes:
-        return Refusal(DeviceReason.NO_GPU_AFTER_FILTER, "no node with the GPU has the pod's CPU and memory")
+        return no_device(
+            DeviceReason.NO_GPU_AFTER_FILTER, "no node with the GPU has the pod's CPU and memory"
+        )
     alone = replace(request, cpu_milli=0, memory_bytes=0)
     return fits_template(alone, template_devices(brings, request.pool), settings)
 

@@ -18,7 +18,8 @@ from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWork
 from karpool.gpu.scale_up.feasibility import Answers, feasible
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.gpu.scale_up.node_bins import by_service, signature
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
+from karpool.model.infeasible import Infeasible
 
 CandidateSource = Callable[[WaitingWorker], tuple[ScaleUpCandidate, ...]]
 Why = Callable[[WaitingWorker], str]
@@ -37,7 +38,7 @@ class TriageResult:
     served: list[tuple[WaitingWorker, GpuAllocation]] = field(default_factory=list)
     demand: dict[str, GpuDemand] = field(default_factory=dict)
     refused: dict[str, WaitExplanation] = field(default_factory=dict)
-    refusals: dict[str, Refusal] = field(default_factory=dict)
+    refusals: dict[str, NoDevice] = field(default_factory=dict)
 
 
 def triage(
@@ -64,7 +65,7 @@ def triage(
     promised = _Promised(allocator, nominated or {}, now)
     serving = _Serving(allocator, open_nodes, frozenset(reserved_nodes), now, until)
     failed: list[WaitingWorker] = []
-    known: dict[object, Refusal] = {}  # devices only get fuller here: equal pods get equal answers
+    known: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
     for group in by_service(items):
         held = any(item.uid in allocator.ledger.assumed for item in group)
         if held or not _is_whole(group, gangs_running or {}):
@@ -73,7 +74,7 @@ def triage(
         promised.reserve_before(group)
         alike = _alike(group[0]) if len(group) == 1 else None
         answer = known.get(alike) or serving.serve(group)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Infeasible):
             failed.extend(group)
             found.refusals.update({item.uid: answer for item in group})
             if alike is not None:
@@ -101,9 +102,9 @@ class _Promised:
             devices = self._allocator.devices_of(worker.request.pool)
             only = [device.name for device in devices if device.node == node]
             chosen = self._allocator.find(worker.request, only)
-            if isinstance(chosen, Refusal):
+            if isinstance(chosen, Infeasible):
                 continue
-            if not isinstance(self._allocator.hold(worker.request, chosen, self._now), Refusal):
+            if not isinstance(self._allocator.hold(worker.request, chosen, self._now), Infeasible):
                 self._reserved.append(worker.uid)
 
     def drop(self) -> None:
@@ -138,19 +139,19 @@ class _Serving:
     now: float
     until: float
 
-    def serve(self, group: Sequence[WaitingWorker]) -> list[GpuAllocation] | Refusal:
+    def serve(self, group: Sequence[WaitingWorker]) -> list[GpuAllocation] | NoDevice:
         """All of a group, or none."""
         served: list[GpuAllocation] = []
         for item in group:
             answer = self._one(item)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Infeasible):
                 for done in served:
                     self._drop(done.uid)
                 return answer
             served.append(answer)
         return served
 
-    def _one(self, item: WaitingWorker) -> GpuAllocation | Refusal:
+    def _one(self, item: WaitingWorker) -> GpuAllocation | NoDevice:
         open_nodes = self.open_nodes
         answer = self.allocator.try_allocate(
             item.request,
@@ -182,11 +183,11 @@ def _weigh(
     counted = []
     accepted: list[WaitingWorker] = []
     rungs: dict[str, tuple[ScaleUpCandidate, ...]] = {}
-    judged: dict[object, tuple[ScaleUpCandidate, ...] | Refusal] = {}
+    judged: dict[object, tuple[ScaleUpCandidate, ...] | NoDevice] = {}
     for key, items in by_key(failed).items():
         for item in items:
             refusal = found.refusals.get(item.uid)
-            if refusal is not None and refusal.code in (
+            if refusal is not None and refusal.reason in (
                 *_BAD,
                 DeviceReason.QUOTA_EXCEEDED,
                 DeviceReason.NOT_RECOVERED,
@@ -199,10 +200,10 @@ def _weigh(
                 judged[kind] = (
                     feasible(item, rungs_of, allocator.settings, answers)
                     if rungs_of
-                    else Refusal(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
+                    else no_device(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
                 )
             answer = judged[kind]
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Infeasible):
                 victims = find_victims(allocator, item.request) if refusal is not None else None
                 found.refused[item.uid] = _told(item, answer, never=True, victims=victims)
                 continue
@@ -239,16 +240,16 @@ def _common(
 
 
 def _told(
-    item: WaitingWorker, refusal: Refusal, *, never: bool = False, victims: PreemptionVictims | None = None
+    item: WaitingWorker, refusal: NoDevice, *, never: bool = False, victims: PreemptionVictims | None = None
 ) -> WaitExplanation:
-    if refusal.code is DeviceReason.QUOTA_EXCEEDED:
-        advice = "waiting cannot help" if refusal.unresolvable else "it waits for quota, not for nodes"
-        return WaitExplanation(item.uid, WaitReason.QUOTA, f"{refusal.message}; {advice}")
-    if refusal.code in _BAD:
-        return WaitExplanation(item.uid, WaitReason.BAD_REQUEST, refusal.message)
+    if refusal.reason is DeviceReason.QUOTA_EXCEEDED:
+        advice = "it waits for quota, not for nodes" if refusal.resolvable else "waiting cannot help"
+        return WaitExplanation(item.uid, WaitReason.QUOTA, f"{refusal.detail}; {advice}")
+    if refusal.reason in _BAD:
+        return WaitExplanation(item.uid, WaitReason.BAD_REQUEST, refusal.detail)
     if never:
-        text = f"no node that may be launched could serve it, so none is bought: {refusal.message}"
+        text = f"no node that may be launched could serve it, so none is bought: {refusal.detail}"
         if victims is not None:
             text += f"; {victims}"
         return WaitExplanation(item.uid, WaitReason.NEVER_FITS, text)
-    return WaitExplanation(item.uid, WaitReason.WAITING, refusal.message)
+    return WaitExplanation(item.uid, WaitReason.WAITING, refusal.detail)

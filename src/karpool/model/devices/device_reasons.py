@@ -1,16 +1,11 @@
-"""Why an allocation was not made: a stable code, a sentence, and what was dropped where.
-
-A refusal is an answer, not an exception. `helped_by_scale_up` says whether a new
-node could change it: yes, no, or None when that depends on what the node would be.
-"""
+"""Why an allocation was not made: an answer, not an exception; and what filters did to devices."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.infeasible import Infeasible, Reason
 
 
-class DeviceReason(StrEnum):
+class DeviceReason(Reason):
     POOL_NAME_EMPTY = "pool_name_empty"
     POOL_EMPTY = "pool_empty"
     NO_GPU_AFTER_FILTER = "no_gpu_after_filter"
@@ -38,23 +33,6 @@ class DeviceReason(StrEnum):
     NOT_RECOVERED = "not_recovered"
 
 
-# Where the answer does not depend on what the new node would be.
-_SCALE_UP_HELPS = {
-    DeviceReason.POOL_EMPTY: True,
-    DeviceReason.PARTITION_CAP: True,
-    DeviceReason.NO_PLACEMENT_SLOT: True,
-    DeviceReason.INSUFFICIENT_TFLOPS: True,
-    DeviceReason.INSUFFICIENT_VRAM: True,
-    DeviceReason.INSUFFICIENT_EXTENDED: True,
-    DeviceReason.NO_GPU_AFTER_FILTER: None,
-    DeviceReason.SAME_NODE_UNSATISFIED: None,
-    DeviceReason.NOT_ENOUGH_GPUS: None,
-    DeviceReason.NO_CANDIDATES: None,
-    DeviceReason.ISOLATION_LOCKED: None,
-    DeviceReason.ISOLATION_INCOMPATIBLE: None,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class FilterStep:
     """What one filter did: so many devices came in, so many stayed."""
@@ -67,24 +45,37 @@ class FilterStep:
         return f"{self.filter} dropped {self.before - self.after} of {self.before}"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    code: DeviceReason
-    message: str
-    dropped: tuple[FilterStep, ...] = ()
-    resource: str = ""  # of a quota, or of a partition
-    unresolvable: bool = False  # waiting cannot help
-    remaining: DeviceAmount | None = None  # what the device that is too small has left
+NoDevice = Infeasible[DeviceReason]
 
-    def __str__(self) -> str:
-        steps = ", ".join(str(step) for step in self.dropped if step.after < step.before)
-        return f"{self.stable}: {self.message}" + (f" ({steps})" if steps else "")
+# What other pods, nodes or time may change; whoever asks for something else would get it.
+_MAY_PASS = frozenset(
+    (
+        DeviceReason.POOL_EMPTY,
+        DeviceReason.NO_GPU_AFTER_FILTER,
+        DeviceReason.SAME_NODE_UNSATISFIED,
+        DeviceReason.NOT_ENOUGH_GPUS,
+        DeviceReason.NO_CANDIDATES,
+        DeviceReason.QUOTA_EXCEEDED,
+        DeviceReason.ISOLATION_LOCKED,
+        DeviceReason.PARTITION_CAP,
+        DeviceReason.NO_PLACEMENT_SLOT,
+        DeviceReason.INSUFFICIENT_TFLOPS,
+        DeviceReason.INSUFFICIENT_VRAM,
+        DeviceReason.INSUFFICIENT_EXTENDED,
+        DeviceReason.NOT_RECOVERED,
+    )
+)
 
-    @property
-    def stable(self) -> str:
-        """The code as it is compared and counted: `quota_exceeded:total.max.vram.request`."""
-        return f"{self.code}:{self.resource}" if self.resource else str(self.code)
 
-    @property
-    def helped_by_scale_up(self) -> bool | None:
-        return _SCALE_UP_HELPS.get(self.code, False)
+def no_device(
+    reason: DeviceReason, detail: str, about: str = "", *, resolvable: bool | None = None
+) -> NoDevice:
+    """`about`: the resource of a quota or of a partition."""
+    return Infeasible(
+        reason, detail, about, resolvable=reason in _MAY_PASS if resolvable is None else resolvable
+    )
+
+
+def stable_code(infeasible: NoDevice) -> str:
+    """As it is compared and counted: `quota_exceeded:total.max.vram.request`."""
+    return f"{infeasible.reason}:{infeasible.about}" if infeasible.about else str(infeasible.reason)

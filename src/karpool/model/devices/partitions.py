@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from karpool.model.devices.amounts import MILLI, DeviceAmount
 from karpool.model.devices.device import DevicePartition
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 
 GIB = 2**30
 DEVICE_CAP = 7
@@ -77,7 +77,7 @@ class PartitionCatalogue:
 
     def match(
         self, model: str, capacity: DeviceAmount, amount: DeviceAmount, requested: str = ""
-    ) -> PartitionTemplate | Refusal:
+    ) -> PartitionTemplate | NoDevice:
         """The named template, or the one that covers the request with the least waste."""
         if requested:
             named = self.named(model, requested)
@@ -87,7 +87,7 @@ class PartitionCatalogue:
         fitting = [choice for choice in choices if choice.cost(capacity.tflops_milli).covers(amount)]
         if not fitting:
             asked = f"the template {requested}" if requested else "a template"
-            return Refusal(
+            return no_device(
                 DeviceReason.NO_TEMPLATE, f"model {model or '(unknown)'} has not {asked} for {amount}"
             )
         return min(
@@ -117,23 +117,23 @@ class PartitionHost:
 
 def place_partition(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
-) -> DevicePartition | Refusal:
+) -> DevicePartition | NoDevice:
     """Where the slice goes, or the first rule that forbids it."""
     if host.vendor in _GROUP_VENDORS:
         return _over_caps(template, host) or _place_in_group(template, host, templates)
     if host.vendor not in _SLOT_VENDORS:
-        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"devices of {host.vendor} have no partitions")
+        return no_device(DeviceReason.NO_PLACEMENT_SLOT, f"devices of {host.vendor} have no partitions")
     return _over_caps(template, host) or _place_in_slots(template, host, templates)
 
 
-def _over_caps(template: PartitionTemplate, host: PartitionHost) -> Refusal | None:
+def _over_caps(template: PartitionTemplate, host: PartitionHost) -> NoDevice | None:
     if len(host.partitions) >= host.cap:
-        return Refusal(
+        return no_device(
             DeviceReason.PARTITION_CAP, f"the device has {host.cap} partitions, as many as it may have"
         )
     same = sum(1 for partition in host.partitions if partition.template == template.id)
     if 0 < template.max_partition <= same:
-        return Refusal(
+        return no_device(
             DeviceReason.PARTITION_CAP,
             f"the device has {same} partitions {template.id}, as many as it may have",
         )
@@ -142,18 +142,18 @@ def _over_caps(template: PartitionTemplate, host: PartitionHost) -> Refusal | No
 
 def _place_in_slots(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
-) -> DevicePartition | Refusal:
+) -> DevicePartition | NoDevice:
     taken = _occupied(host.partitions, templates)
     start = _free_start(template, taken)
     if start is None and template.placement:
-        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"no free slots for {template.id}")
+        return no_device(DeviceReason.NO_PLACEMENT_SLOT, f"no free slots for {template.id}")
     cost = template.cost(host.capacity.tflops_milli)
     if host.available.tflops_milli < cost.tflops_milli:
-        return Refusal(
+        return no_device(
             DeviceReason.INSUFFICIENT_TFLOPS, f"{template.id} needs {cost}, the device has {host.available}"
         )
     if host.available.vram_bytes < cost.vram_bytes:
-        return Refusal(
+        return no_device(
             DeviceReason.INSUFFICIENT_VRAM, f"{template.id} needs {cost}, the device has {host.available}"
         )
     return DevicePartition(template.id, start=start)
@@ -187,16 +187,16 @@ def _free_start(template: PartitionTemplate, taken: set[int]) -> int | None:
 
 def _place_in_group(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
-) -> DevicePartition | Refusal:
+) -> DevicePartition | NoDevice:
     used: Counter[str] = Counter()
     for partition in host.partitions:
         used.update(templates[partition.template].extended if partition.template in templates else {})
     for name, need in template.extended.items():
         if name in host.extended and used[name] + need > host.extended[name]:
-            return Refusal(
+            return no_device(
                 DeviceReason.INSUFFICIENT_EXTENDED,
                 f"{template.id} needs {need} {name}; {used[name]} of {host.extended[name]} are in use",
-                resource=name,
+                name,
             )
     groups: dict[int, list[str]] = {number: [] for number in range(host.groups_max)}
     for device_partition in host.partitions:
@@ -209,5 +209,5 @@ def _place_in_group(
                 return DevicePartition(template.id, group=number)
     empty = next((number for number, members in groups.items() if not members), None)
     if empty is None:
-        return Refusal(DeviceReason.NO_PLACEMENT_SLOT, f"no isolation group is free for {template.id}")
+        return no_device(DeviceReason.NO_PLACEMENT_SLOT, f"no isolation group is free for {template.id}")
     return DevicePartition(template.id, group=empty)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, whole_tflops
-from karpool.model.devices.device_reasons import DeviceReason, Refusal
+from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 
 WORKERS_MAX = 32768
 ALERT_THRESHOLD_PERCENT = 95
@@ -84,7 +84,7 @@ def used_by(charge: QuotaCharge) -> QuotaUsage:
     return QuotaUsage(charge.request * charge.count, charge.limit * charge.count, 1)
 
 
-def check_single(quota: GpuQuota, charge: QuotaCharge) -> Refusal | None:
+def check_single(quota: GpuQuota, charge: QuotaCharge) -> NoDevice | None:
     single = quota.single
     if single is None:
         return None
@@ -106,7 +106,7 @@ def check_total(
     *,
     released: QuotaUsage = UNUSED,
     pre_scheduled: QuotaUsage | None = None,
-) -> Refusal | None:
+) -> NoDevice | None:
     """`used` includes what is reserved. `pre_scheduled` is demand that comes before this one."""
     total = quota.total
     if total is None:
@@ -133,7 +133,7 @@ def _check_workers(
     used: QuotaUsage,
     released: QuotaUsage,
     pre_scheduled: QuotaUsage | None,
-) -> Refusal | None:
+) -> NoDevice | None:
     added = 1 if pre_scheduled is None or not pre_scheduled.workers else pre_scheduled.workers
     if added < released.workers:
         return None
@@ -143,7 +143,7 @@ def _check_workers(
     return None
 
 
-def check_change(quota: GpuQuota, old: QuotaCharge, new: QuotaCharge, used: QuotaUsage) -> Refusal | None:
+def check_change(quota: GpuQuota, old: QuotaCharge, new: QuotaCharge, used: QuotaUsage) -> NoDevice | None:
     """A worker in place grows or shrinks: caps of one against the new values, totals by the difference."""
     refused = check_single(quota, new)
     if refused is not None or quota.total is None:
@@ -158,16 +158,16 @@ def _dimensions(cap: DeviceAmount, asked: DeviceAmount) -> Iterator[tuple[str, i
     yield "vram", cap.vram_bytes, asked.vram_bytes
 
 
-def _exceeded(quota: GpuQuota, resource: str, cap: int, value: int, unresolvable: bool = False) -> Refusal:
+def _exceeded(quota: GpuQuota, resource: str, cap: int, value: int, unresolvable: bool = False) -> NoDevice:
     advice = (
         "ask for less, or raise the quota" if unresolvable else "wait for others to end, or raise the quota"
     )
     where = f"the GPU quota of namespace {quota.namespace or '(unnamed)'}"
-    return Refusal(
+    return no_device(
         DeviceReason.QUOTA_EXCEEDED,
         f"{where} allows {resource} {cap}, this would make it {value}; {advice}",
-        resource=resource,
-        unresolvable=unresolvable,
+        resource,
+        resolvable=not unresolvable,
     )
 
 
@@ -256,7 +256,7 @@ class GpuQuotas:
     def remove(self, namespace: str) -> None:
         self.quotas.pop(namespace, None)
 
-    def check(self, namespace: str, charge: QuotaCharge, *, released: QuotaUsage = UNUSED) -> Refusal | None:
+    def check(self, namespace: str, charge: QuotaCharge, *, released: QuotaUsage = UNUSED) -> NoDevice | None:
         quota = self.quotas.get(namespace)
         if quota is None:
             return None
@@ -264,7 +264,7 @@ class GpuQuotas:
             quota, charge, self.taken(namespace), released=released
         )
 
-    def check_change(self, namespace: str, old: QuotaCharge, new: QuotaCharge) -> Refusal | None:
+    def check_change(self, namespace: str, old: QuotaCharge, new: QuotaCharge) -> NoDevice | None:
         quota = self.quotas.get(namespace)
         return None if quota is None else check_change(quota, old, new, self.taken(namespace))
 
