@@ -81,8 +81,8 @@ class EmbeddedCluster:
         self._supervisor = Supervisor(group, self.clock, self._context)
         return self
 
-    async def __aexit__(self, *exit_: Any) -> None:
-        await self._stack.__aexit__(*exit_)
+    async def __aexit__(self, *exit_details: Any) -> None:
+        await self._stack.__aexit__(*exit_details)
 
     def _watch(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> None:
         self._watching.append(group.create_task(informer.run(), name=f"informer {informer.resource}"))

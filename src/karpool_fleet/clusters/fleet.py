@@ -79,8 +79,8 @@ class EmbeddedFleet:
             raise
         return self
 
-    async def __aexit__(self, *exit_: Any) -> None:
-        await self._stack.__aexit__(*exit_)
+    async def __aexit__(self, *exit_details: Any) -> None:
+        await self._stack.__aexit__(*exit_details)
 
     def _stop_timers(self) -> None:
         for timer in self._timers:

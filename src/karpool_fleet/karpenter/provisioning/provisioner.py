@@ -269,12 +269,12 @@ def demand(snapshot: Room, view: KarpenterState, now: float) -> list[PendingPod]
         shape = snapshot.pending.get(name)
         if shape is not None and not refuses_pools(pod) and not refusal(pod):
             found.append(_pending(name, pod, snapshot, shape))
-    for row_name_ in view.leaving():
-        row = snapshot.find(row_name_)
+    for existing_node in view.leaving():
+        row = snapshot.find(existing_node)
         if row is None:
             continue
         shapes = snapshot.pods_on(row)
-        for key, pod in view.pods_on(row_name_).items():
+        for key, pod in view.pods_on(existing_node).items():
             name = str(key)
             if name in shapes and is_currently_reschedulable(pod, view, now):
                 found.append(_pending(name, pod, snapshot, shapes[name]))
