@@ -19,11 +19,11 @@ from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.transport.transport import HttpRequest
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES
-from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults
+from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler
-from karpool.scheduler.descheduler_process import descheduler_options
-from karpool.scheduler.process import scheduler_options
+from karpool.scheduler.descheduler_process import descheduler_settings
+from karpool.scheduler.process import scheduler_settings
 from karpool_fleet.clusters.controllers import embedded_options
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import Estimators
@@ -51,8 +51,8 @@ class Replica:
 
 
 def _ledby(estimators: Estimators, market: Callable[[], Market]) -> dict[str, Led]:
-    scheduling = scheduler_options(defaults(SCHEDULER_FLAGS) | dict(FLAGS["scheduler"]))
-    descheduling = descheduler_options(defaults(DESCHEDULER_FLAGS) | dict(FLAGS["descheduler"]))
+    scheduling = scheduler_settings(embedded_options(SchedulerOptions, FLAGS["scheduler"]))
+    descheduling = descheduler_settings(embedded_options(DeschedulerOptions, FLAGS["descheduler"]))
 
     def scheduler(context: Context, leadership: Leadership) -> Any:
         asker = estimators.clients(context.clock)

@@ -10,14 +10,15 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from karpool.estimator.process import FleetEstimator
-from karpool.estimator.serving import options
 from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.transport import Transport
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
+from karpool.manager.options import read_options
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS
 from karpool.wire.proto import estimator_pb2 as pb
@@ -165,14 +166,13 @@ async def serving(
 ) -> AsyncIterator[Estimator]:
     """An estimator for clusters by name, or for one that is called member1."""
     given = transports if isinstance(transports, Mapping) else {"member1": transports}
-    chosen = options.defaults() | {"cluster-name": "member1"}
-    chosen |= {name.replace("_", "-"): value for name, value in flags.items()}
-    assert options.validate(chosen) == []
+    chosen = {name.replace("_", "-"): value for name, value in flags.items()}
+    options = read_options(EstimatorOptions, {"cluster-name": "member1", "server-port": 0, **chosen})
     clock, registry = RealClock(), CollectorRegistry()
     clients = {name: Client(transport, clock, name=name, qps=None) for name, transport in given.items()}
     first = next(iter(clients.values()))
     environment = Environment(clients, EventRecorder(first, "estimator"), registry)
-    estimators = FleetEstimator(environment, chosen | {"server-port": 0}, host="127.0.0.1")
+    estimators = FleetEstimator(environment, options, host="127.0.0.1")
     server, members, stop = estimators.server, estimators.members, Stop()
     assert server is not None
     async with AsyncExitStack() as stack:

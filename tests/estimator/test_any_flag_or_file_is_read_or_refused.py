@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.cli.run.estimator import estimator
-from karpool.estimator import gates
 from karpool.estimator.providers import node_group_status, node_group_template
-from karpool.estimator.serving.options import FLAGS, defaults, validate
+from karpool.estimator.serving.options import EstimatorOptions
+from karpool.manager.feature_gates import estimator_gates
+from karpool.manager.options import InvalidOptions, option_fields, read_options
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
 from karpool.wire.addresses import listener
@@ -24,6 +25,7 @@ nodeGroups:
 """
 TEMPLATE = '{"instanceType": "m7i.large", "labels": {"a": "b"}, "allocatable": {"cpu": "2"}}'
 
+FLAGS = option_fields(EstimatorOptions)
 texts = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
@@ -50,14 +52,15 @@ def test_any_value_of_any_flag(flag, text):
 
 @given(flag=st.sampled_from([flag for flag in FLAGS if isinstance(flag.default, str)]), text=texts)
 def test_any_text_is_valid_or_named(flag, text):
-    errors = validate(defaults() | {"cluster-name": "member", flag.name: text})
-
-    assert all(isinstance(error, str) and error for error in errors)
+    try:
+        read_options(EstimatorOptions, {"cluster-name": "member", flag.name: text})
+    except InvalidOptions as refused:
+        assert all(str(error) for error in refused.errors)
 
 
 @given(texts)
 def test_any_gates_and_addresses(text):
-    for read in (gates.parse, lambda value: listener("--metrics-bind-address", value)):
+    for read in (estimator_gates, lambda value: listener("--metrics-bind-address", value)):
         try:
             read(text)
         except Invalid as error:

@@ -4,13 +4,16 @@ import pytest
 from click.testing import CliRunner
 
 from karpool.cli.run import estimator as command
-from karpool.estimator import gates
 from karpool.estimator.process import configs, tls_files
-from karpool.estimator.serving import options
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.kube.errors import ConfigError
+from karpool.manager import feature_gates
+from karpool.manager.feature_gates import estimator_gates
+from karpool.manager.options import ProbeOptions, option_fields, read_options
 from karpool.model.errors import Invalid
-from karpool.wire.addresses import ListenAddress, listener, probe_addresses, resolve, service_name
+from karpool.wire.addresses import ListenAddress, listener, resolve, service_name
 
+FIELDS = {field.name: field for field in option_fields(EstimatorOptions)}
 GO_DEFAULTS = {
     "kubeconfig": "",
     "master": "",
@@ -64,33 +67,33 @@ contexts:
 @pytest.fixture
 def started(monkeypatch):
     """What the command would run with."""
-    seen = {}
+    seen = []
 
-    async def run(chosen, stop, *, ready):
-        seen.update(chosen)
+    async def run(options, stop, *, ready):
+        seen.append(options)
 
-    monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(command.logs, "configure", lambda verbosity, as_json: None)
+    monkeypatch.setattr("karpool.estimator.process.run", run)
+    monkeypatch.setattr("karpool.cli.logging.configure", lambda verbosity, as_json: None)
 
     def start(*arguments):
         seen.clear()
         outcome = CliRunner().invoke(command.estimator, list(arguments))
-        return outcome, dict(seen)
+        return outcome, seen[0] if seen else None
 
     return start
 
 
 def test_every_flag_of_the_go_binary_has_its_default():
-    assert {name: options.BY_NAME[name].default for name in GO_DEFAULTS} == GO_DEFAULTS
+    assert {name: FIELDS[name].default for name in GO_DEFAULTS} == GO_DEFAULTS
 
 
 def test_flags_without_effect_say_so(started):
     outcome, _ = started("--help")
 
     assert outcome.exit_code == 0
-    for flag in options.FLAGS:
-        assert f"--{flag.name}" in outcome.output
-    assert options.BY_NAME["log-dir"].full_help == "Accepted for compatibility; has no effect."
+    for name in FIELDS:
+        assert f"--{name}" in outcome.output
+    assert FIELDS["log-dir"].full_help == "Accepted for compatibility; has no effect."
 
 
 @pytest.mark.parametrize(
@@ -121,8 +124,7 @@ def test_command_lines_of_manifests_are_understood(started, arguments):
     outcome, chosen = started(*arguments)
 
     assert outcome.exit_code == 0, outcome.output
-    assert chosen["cluster-name"] == "member1"
-    assert options.validate(chosen) == []
+    assert chosen.cluster_name == "member1"
 
 
 def test_switches_and_lists_are_read_as_go_reads_them(started):
@@ -135,10 +137,10 @@ def test_switches_and_lists_are_read_as_go_reads_them(started):
         "-v=4",
     )
 
-    assert chosen["insecure-skip-grpc-client-verify"] is True
-    assert chosen["logtostderr"] is False
-    assert chosen["plugins"] == ("NodeResourceEstimator", "ResourceQuotaEstimator", "-ResourceQuotaEstimator")
-    assert chosen["v"] == 4
+    assert chosen.grpc.skips_client_verify is True
+    assert chosen.logs.logtostderr is False
+    assert chosen.plugins == ("NodeResourceEstimator", "ResourceQuotaEstimator", "-ResourceQuotaEstimator")
+    assert chosen.logs.v == 4
 
 
 @pytest.mark.parametrize(
@@ -168,16 +170,16 @@ def test_what_cannot_work_is_refused_before_anything_starts(started, arguments, 
 
     assert outcome.exit_code == 2
     assert words in outcome.output
-    assert chosen == {}
+    assert chosen is None
 
 
 def test_gates_have_karmadas_defaults_and_groups():
-    assert not gates.DEFAULTS[gates.RESOURCE_QUOTA]
-    assert not gates.DEFAULTS[gates.OVERCOMMIT_PROTECTION]
-    assert gates.parse("AllAlpha=true")[gates.RESOURCE_QUOTA]
-    both = gates.parse("AllAlpha=true,ResourceQuotaEstimate=false")
-    assert not both[gates.RESOURCE_QUOTA]
-    assert both[gates.OVERCOMMIT_PROTECTION]
+    assert not estimator_gates()[feature_gates.RESOURCE_QUOTA]
+    assert not estimator_gates()[feature_gates.OVERCOMMIT_PROTECTION]
+    assert estimator_gates("AllAlpha=true")[feature_gates.RESOURCE_QUOTA]
+    both = estimator_gates("AllAlpha=true,ResourceQuotaEstimate=false")
+    assert not both[feature_gates.RESOURCE_QUOTA]
+    assert both[feature_gates.OVERCOMMIT_PROTECTION]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +202,7 @@ def test_other_addresses_are_refused(text):
 
 
 def test_equal_addresses_are_listened_on_once():
-    chosen = options.defaults() | {"health-probe-bind-address": ":8080"}
-
-    assert probe_addresses(chosen) == [("", 8080)]
+    assert ProbeOptions(health_probe_bind_address=":8080").addresses == (ListenAddress("", 8080),)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_equal_addresses_are_listened_on_once():
     ],
 )
 def test_tls_follows_the_table_of_the_go_binary(flags, mutual):
-    files = tls_files(options.defaults() | flags)
+    files = tls_files(chosen(cluster_name="c", **flags).grpc)
 
     assert (None if files is None else files.client_ca is not None) is mutual
 
@@ -242,7 +242,7 @@ def test_services_are_found_by_prefix_and_cluster():
 
 
 def chosen(**flags):
-    return options.defaults() | {name.replace("_", "-"): value for name, value in flags.items()}
+    return read_options(EstimatorOptions, {name.replace("_", "-"): value for name, value in flags.items()})
 
 
 def test_one_cluster_is_the_current_context_under_its_karmada_name(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from karpool.estimator import process
-from karpool.estimator.serving import options
-from karpool.kube.flags import InvalidOptions
+from karpool.estimator.serving.options import EstimatorOptions
+from karpool.manager.options import InvalidOptions, read_options
 from karpool.manager.stop import Stop
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.requests import ESTIMATOR
@@ -89,7 +89,7 @@ async def test_endpoints_answer_before_the_cluster_is_counted(api):
         "health-probe-bind-address": f"127.0.0.1:{health}",
     }
     async with asyncio.timeout(20), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        group.create_task(process.run(flags, stop, ready=started.put_nowait))
+        group.create_task(process.run(read_options(EstimatorOptions, flags), stop, ready=started.put_nowait))
         running = await started.get()
         base = f"http://127.0.0.1:{health}"
         for path in ("healthz", "livez"):
@@ -119,13 +119,14 @@ async def test_a_port_that_is_taken_ends_the_process(api, flag):
         port = taken.getsockname()[1]
         flags = {"metrics-bind-address": "0", "health-probe-bind-address": "0", "server-port": 0}
         flags |= {flag: port if flag == "server-port" else f"127.0.0.1:{port}"}
+        options = read_options(EstimatorOptions, {"cluster-name": "c", "master": api.url, **flags})
         with pytest.raises(OSError, match=str(port)):
-            await process.run({"cluster-name": "c", "master": api.url, **flags}, Stop())
+            await process.run(options, Stop())
 
 
-async def test_flags_that_cannot_work_are_refused():
+def test_flags_that_cannot_work_are_refused():
     with pytest.raises(InvalidOptions, match="clusterName cannot be empty"):
-        await process.run(options.defaults(), Stop())
+        read_options(EstimatorOptions, {})
 
 
 async def test_sigterm_lets_calls_finish_and_ends_the_process(api):
@@ -175,7 +176,7 @@ async def test_a_fleet_is_served_from_one_kubeconfig(tmp_path):
     flags = {"fleet": True, "kubeconfig": str(path), "server-port": 0}
     flags |= {"metrics-bind-address": "0", "health-probe-bind-address": "0"}
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(process.run(flags, stop, ready=started.put_nowait))
+        group.create_task(process.run(read_options(EstimatorOptions, flags), stop, ready=started.put_nowait))
         running = await started.get()
         assert running.clusters == ["east", "west"]
         for name, room in (("east", 4), ("west", 8)):

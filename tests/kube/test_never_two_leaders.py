@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.kube.errors import ApiUnreachable, LeadershipLost
-from karpool.kube.leases import LeaseElector, LeaseTiming
+from karpool.kube.lease_timing import LeaseTiming
+from karpool.kube.leases import LeaseElector
 from karpool_fleet.clusters.clock import LoopClock, ManualLoop
 from tests.kube.tiny_server import Fault, TinyServer, status
 from tests.kube.virtual import client_of, virtually

@@ -10,6 +10,8 @@ import pytest
 from karpool.cli.options.parameters import controller_command, parameters
 from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.consolidation.policy.options import PlanOptions
+from karpool.estimator.providers import karpenter
+from karpool.estimator.serving.options import POTENTIAL_NODES_MAX, EstimatorOptions
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.manager.options import (
     Duration,
@@ -20,6 +22,21 @@ from karpool.manager.options import (
     option,
     option_fields,
     read_options,
+)
+from karpool.scheduler.controller.options import DecisionOptions, DeschedulerOptions, SchedulerOptions
+from karpool.scheduler.controller.running import SchedulerSettings
+from karpool.scheduler.descheduler.descheduler import DeschedulerSettings
+from karpool.scheduler.descheduler_process import descheduler_settings
+from karpool.scheduler.process import scheduler_settings
+
+EVERY = (
+    GpuScalerOptions,
+    ConsolidatorOptions,
+    PlanOptions,
+    EstimatorOptions,
+    SchedulerOptions,
+    DeschedulerOptions,
+    DecisionOptions,
 )
 
 
@@ -103,14 +120,20 @@ def test_a_command_without_flags_has_the_defaults(options):
     assert started == [options()]
 
 
-@pytest.mark.parametrize("options", [GpuScalerOptions, ConsolidatorOptions, PlanOptions])
+@pytest.mark.parametrize("options", EVERY)
 def test_every_option_has_a_flag_of_its_own_and_says_what_it_is_for(options):
     names = [field.name for field in option_fields(options)]
     assert len(names) == len(set(names)) == len(parameters(options))
     assert all(field.full_help for field in option_fields(options))
 
 
-@pytest.mark.parametrize("module", ["karpool.cli.run.gpu_scaler", "karpool.cli.run.consolidator"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        f"karpool.cli.run.{name}"
+        for name in ("gpu_scaler", "consolidator", "estimator", "scheduler", "descheduler")
+    ],
+)
 def test_help_needs_nothing_heavy(module):
     heavy = ("numpy", "grpc", "structlog", "aiohttp")
     code = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
@@ -128,3 +151,9 @@ def test_only_plans_may_ignore_budgets():
     }
     assert "ignore-budgets" in offered[PlanOptions]
     assert "ignore-budgets" not in offered[ConsolidatorOptions]
+
+
+def test_without_flags_everybody_is_as_usual():
+    assert scheduler_settings(SchedulerOptions()) == SchedulerSettings()
+    assert descheduler_settings(DeschedulerOptions()) == DeschedulerSettings(schedulers=())
+    assert POTENTIAL_NODES_MAX == karpenter.NODES_MAX

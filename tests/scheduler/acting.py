@@ -11,7 +11,7 @@ from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, EVENTS, RESOURCEBINDINGS
 from karpool.scheduler.controller.options import SCHEDULER_NAME
-from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
@@ -142,14 +142,14 @@ class Stage:
 
     @asynccontextmanager
     async def scheduling(
-        self, chosen: SchedulerOptions | None = None, *, component: str = "scheduler", **more: Any
+        self, chosen: SchedulerSettings | None = None, *, component: str = "scheduler", **more: Any
     ) -> AsyncIterator[Scheduler]:
         """A scheduler of its own client, until the block is left; then it stops in good order."""
         client: Client = self.control.client(component)
         manager = Manager.of(
             client,
             lambda environment: Scheduler(environment, chosen, **more),
-            component=(chosen or SchedulerOptions()).name,
+            component=(chosen or SchedulerSettings()).name,
         )
         stop = Stop()
         running = asyncio.create_task(manager.run(stop))

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from karpool.manager.feature_gates import scheduler_gates
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
-from karpool.scheduler import gates
-from karpool.scheduler.controller.running import SchedulerOptions
+from karpool.scheduler.controller.running import SchedulerSettings
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import (
@@ -153,7 +153,7 @@ def test_without_a_fitting_cluster_the_result_is_cleared_and_a_new_cluster_helps
 def test_freed_room_goes_to_those_who_wait_highest_priority_first():
     async def story(stage):
         await stage.join("m1", 2)
-        async with stage.scheduling(SchedulerOptions(workers=1)):
+        async with stage.scheduling(SchedulerSettings(workers=1)):
             await stage.create(binding("first", 2))
             await stage.until_placed("first")
             await stage.create(
@@ -203,7 +203,7 @@ def test_what_was_unschedulable_and_is_not_wanted_any_more_is_no_failure():
 def test_what_fits_is_placed_at_once_and_the_rest_when_there_is_room():
     async def story(stage):
         await stage.join("m1", 4)
-        async with stage.scheduling(SchedulerOptions(settings=SchedulingSettings(partial=True))):
+        async with stage.scheduling(SchedulerSettings(settings=SchedulingSettings(partial=True))):
             await stage.create(binding("web", 10))
             await stage.until_said("web", "Unschedulable")
             partly = await stage.get("web")
@@ -244,8 +244,9 @@ def test_workloads_that_must_not_meet_do_not_even_when_decided_together():
     async def story(stage):
         for name in ("m1", "m2"):
             await stage.join(name, 100)
-        chosen = SchedulerOptions(
-            gates=gates.parse("WorkloadAffinity=true"), settings=SchedulingSettings(workload_affinity=True)
+        chosen = SchedulerSettings(
+            gates=scheduler_gates("WorkloadAffinity=true"),
+            settings=SchedulingSettings(workload_affinity=True),
         )
         one = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
         await stage.create(

@@ -5,11 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from karpool.kube.leases import LeaseElector, LeaseTiming
+from karpool.kube.lease_timing import LeaseTiming
+from karpool.kube.leases import LeaseElector
+from karpool.manager.feature_gates import scheduler_gates
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
-from karpool.scheduler import gates
-from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Members
 
@@ -40,7 +41,7 @@ def test_of_two_deployments_created_together_exactly_one_gets_the_room_for_one()
 def test_without_protection_both_are_placed():
     async def story(stage):
         await stage.join("m1", 4)
-        chosen = SchedulerOptions(gates=gates.parse("SchedulingOvercommitProtection=false"))
+        chosen = SchedulerSettings(gates=scheduler_gates("SchedulingOvercommitProtection=false"))
         async with stage.scheduling(chosen):
             await stage.create(binding("a", 3), binding("b", 3))
             await stage.until_placed("a", "b")

@@ -7,7 +7,7 @@ import pytest
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.scheduler.descheduler.cool_down import ANNOTATION
-from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerOptions
+from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import AGGREGATED, DUPLICATED, DYNAMIC, binding, play, targets
 
@@ -29,7 +29,7 @@ class Stuck:
 async def _deschedule(stage, asks, **options):
     descheduler = Manager.of(
         stage.control.client("descheduler"),
-        lambda environment: Descheduler(environment, asks, DeschedulerOptions(**options)),
+        lambda environment: Descheduler(environment, asks, DeschedulerSettings(**options)),
     )
     stop = Stop()
     running = asyncio.create_task(descheduler.run(stop))

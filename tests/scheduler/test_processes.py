@@ -11,10 +11,9 @@ import pytest
 from karpool.cli.main import run
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.flags import InvalidOptions
-from karpool.manager.stop import Stop
+from karpool.manager.options import InvalidOptions, read_options
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NAMESPACES, RESOURCEBINDINGS
-from karpool.scheduler import descheduler_process, process
+from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.run import run_apiserver
@@ -156,14 +155,14 @@ async def test_a_dry_run_prints_decisions_and_writes_nothing(tmp_path):
     ],
     ids=str,
 )
-async def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
+def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
     with pytest.raises(InvalidOptions) as refused:
-        await process.run(flags, Stop())
+        read_options(SchedulerOptions, flags)
     assert said in str(refused.value)
 
 
-async def test_the_descheduler_refuses_in_the_same_way():
+def test_the_descheduler_refuses_in_the_same_way():
     with pytest.raises(InvalidOptions, match="unschedulable-threshold"):
-        await descheduler_process.run({"unschedulable-threshold": "-1s"}, Stop())
+        read_options(DeschedulerOptions, {"unschedulable-threshold": "-1s"})
     with pytest.raises(InvalidOptions, match="--descheduling-interval: '0': must be longer than nothing"):
-        await descheduler_process.run({"descheduling-interval": "0"}, Stop())
+        read_options(DeschedulerOptions, {"descheduling-interval": "0"})

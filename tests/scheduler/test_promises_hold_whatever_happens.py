@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karpool.kube.errors import KubeError
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import RESOURCEBINDINGS
-from karpool.scheduler.controller.running import Scheduler, SchedulerOptions
+from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
 from karpool.scheduler.promises.promise import PromiseLifetime
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Estimators, Members
@@ -65,7 +65,7 @@ class Leader:
         client = self._stage.control.client("scheduler")
         # Summaries come as late as every 7 seconds: nothing counts as settled by time alone.
         lifetime = PromiseLifetime(seconds=300.0, settle_seconds=60.0)
-        options = SchedulerOptions(workers=4, lifetime=lifetime)
+        options = SchedulerSettings(workers=4, lifetime=lifetime)
         manager = Manager.of(client, lambda environment: Scheduler(environment, options, asker=self._asker))
         self.scheduler = manager.runnable
         self._task = asyncio.create_task(manager.run())

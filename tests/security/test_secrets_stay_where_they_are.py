@@ -26,6 +26,7 @@ from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.dashboard.api.endpoints import ENDPOINTS
 from karpool.dashboard.server.app import dashboard
 from karpool.estimator import process as estimator
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.gpu import process as gpu
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
@@ -49,6 +50,7 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.scheduler import descheduler_process as descheduler
 from karpool.scheduler import process as scheduler
+from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
@@ -169,19 +171,30 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         group.create_task(
             estimator.run(
-                {
-                    **flags,
-                    "cluster-name": "east",
-                    "server-port": 0,
-                    "health-probe-bind-address": probes["estimator"],
-                    "node-capacity-providers": ("karpenter",),
-                },
+                read_options(
+                    EstimatorOptions,
+                    {
+                        **flags,
+                        "cluster-name": "east",
+                        "server-port": 0,
+                        "health-probe-bind-address": probes["estimator"],
+                        "node-capacity-providers": ("karpenter",),
+                    },
+                ),
                 stop,
             )
         )
-        group.create_task(scheduler.run({**flags, "health-probe-bind-address": probes["scheduler"]}, stop))
+        scheduling = read_options(
+            SchedulerOptions, {**flags, "health-probe-bind-address": probes["scheduler"]}
+        )
+        group.create_task(scheduler.run(scheduling, stop))
         group.create_task(
-            descheduler.run({**flags, "health-probe-bind-address": probes["descheduler"]}, stop)
+            descheduler.run(
+                read_options(
+                    DeschedulerOptions, {**flags, "health-probe-bind-address": probes["descheduler"]}
+                ),
+                stop,
+            )
         )
         options = read_options(
             ConsolidatorOptions,

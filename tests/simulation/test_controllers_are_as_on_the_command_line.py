@@ -73,8 +73,8 @@ def test_every_controller_runs_without_flags_and_refuses_unknown_ones(name):
         ("consolidator", {"no-delete": "yes"}, "consolidator.no-delete"),
         ("consolidator", {"max-moves": 0}, "consolidator.max-moves"),
         ("gpu-scaler", {"strategy": "best"}, "gpu-scaler.strategy"),
-        ("scheduler", {"feature-gates": "Nope=true"}, "scheduler"),
-        ("estimator", {"autoscaler-model": "guess"}, "estimator"),
+        ("scheduler", {"feature-gates": "Nope=true"}, "scheduler.feature-gates"),
+        ("estimator", {"autoscaler-model": "guess"}, "estimator.autoscaler-model"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(name, flags, path):

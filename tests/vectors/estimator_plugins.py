@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.estimator import gates
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import (
@@ -32,6 +31,7 @@ from karpool.estimator.serving.unschedulable import (
     check_supported,
     of_deployment,
 )
+from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, estimator_gates
 from karpool.model import quantity
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import (
@@ -62,13 +62,13 @@ def answer_call(case: Case) -> Given:
     given = case["input"]
     asked = given["request"]
     switched = ",".join(f"{name}={value}" for name, value in given.get("feature_gates", {}).items())
-    plugins = registry.build(registry.BY_DEFAULT, registry.PluginSettings(gates=gates.parse(switched)))
+    plugins = registry.build(registry.BY_DEFAULT, registry.PluginSettings(gates=estimator_gates(switched)))
     try:
         check_cluster(asked["cluster"], [given["server_cluster_name"]])
     except WrongCluster as error:
         return {"grpc_code": "UNKNOWN", "message": str(error)}
     request = ReplicasRequest(asked["cluster"], wanted(asked.get("replica_requirements")))
-    protected = gates.parse(switched)[gates.OVERCOMMIT_PROTECTION]
+    protected = estimator_gates(switched)[OVERCOMMIT_PROTECTION]
     assumed = assumed_workloads(asked) if protected else ()
     outcome = Framework(plugins.ours).run_trusted(EstimateQuestion(request, cluster(given), assumed))
     if outcome.code is EstimateCode.ERROR:

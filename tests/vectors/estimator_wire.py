@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.estimator.serving import options
+from karpool.estimator.serving.options import EstimatorOptions
+from karpool.manager.options import InvalidOptions, read_options
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
 from karpool.wire import addresses
@@ -50,7 +51,11 @@ def answer_resolution(case: Case) -> Mapping[str, Any]:
 
 @kind("options_validation")
 def answer_options(case: Case) -> Mapping[str, Any]:
-    errors = options.validate(case["input"]["options"])
+    try:
+        read_options(EstimatorOptions, case["input"]["options"])
+        errors: list[str] = []
+    except InvalidOptions as refused:
+        errors = [str(error) for error in refused.errors]
     return {"errors": errors, "error_count": len(errors)}
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import structs
 
-from karpool.estimator.serving import options
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
 from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
 from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.options import EstimatorOptions, GrpcServerOptions
 from karpool.estimator.serving.server import EstimatorServer
 from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
@@ -26,13 +27,10 @@ from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.kubeconfig_file import merge, read_file
 from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.flags import InvalidOptions
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.manager import run_process
 from karpool.manager.stop import Stop
-from karpool.model import durations
-from karpool.wire.addresses import probe_addresses
 from karpool.wire.server_tls import TlsFiles
 
 log = structlog.get_logger(__name__)
@@ -48,7 +46,7 @@ class Running:
 
 
 async def run(
-    given: Mapping[str, Any],
+    options: EstimatorOptions,
     stop: Stop,
     *,
     ready: Callable[[Running], None] = lambda running: None,
@@ -59,33 +57,35 @@ async def run(
         assert estimators.server is not None
         ready(Running(estimators.server.port, list(estimators.members)))
 
-    await run_process(ESTIMATOR, options.defaults() | dict(given), stop, ready=listening)
+    await run_process(ESTIMATOR, options, stop, ready=listening)
 
 
 class FleetEstimator:
     """The estimators of all clusters, and the server in front of them.
 
-    `flags` are of single clusters. Without `serves` nobody listens: `service` is asked by function calls.
+    `own` are options of single clusters. Without `serves` nobody listens: `service` is called.
     """
 
     def __init__(
         self,
         environment: Environment,
-        chosen: Mapping[str, Any],
+        options: EstimatorOptions,
         *,
-        flags: Mapping[str, Mapping[str, Any]] | None = None,
+        own: Mapping[str, Mapping[str, Any]] | None = None,
         serves: bool = True,
         host: str = "[::]",
     ) -> None:
         clock, self._clients = environment.clock, environment.clients
-        metrics = EstimatorMetrics(environment.registry, plugin_names(chosen))
+        metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
         self.members: dict[str, MemberEstimator] = {
-            name: build_member(name, client, {**chosen, **(flags or {}).get(name, {})}, metrics, clock)
+            name: build_member(
+                name, client, structs.replace(options, **(own or {}).get(name, {})), metrics, clock
+            )
             for name, client in environment.clients.items()
         }
         self.service = EstimatorService(
-            self.members, metrics, clock=clock, cannot_tell_until_synced=_cannot_tell_until_synced(chosen)
+            self.members, metrics, clock=clock, cannot_tell_until_synced=options.answers_unknown_until_synced
         )
         self.server: EstimatorServer | None = None
         if serves:
@@ -94,10 +94,10 @@ class FleetEstimator:
                 self.members,
                 environment.status.not_ready,
                 host=host,
-                port=chosen["server-port"],
-                tls=tls_files(chosen),
-                concurrent=chosen["max-concurrent-requests"],
-                grace_seconds=durations.seconds(chosen["grace-period"]),
+                port=options.grpc.server_port,
+                tls=tls_files(options.grpc),
+                concurrent=options.max_concurrent_requests,
+                grace_seconds=options.grace_period_seconds,
             )
 
     @property
@@ -115,37 +115,35 @@ class FleetEstimator:
         log.info("stopping")
 
 
-def _manages(chosen: Mapping[str, Any]) -> ManagerOptions:
-    if errors := options.validate(chosen):
-        raise InvalidOptions("\n".join(errors))
+def _manages(options: EstimatorOptions) -> ManagerOptions:
     return ManagerOptions(
-        clusters=configs(chosen),
-        listen=probe_addresses(chosen),
-        qps=chosen["kube-api-qps"] or None,
-        burst=chosen["kube-api-burst"],
-        max_staleness_seconds=durations.seconds(chosen["max-staleness"]),
+        clusters=configs(options),
+        listen=options.probes.addresses,
+        qps=options.connection.kube_api_qps or None,
+        burst=options.connection.kube_api_burst,
+        max_staleness_seconds=options.max_staleness_seconds,
     )
 
 
-async def _build(environment: Environment, chosen: Mapping[str, Any], **parts: Any) -> FleetEstimator:
-    return FleetEstimator(environment, chosen, **parts)
+async def _build(environment: Environment, options: EstimatorOptions, **parts: Any) -> FleetEstimator:
+    return FleetEstimator(environment, options, **parts)
 
 
-ESTIMATOR = Controller[Mapping[str, Any]](
+ESTIMATOR = Controller[EstimatorOptions](
     name="estimator",
     place=Place.MANY,
-    component=lambda chosen: COMPONENT,
+    component=lambda options: COMPONENT,
     manages=_manages,
     build=_build,
 )
 
 
-def configs(chosen: Mapping[str, Any]) -> list[ClusterConfig]:
+def configs(options: EstimatorOptions) -> list[ClusterConfig]:
     """Where each cluster is, and its name. Raises ConfigError."""
-    path = Path(chosen["kubeconfig"]) if chosen["kubeconfig"] else None
-    if not chosen["fleet"]:
-        name = chosen["cluster-name"]
-        master = chosen["master"]
+    path = Path(options.connection.kubeconfig) if options.connection.kubeconfig else None
+    if not options.fleet:
+        name = options.cluster_name
+        master = options.connection.master
         if path is None and master:
             return [ClusterConfig(name, master.rstrip("/"))]
         config = kubeconfig.load(path, cluster=name)
@@ -199,21 +197,15 @@ async def _announcing(member: MemberEstimator, client: Client, gauges: FailureGa
         await asyncio.gather(writing, return_exceptions=True)
 
 
-def tls_files(chosen: Mapping[str, Any]) -> TlsFiles | None:
+def tls_files(grpc: GrpcServerOptions) -> TlsFiles | None:
     """None is plaintext: without both a certificate and its key the other TLS flags mean nothing."""
-    certificate, key = chosen["grpc-auth-cert-file"], chosen["grpc-auth-key-file"]
+    certificate, key = grpc.cert_file, grpc.key_file
     if not certificate or not key:
-        if certificate or key or chosen["grpc-client-ca-file"]:
+        if certificate or key or grpc.client_ca_file:
             log.warning(
                 "serving plaintext", reason="TLS needs --grpc-auth-cert-file and --grpc-auth-key-file"
             )
         return None
-    authority = chosen["grpc-client-ca-file"]
-    verify = bool(authority) and not chosen["insecure-skip-grpc-client-verify"]
+    authority = grpc.client_ca_file
+    verify = bool(authority) and not grpc.skips_client_verify
     return TlsFiles(Path(certificate), Path(key), Path(authority) if verify else None)
-
-
-def _cannot_tell_until_synced(chosen: Mapping[str, Any]) -> bool:
-    """Of many clusters, one that is still being counted must not cost a caller the others' answers."""
-    wanted = chosen["until-synced"]
-    return wanted == "unknown" or (not wanted and bool(chosen["fleet"]))

@@ -16,7 +16,6 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -24,6 +23,7 @@ import structlog
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import AlreadyExists, ApiUnreachable, Conflict, KubeError, LeadershipLost, NotFound
+from karpool.kube.lease_timing import TIMING, LeaseTiming
 from karpool.kube.transport.rest import NEVER
 from karpool.model.kubernetes.api_resources import LEASES
 from karpool.model.kubernetes.times import rfc3339_micro
@@ -36,23 +36,6 @@ LONGEST_DURATION = 3600.0  # a lease that claims more was not written by an elec
 def own_identity() -> str:
     """Unique per process start: a restarted pod is a rival of its former self."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTiming:
-    duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not self.duration > self.renew_deadline > self.retry > 0:
-            raise ValueError(
-                f"lease duration {self.duration:g} s, renew deadline {self.renew_deadline:g} s, "
-                f"retry {self.retry:g} s: each must be larger than the next"
-            )
-
-
-TIMING = LeaseTiming()
 
 
 class Leadership:

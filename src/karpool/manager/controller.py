@@ -17,7 +17,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.leases import TIMING, LeaseTiming
+from karpool.kube.lease_timing import TIMING, LeaseTiming
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop

@@ -144,8 +144,12 @@ class OptionField:
         return Invalid(f"--{self.name}", shown, reason)
 
     def read(self, raw: Any, *, go: bool) -> Any:
-        """The value of the field that a flag stands for. Raises Invalid."""
+        """The value of the field that a flag stands for. Raises Invalid, with what was given."""
         value = self.value(raw, go=go)
+        try:
+            self.check(value)
+        except Invalid as error:
+            raise Invalid(error.path, error.value if self.many else raw, error.reason) from None
         return not value if self.negated else value
 
     def value(self, raw: Any, *, go: bool = False) -> Any:

@@ -1,26 +1,23 @@
 """The descheduler as the manager runs it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from karpool.kube.flags import InvalidOptions
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.manager import run_process
 from karpool.manager.stop import Stop
-from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, DESCHEDULER_NAME, defaults, validate
+from karpool.scheduler.controller.options import DESCHEDULER_NAME, DeschedulerOptions
 from karpool.scheduler.descheduler.descheduler import (
     DescheduledReplicas,
     Descheduler,
-    DeschedulerOptions,
+    DeschedulerSettings,
     UnschedulableSource,
 )
 from karpool.scheduler.process import check_estimators, estimator_clients, manager_options
 
 
 async def run(
-    given: Mapping[str, Any],
+    options: DeschedulerOptions,
     stop: Stop,
     *,
     ready: Callable[[], None] = lambda: None,
@@ -28,48 +25,45 @@ async def run(
 ) -> None:
     """Deschedule until `stop` is set. `taken` is for a dry run: nothing is written then. Raises as
     `run_process` does."""
-    chosen = defaults(DESCHEDULER_FLAGS) | dict(given)
     controller = DESCHEDULER.given(show=taken)
     await run_process(
-        controller, chosen, stop, ready=lambda descheduler: ready(), reads_only=taken is not None
+        controller, options, stop, ready=lambda descheduler: ready(), reads_only=taken is not None
     )
 
 
-def _manages(chosen: Mapping[str, Any]) -> ManagerOptions:
-    if errors := validate(DESCHEDULER_FLAGS, chosen):
-        raise InvalidOptions("\n".join(errors))
-    return manager_options(chosen)
+def _manages(options: DeschedulerOptions) -> ManagerOptions:
+    return manager_options(options.connection, options.lease, options.probes)
 
 
 async def _build(
     environment: Environment,
-    chosen: Mapping[str, Any],
+    options: DeschedulerOptions,
     *,
     asker: UnschedulableSource | None = None,
     show: Callable[[DescheduledReplicas], None] | None = None,
 ) -> Descheduler:
-    estimators = None if asker is not None else estimator_clients(chosen, environment.client)
+    estimators = None if asker is not None else estimator_clients(options.estimators, environment.client)
     source = asker or estimators
     if source is None:
         raise Invalid("--enable-scheduler-estimator", False, "the descheduler has nobody else to ask")
-    return Descheduler(environment, source, descheduler_options(chosen), estimators=estimators, show=show)
+    return Descheduler(environment, source, descheduler_settings(options), estimators=estimators, show=show)
 
 
-DESCHEDULER = Controller[Mapping[str, Any]](
+DESCHEDULER = Controller[DeschedulerOptions](
     name="descheduler",
     place=Place.CONTROL_PLANE,
-    component=lambda chosen: DESCHEDULER_NAME,
+    component=lambda options: DESCHEDULER_NAME,
     manages=_manages,
     build=_build,
-    before_lease=check_estimators,
+    before_lease=lambda client, options: check_estimators(client, options.estimators),
 )
 
 
-def descheduler_options(chosen: Mapping[str, Any]) -> DeschedulerOptions:
-    return DeschedulerOptions(
-        schedulers=tuple(chosen["scheduler-names"]),
-        interval_seconds=durations.seconds(chosen["descheduling-interval"]),
-        threshold_seconds=durations.seconds(chosen["unschedulable-threshold"]),
-        cool_down_seconds=durations.seconds(chosen["cool-down"]),
-        workers=chosen["workers"],
+def descheduler_settings(options: DeschedulerOptions) -> DeschedulerSettings:
+    return DeschedulerSettings(
+        schedulers=options.scheduler_names,
+        interval_seconds=options.interval_seconds,
+        threshold_seconds=options.unschedulable_threshold_seconds,
+        cool_down_seconds=options.cool_down_seconds,
+        workers=options.workers,
     )

@@ -30,13 +30,6 @@ def listener(flag: str, text: str) -> ListenAddress | None:
     return ListenAddress(host, int(port))
 
 
-def probe_addresses(chosen: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Where a component answers probes and metrics; once, if both are to be in one place."""
-    flags = ("metrics-bind-address", "health-probe-bind-address")
-    addresses = [listener(f"--{flag}", chosen[flag]) for flag in flags]
-    return list(dict.fromkeys((address.host, address.port) for address in addresses if address is not None))
-
-
 def service_name(cluster: str, prefix: str = SERVICE_PREFIX) -> str:
     return f"{prefix}-{cluster}"
 

@@ -14,15 +14,14 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.consolidation.process import CONSOLIDATOR
 from karpool.estimator.process import ESTIMATOR
-from karpool.estimator.serving import options as estimator_flags
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.process import GPU_SCALER
 from karpool.kube.api.client import Client
-from karpool.kube.flags import Flag
 from karpool.manager.controller import Controller, Place
 from karpool.manager.options import InvalidOptions, Options, read_options
 from karpool.model.errors import Invalid
-from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, SCHEDULER_FLAGS, defaults, validate
+from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.descheduler_process import DESCHEDULER
 from karpool.scheduler.process import SCHEDULER
 from karpool_fleet.clusters.embedded import EmbeddedCluster
@@ -100,36 +99,15 @@ def embedded_options(options: type[T], flags: Flags) -> T:
 # Options
 
 
-def _reads_flags(known: tuple[Flag, ...]) -> Callable[[Flags], Flags]:
-    names = {flag.name for flag in known}
-
-    def read(given: Flags) -> Flags:
-        _refuse_unknown(given, names)
-        if errors := validate(known, given):
-            raise Invalid("", dict(given), "; ".join(errors))
-        return defaults(known) | dict(given)
-
-    return read
-
-
-def _read_estimator(given: Flags) -> Flags:
-    _refuse_unknown(given, {flag.name for flag in estimator_flags.FLAGS})
-    chosen = estimator_flags.defaults() | {"cluster-name": "any", **given}
-    if errors := estimator_flags.validate(chosen):
-        raise Invalid("", dict(given), "; ".join(errors))
-    return chosen
-
-
-def _refuse_unknown(given: Flags, names: set[str]) -> None:
-    for name in given:
-        if name not in names:
-            raise Invalid(name, given[name], f"is not a flag; there are {', '.join(sorted(names))}")
+def _estimator_options(flags: Flags) -> EstimatorOptions:
+    """Of any cluster: each is told its name when it is started."""
+    return embedded_options(EstimatorOptions, {"cluster-name": "any", **flags})
 
 
 CONTROLLERS: Mapping[str, EmbeddedController] = {
-    "estimator": EmbeddedController(ESTIMATOR, _read_estimator),
-    "scheduler": EmbeddedController(SCHEDULER, _reads_flags(tuple(SCHEDULER_FLAGS))),
-    "descheduler": EmbeddedController(DESCHEDULER, _reads_flags(tuple(DESCHEDULER_FLAGS))),
+    "estimator": EmbeddedController(ESTIMATOR, _estimator_options),
+    "scheduler": EmbeddedController(SCHEDULER, partial(embedded_options, SchedulerOptions)),
+    "descheduler": EmbeddedController(DESCHEDULER, partial(embedded_options, DeschedulerOptions)),
     "consolidator": EmbeddedController(CONSOLIDATOR, partial(embedded_options, ConsolidatorOptions)),
     "gpu-scaler": EmbeddedController(GPU_SCALER, partial(embedded_options, GpuScalerOptions)),
 }

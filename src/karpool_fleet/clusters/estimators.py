@@ -11,10 +11,11 @@ from typing import Any, NoReturn, cast
 import grpc
 
 from karpool.estimator.process import FleetEstimator
-from karpool.estimator.serving import options
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.clock import Clock
 from karpool.manager.manager import Manager
+from karpool.manager.options import read_options
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool_fleet.clusters.runtime import Context
 
@@ -36,11 +37,11 @@ class EstimatorComponent:
     """The estimator of one cluster. Raises Invalid for options that cannot work."""
 
     def __init__(self, context: Context, estimators: Estimators, given: dict[str, Any]) -> None:
-        chosen = options.defaults() | {"cluster-name": context.cluster} | given
+        options = read_options(EstimatorOptions, {"cluster-name": context.cluster, **given}, embedded=True)
         self._context = context
         self._estimators = estimators
         self._manager = Manager.of(
-            context.client, lambda environment: FleetEstimator(environment, chosen, serves=False)
+            context.client, lambda environment: FleetEstimator(environment, options, serves=False)
         )
 
     async def run(self) -> None:

@@ -11,9 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from karpool.estimator.process import COMPONENT, FleetEstimator
-from karpool.estimator.serving import options as estimator_options
 from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.options import EstimatorOptions, GrpcServerOptions
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
@@ -21,6 +23,7 @@ from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
+from karpool.manager.options import read_options
 from karpool.scheduler.controller.options import SYSTEM_NAMESPACE
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings, service_resolver
 from karpool.wire.addresses import PORT, service_name
@@ -117,7 +120,7 @@ class OverHttps:
         """`karpool estimator --fleet`: one process for all members."""
 
         async def work(karmada: Client) -> None:
-            await self._estimate(karmada, estimator_options.defaults() | dict(flags))
+            await self._estimate(karmada, read_options(EstimatorOptions, flags, embedded=True))
 
         team.add(self._karmada, "estimator", work)
 
@@ -126,7 +129,7 @@ class OverHttps:
     def _connect(self, cluster: str, component: str) -> Client:
         return connect(self._path, cluster, self._fleet.clock, f"karpool-{component}")
 
-    async def _estimate(self, karmada: Client, chosen: dict[str, Any]) -> None:
+    async def _estimate(self, karmada: Client, options: EstimatorOptions) -> None:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             clients = {
                 name: await stack.enter_async_context(self._connect(name, "estimator"))
@@ -134,8 +137,9 @@ class OverHttps:
             }
             regions = {name: {"region": live.spec.region} for name, live in self._fleet.clusters.items()}
             environment = Environment(clients, EventRecorder(karmada, COMPONENT))
-            chosen = chosen | {"server-port": self._port, "grace-period": "100ms"}
-            estimators = FleetEstimator(environment, chosen, flags=regions, host=LOOPBACK)
+            grpc = GrpcServerOptions(server_port=self._port)
+            options = structs.replace(options, grpc=grpc, grace_period_seconds=0.1)
+            estimators = FleetEstimator(environment, options, own=regions, host=LOOPBACK)
             assert estimators.server is not None
             listening = asyncio.Event()
             group.create_task(Manager(estimators, environment).run(prepared=listening.set))

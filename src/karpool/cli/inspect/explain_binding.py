@@ -2,53 +2,54 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
 
 import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import DoesNotFit
-from karpool.cli.options import scheduling
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output.text import machine
 from karpool.model.karmada.binding import binding_key
+from karpool.scheduler.controller.options import DecisionOptions
 from karpool.scheduler.cycle import explanation
 from karpool.scheduler.cycle.what_if import WhatIf, what_if
-from karpool.scheduler.process import estimator_clients, scheduler_options
+from karpool.scheduler.process import estimator_clients
 
 
 @output_option("text", "json", "yaml")
 @click.option("--fresh", is_flag=True, help="As if a person asked for rescheduling now.")
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @connection_options
-def _binding(cluster: ClusterOptions, name: str, fresh: bool, output: str, **flag_values: Any) -> None:
+@with_options(DecisionOptions, "decisions")
+def _binding(
+    cluster: ClusterOptions, name: str, fresh: bool, output: str, decisions: DecisionOptions
+) -> None:
     namespace, _, short = name.rpartition("/")
     if not short or "/" in namespace:
         raise click.BadParameter(
             f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
         )
-    chosen = scheduling.chosen(flag_values)
-    what_if_result = asyncio.run(_explain(cluster, (namespace, short), chosen, fresh))
+    what_if_result = asyncio.run(_explain(cluster, (namespace, short), decisions, fresh))
     click.echo(_shown(what_if_result, output))
     if not what_if_result.decision.is_success:
         raise DoesNotFit
 
 
 async def _explain(
-    cluster: ClusterOptions, name: tuple[str, str], chosen: dict[str, Any], fresh: bool
+    cluster: ClusterOptions, name: tuple[str, str], decisions: DecisionOptions, fresh: bool
 ) -> WhatIf:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(cluster))
-        estimators = estimator_clients(chosen, client)
+        estimators = estimator_clients(decisions.estimators, client)
         if estimators is not None:
             stack.push_async_callback(estimators.close)
-        use = scheduler_options(chosen)
         return await what_if(
             client,
             binding_key(*name),
-            use.settings,
+            decisions.settings(),
             asker=estimators,
-            lifetime=use.lifetime,
+            lifetime=decisions.lifetime,
             fresh=fresh,
         )
 
@@ -80,4 +81,4 @@ binding = click.Command(
     """,
     epilog="Example: karpool explain binding default/web-deployment --enable-scheduler-estimator",
 )
-binding.params = [*getattr(_binding, "__click_params__", [])[::-1], *scheduling.parameters()]
+binding.params = getattr(_binding, "__click_params__", [])[::-1]

@@ -102,7 +102,7 @@ def render(lines: Iterable[PromiseLine], output: str) -> str:
 @click.option(
     "--assumption-ttl",
     type=DurationParam(),
-    default="5m",
+    default=PromiseLifetime().seconds,
     help="Lifetime of a promise; use the value of the scheduler's flag.",
 )
 @output_option("table", "json", "yaml")

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 import structlog
 
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.options import scheduling
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, connection_options
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output.text import note
 from karpool.dashboard.pages.collector import DashboardOptions
 from karpool.dashboard.server.access import is_loopback
@@ -28,8 +27,9 @@ from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.shutdown import run_until_signalled
 from karpool.provisioning.market_file import market_of
+from karpool.scheduler.controller.options import DecisionOptions
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
-from karpool.scheduler.process import estimator_clients, scheduler_options
+from karpool.scheduler.process import estimator_clients
 from karpool.wire.server_tls import stamp
 
 log = structlog.get_logger(__name__)
@@ -131,6 +131,7 @@ class PriceSource:
 @click.option("--region", default="", help="Whose prices count, where a cluster does not say.")
 @catalogue_option
 @connection_options
+@with_options(DecisionOptions, "decisions")
 def _dashboard(
     cluster: ClusterOptions,
     named: tuple[str, ...],
@@ -144,9 +145,8 @@ def _dashboard(
     hosts: tuple[str, ...],
     region: str,
     catalogue: Path | None,
-    **given: Any,
+    decisions: DecisionOptions,
 ) -> None:
-    chosen = scheduling.chosen(given)
     if named and all_contexts:
         raise click.UsageError("--cluster and --all-contexts exclude each other")
     tls = _tls(tls_cert_file, tls_private_key_file)
@@ -161,7 +161,7 @@ def _dashboard(
     timeout = cluster.timeout_seconds
     market_of(catalogue, region)  # what is wrong with it is said before anything listens
     prices = PriceSource(region, catalogue)
-    run_until_signalled(lambda stop: _serve(stop, configs, listener, chosen, prices, timeout))
+    run_until_signalled(lambda stop: _serve(stop, configs, listener, decisions, prices, timeout))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ReloadingCertificate | None:
@@ -199,7 +199,7 @@ async def _serve(
     stop: asyncio.Event,
     configs: dict[str, ClusterConfig],
     listener: DashboardListener,
-    chosen: dict[str, Any],
+    decisions: DecisionOptions,
     prices: PriceSource,
     timeout: float | None,
 ) -> None:
@@ -211,14 +211,13 @@ async def _serve(
         asked: list[EstimatorClient] = []
 
         def asker(client: Client) -> EstimatorClient | None:
-            found = estimator_clients(chosen, client)
+            found = estimator_clients(decisions.estimators, client)
             asked.extend([found] if found is not None else [])
             return found
 
-        use = scheduler_options(chosen)
         wishes = DashboardOptions(
-            lifetime=use.lifetime,
-            settings=use.settings,
+            lifetime=decisions.lifetime,
+            settings=decisions.settings(),
             asker=asker,
             region=prices.region,
             catalogue=prices.catalogue,
@@ -261,7 +260,4 @@ dashboard = click.Command(
     """,
     epilog="Example: karpool dashboard --kubeconfig fleet.yaml --all-contexts",
 )
-dashboard.params = [
-    *getattr(_dashboard, "__click_params__", [])[::-1],
-    *scheduling.parameters(),
-]
+dashboard.params = getattr(_dashboard, "__click_params__", [])[::-1]

@@ -1,46 +1,40 @@
 """`karpool descheduler`: takes back replicas that cannot start, so that other clusters get them."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from karpool.cli import logging
-from karpool.cli.options.karmada import SPELLING, parameters, values
-from karpool.cli.output.text import note
-from karpool.manager.shutdown import run_until_signalled
-from karpool.manager.stop import Stop
-from karpool.scheduler.controller.options import DESCHEDULER_FLAGS, validate
-from karpool.scheduler.descheduler.descheduler import DescheduledReplicas
-from karpool.scheduler.descheduler_process import run
+from karpool.cli.options.parameters import controller_command
+from karpool.scheduler.controller.options import DeschedulerOptions
+
+if TYPE_CHECKING:
+    from karpool.manager.stop import Stop
+    from karpool.scheduler.descheduler.descheduler import DescheduledReplicas
 
 
-def _descheduler(**given: Any) -> None:
-    chosen = values(DESCHEDULER_FLAGS, given)
-    logging.configure(chosen["v"], as_json=chosen["logging-format"] == "json")
-    if errors := validate(DESCHEDULER_FLAGS, chosen):
-        raise click.UsageError("\n".join(errors))
+def _descheduler(options: DeschedulerOptions) -> None:
+    from karpool.cli import logging
+    from karpool.cli.output.text import note
+    from karpool.manager.shutdown import run_until_signalled
+    from karpool.scheduler.descheduler_process import run
 
-    async def serve(stop: Stop) -> None:
-        await run(
-            chosen,
-            stop,
-            ready=lambda: note("descheduling"),
-            taken=_show if chosen["dry-run"] else None,
-        )
+    logging.configure(options.logs.v, as_json=options.logs.logging_format == "json")
+
+    async def serve(stop: "Stop") -> None:
+        taken = _show if options.dry_run else None
+        await run(options, stop, ready=lambda: note("descheduling"), taken=taken)
 
     run_until_signalled(serve)
 
 
-def _show(taken: DescheduledReplicas) -> None:
+def _show(taken: "DescheduledReplicas") -> None:
     click.echo(f"{taken.binding.key.kind} {taken.binding.key}: {taken.message}")
 
 
-descheduler = click.Command(
-    "descheduler",
-    callback=_descheduler,
-    params=parameters(DESCHEDULER_FLAGS),
-    context_settings=SPELLING,
-    help="""Take back replicas that cannot start, so that other clusters get them.
+descheduler = controller_command(
+    DeschedulerOptions,
+    _descheduler,
+    help_text="""Take back replicas that cannot start, so that other clusters get them.
 
     Asks the estimators how many replicas of each workload have been unschedulable for too long. Takes the
     flags of karmada-descheduler, and handles every kind of workload that is divided by availability.

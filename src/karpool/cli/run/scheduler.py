@@ -1,47 +1,46 @@
 """`karpool scheduler`: places Karmada's workloads, beside or in place of karmada-scheduler."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from karpool.cli import logging
-from karpool.cli.options.karmada import SPELLING, parameters, values
-from karpool.cli.output.text import note
-from karpool.manager.shutdown import run_until_signalled
-from karpool.manager.stop import Stop
-from karpool.scheduler.controller.options import SCHEDULER_FLAGS, validate
-from karpool.scheduler.cycle.decision import SchedulingDecision
-from karpool.scheduler.cycle.explanation import line
-from karpool.scheduler.process import run
+from karpool.cli.options.parameters import controller_command
+from karpool.scheduler.controller.options import SchedulerOptions
+
+if TYPE_CHECKING:
+    from karpool.manager.stop import Stop
+    from karpool.scheduler.cycle.decision import SchedulingDecision
 
 
-def _scheduler(**given: Any) -> None:
-    chosen = values(SCHEDULER_FLAGS, given)
-    logging.configure(chosen["v"], as_json=chosen["logging-format"] == "json")
-    if errors := validate(SCHEDULER_FLAGS, chosen):
-        raise click.UsageError("\n".join(errors))
+def _scheduler(options: SchedulerOptions) -> None:
+    from karpool.cli import logging
+    from karpool.cli.output.text import note
+    from karpool.manager.shutdown import run_until_signalled
+    from karpool.scheduler.process import run
 
-    async def serve(stop: Stop) -> None:
+    logging.configure(options.logs.v, as_json=options.logs.logging_format == "json")
+
+    async def serve(stop: "Stop") -> None:
         await run(
-            chosen,
+            options,
             stop,
-            ready=lambda: note(f"scheduling for {chosen['scheduler-name']}"),
-            decided=_show if chosen["dry-run"] else None,
+            ready=lambda: note(f"scheduling for {options.scheduler_name}"),
+            decided=_show if options.dry_run else None,
         )
 
     run_until_signalled(serve)
 
 
-def _show(decision: SchedulingDecision) -> None:
+def _show(decision: "SchedulingDecision") -> None:
+    from karpool.scheduler.cycle.explanation import line
+
     click.echo(line(decision))
 
 
-scheduler = click.Command(
-    "scheduler",
-    callback=_scheduler,
-    params=parameters(SCHEDULER_FLAGS),
-    context_settings=SPELLING,
-    help="""Place Karmada's workloads in member clusters.
+scheduler = controller_command(
+    SchedulerOptions,
+    _scheduler,
+    help_text="""Place Karmada's workloads in member clusters.
 
     Schedules the bindings of policies that name it as schedulerName, with Karmada's semantics, and promises
     each place only once. Takes the flags of karmada-scheduler.

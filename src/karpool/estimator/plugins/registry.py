@@ -11,7 +11,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from karpool.estimator import gates
 from karpool.estimator.plugins import node_autoscaler, node_resource, resource_quota
 from karpool.estimator.plugins.interface import EstimatorPlugin
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
@@ -19,7 +18,7 @@ from karpool.estimator.plugins.node_resource import NodeResourceEstimator
 from karpool.estimator.plugins.resource_quota import Matching, ResourceQuotaEstimator
 from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter_limits
 from karpool.kube.clock import Clock, RealClock
-from karpool.kube.feature_gates import Gates
+from karpool.manager.feature_gates import RESOURCE_QUOTA, Gates, estimator_gates
 from karpool.model.errors import Invalid
 from karpool.provisioning.market_file import market_of
 
@@ -33,7 +32,7 @@ class PluginSettings:
     """What a plugin is made with, one per cluster."""
 
     cluster: str = ""
-    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    gates: Gates = field(default_factory=estimator_gates)
     clock: Clock = field(default_factory=RealClock)
     providers: Sequence[str] = ()
     autoscaler_model: str = PACKING
@@ -109,7 +108,7 @@ IN_TREE: Mapping[str, Factory] = {
     node_resource.NAME: lambda settings: NodeResourceEstimator(),
     node_autoscaler.NAME: _node_autoscaler,
     resource_quota.NAME: lambda settings: ResourceQuotaEstimator(
-        enabled=settings.gates[gates.RESOURCE_QUOTA], matching=settings.quota_scopes
+        enabled=settings.gates[RESOURCE_QUOTA], matching=settings.quota_scopes
     ),
 }
 BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)

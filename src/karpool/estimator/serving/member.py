@@ -5,7 +5,7 @@ no answer yet: a cluster that is half counted looks emptier than it is. One that
 not been heard of for too long is `stale`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import LIVE_PODS
-from karpool.estimator import gates
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
@@ -21,14 +20,14 @@ from karpool.estimator.plugins.interface import watches_of
 from karpool.estimator.plugins.registry import PluginSet, PluginSettings
 from karpool.estimator.pods import PodsByOwner, UnschedulablePods, outstanding
 from karpool.estimator.question import EstimateQuestion
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
-from karpool.kube.feature_gates import Gates
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
-from karpool.model import durations
+from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, Gates, estimator_gates
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.pod import Pod
 from karpool.wire.requests import EstimateRequest, WorkloadReference
@@ -42,7 +41,7 @@ PAGE_SIZE = 2000
 
 @dataclass(frozen=True)
 class MemberSettings:
-    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    gates: Gates = field(default_factory=estimator_gates)
     max_staleness_seconds: float = 0.0  # 0: never mind
     unschedulable_kinds: Collection[str] = ()
 
@@ -115,7 +114,7 @@ class MemberEstimator:
             *cluster_watches(self.cluster, clock),
             WatchedKind(PODS, Pod, self.waiting, LIVE_PODS),
         ]
-        if self._settings.gates[gates.OVERCOMMIT_PROTECTION]:
+        if self._settings.gates[OVERCOMMIT_PROTECTION]:
             # After the cluster, which then knows what each pod asks for.
             self._bound = PodsByOwner(self.cluster.room.shape_of, self._owners.get)
             wanted.append(WatchedKind(PODS, Pod, self._bound, LIVE_PODS))
@@ -128,39 +127,36 @@ class MemberEstimator:
         return [replace(kind, refines=kind.optional) for kind in wanted]
 
 
-def plugin_names(chosen: Mapping[str, Any]) -> list[str]:
-    plugins = chosen["plugins"]
-    return registry.chosen(plugins, chosen["node-capacity-providers"], registry.known(plugins))
+def plugin_names(options: EstimatorOptions) -> list[str]:
+    plugins = options.plugins
+    return registry.chosen(plugins, options.node_capacity_providers, registry.known(plugins))
 
 
 def build_member(
-    name: str, client: Client, chosen: Mapping[str, Any], metrics: "EstimatorMetrics", clock: Clock
+    name: str, client: Client, options: EstimatorOptions, metrics: "EstimatorMetrics", clock: Clock
 ) -> MemberEstimator:
     """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
-    switched = gates.parse(chosen["feature-gates"])
     settings = PluginSettings(
         cluster=name,
-        gates=switched,
+        gates=options.gates,
         clock=clock,
-        providers=chosen["node-capacity-providers"],
-        autoscaler_model=chosen["autoscaler-model"],
-        region=chosen["region"],
-        catalogue=Path(chosen["catalogue"]) if chosen["catalogue"] else None,
-        potential_nodes_max=chosen["max-potential-nodes"],
-        quota_scopes=chosen["quota-scopes"],
-        failure_threshold_seconds=durations.seconds(chosen["failure-threshold"]),
-        recovery_interval_seconds=durations.seconds(chosen["recovery-interval"]),
+        providers=options.node_capacity_providers,
+        autoscaler_model=options.autoscaler_model,
+        region=options.region,
+        catalogue=Path(options.catalogue) if options.catalogue else None,
+        potential_nodes_max=options.max_potential_nodes,
+        quota_scopes=options.quota_scopes,
+        failure_threshold_seconds=options.failure_threshold_seconds,
+        recovery_interval_seconds=options.recovery_interval_seconds,
     )
-    plugins = registry.build(plugin_names(chosen), settings)
+    plugins = registry.build(plugin_names(options), settings)
     framework = Framework(
         plugins.ours,
         plugins.others,
-        timeout_seconds=durations.seconds(chosen["plugin-timeout"]),
+        timeout_seconds=options.plugin_timeout_seconds,
         observe=metrics.plugin,
     )
-    rules = MemberSettings(
-        switched, durations.seconds(chosen["max-staleness"]), tuple(chosen["unschedulable-kinds"])
-    )
+    rules = MemberSettings(options.gates, options.max_staleness_seconds, options.unschedulable_kinds)
     member = MemberEstimator(name, client, plugins, framework, rules)
     metrics.follow(member)
     return member

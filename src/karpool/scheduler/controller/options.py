@@ -1,189 +1,35 @@
-"""The flags of `karpool scheduler` and `karpool descheduler`: those of Karmada's binaries, and ours.
+"""The options of `karpool scheduler` and `karpool descheduler`: those of Karmada's binaries, and ours.
 
 Manifests written for the Go binaries start these unchanged, except that the default
 names (scheduler and lease) are our own, so that both schedulers can run side by side.
-What cannot work is refused before anything starts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar
 
-from karpool.kube.flags import LOGGING_AND_PROFILING, Flag, check_value, ignored
-from karpool.kube.leases import LeaseTiming
+from karpool.kube.lease_timing import TIMING, LeaseTiming
+from karpool.manager.feature_gates import (
+    MODELING,
+    MULTIPLE_TEMPLATES,
+    WORKLOAD_AFFINITY,
+    Gates,
+    scheduler_gates,
+)
+from karpool.manager.go_options import GoLogOptions
+from karpool.manager.options import Amount, Count, Duration, LongerThanNothing, Options, ProbeOptions, option
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler import gates
-from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule
+from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle import plugins
-from karpool.wire.addresses import PORT, SERVICE_PREFIX, listener
+from karpool.scheduler.promises.promise import PromiseLifetime
+from karpool.wire.addresses import PORT, SERVICE_PREFIX
 
 SCHEDULER_NAME = "karpool-scheduler"
 DESCHEDULER_NAME = "karpool-descheduler"
 SYSTEM_NAMESPACE = "karmada-system"
-MERGES = tuple(
-    map(str, (EstimateMergeRule.ACCURATE_IF_HIGHER, EstimateMergeRule.PREFER_ACCURATE, EstimateMergeRule.MIN))
-)
-COSTS = tuple(map(str, CostPreference))
 PLUGINS = (*plugins.FILTERS, *plugins.SCORES)
-
-
-def _estimators(*, enabled: bool) -> tuple[Flag, ...]:
-    return (
-        Flag("enable-scheduler-estimator", "switch", enabled, "Ask an estimator per member cluster."),
-        Flag("disable-scheduler-estimator-in-pull-mode", "switch", False, "Ask none of Pull-mode clusters."),
-        Flag("scheduler-estimator-timeout", "duration", "3s", "How long one cluster's answer may take."),
-        Flag(
-            "scheduler-estimator-service-namespace",
-            "text",
-            SYSTEM_NAMESPACE,
-            "Namespace of the estimators' Services.",
-        ),
-        Flag(
-            "scheduler-estimator-service-prefix",
-            "text",
-            SERVICE_PREFIX,
-            "Services are called PREFIX-CLUSTER.",
-        ),
-        Flag("scheduler-estimator-port", "number", PORT, "Port of the estimators' Services."),
-        Flag("scheduler-estimator-ca-file", "text", "", "Authority of the estimators' certificates."),
-        Flag("scheduler-estimator-cert-file", "text", "", "Our certificate for estimators."),
-        Flag("scheduler-estimator-key-file", "text", "", "Key of our certificate."),
-        Flag("insecure-skip-estimator-verify", "switch", False, "Accept any certificate of an estimator."),
-    )
-
-
-def _controller(lease: str, health: str) -> tuple[Flag, ...]:
-    return (
-        Flag("kubeconfig", "text", "", "Kubeconfig of the Karmada API server."),
-        Flag("master", "text", "", "Address of the Karmada API server, instead of the kubeconfig's."),
-        Flag("kube-api-qps", "real", 40.0, "Requests per second to the API server; 0 is no limit."),
-        Flag("kube-api-burst", "number", 60, "Requests at once to the API server."),
-        Flag("leader-elect", "switch", True, "Act only while holding the lease."),
-        Flag("leader-elect-resource-name", "text", lease, "Name of the lease."),
-        Flag("leader-elect-resource-namespace", "text", SYSTEM_NAMESPACE, "Namespace of the lease."),
-        Flag("leader-elect-lease-duration", "duration", "15s", "How long others wait for a silent leader."),
-        Flag("leader-elect-renew-deadline", "duration", "10s", "A leader without renewal stops after this."),
-        Flag("leader-elect-retry-period", "duration", "2s", "Time between attempts at the lease."),
-        Flag("metrics-bind-address", "text", ":8080", "Where /metrics is served; 0 is nowhere."),
-        Flag("health-probe-bind-address", "text", health, "Where probes are answered; 0 is nowhere."),
-        Flag("feature-gates", "text", "", "Name=true|false, separated by commas."),
-        *LOGGING_AND_PROFILING,
-    )
-
-
-SCHEDULER_FLAGS: tuple[Flag, ...] = (
-    Flag(
-        "scheduler-name", "text", SCHEDULER_NAME, "Place bindings whose policy names this as schedulerName."
-    ),
-    Flag("plugins", "list", ("*",), "Filters and scores to run; * is all, -Name leaves one out."),
-    Flag(
-        "enable-empty-workload-propagation",
-        "switch",
-        False,
-        "Send workloads also to chosen clusters that get no replicas.",
-    ),
-    *_estimators(enabled=False),
-    *_controller(SCHEDULER_NAME, ":10351"),
-    Flag("rate-limiter-base-delay", "duration", "5ms", "Without priorities: first delay after a failure."),
-    Flag("rate-limiter-max-delay", "duration", "1000s", "Without priorities: longest delay."),
-    ignored("rate-limiter-qps", "number", 10, "Retries per second in all."),
-    ignored("rate-limiter-bucket-size", "number", 100, "Retries at once."),
-    # Ours.
-    Flag("dry-run", "switch", False, "Print decisions and write nothing."),
-    Flag("workers", "number", 16, "Bindings written at once; decisions are taken one after the other."),
-    Flag(
-        "availability",
-        "text",
-        MERGES[0],
-        "How an estimator's answer and the cluster's summary become one number.",
-        choices=MERGES,
-    ),
-    Flag("assumption-ttl", "duration", "5m", "A promise whose pods never come is given up after this."),
-    Flag(
-        "assumption-ttl-limit", "duration", "30m", "No promise lives longer than this, however often renewed."
-    ),
-    Flag(
-        "estimator-hold-down",
-        "duration",
-        "1m",
-        "So long an estimator's last answer stands when it can no longer be reached.",
-    ),
-    Flag("partial-placement", "switch", False, "Place what fits when not everything does."),
-    Flag(
-        "spare-tainted",
-        "switch",
-        False,
-        "Give no further replicas to a cluster whose taints the placement does not tolerate.",
-    ),
-    Flag("cost", "text", COSTS[0], "Whether cheaper clusters are preferred.", choices=COSTS),
-    Flag("unschedulable-retry", "duration", "5m", "Look again after this, even without a sign of room."),
-    Flag("grace-period", "duration", "10s", "How long writes under way may take to finish after SIGTERM."),
-)
-
-DESCHEDULER_FLAGS: tuple[Flag, ...] = (
-    Flag("descheduling-interval", "duration", "2m", "Time between two looks at all bindings."),
-    Flag("unschedulable-threshold", "duration", "5m", "A replica that waits longer is taken back."),
-    *_estimators(enabled=True),
-    *_controller(DESCHEDULER_NAME, ":10358"),
-    # Ours.
-    Flag(
-        "scheduler-names",
-        "list",
-        (),
-        "Only bindings of these schedulers; default: of all. One descheduler per control plane is enough.",
-    ),
-    Flag(
-        "cool-down",
-        "duration",
-        "10m",
-        "So long the scheduler gives a cluster none of the replicas taken from it.",
-    ),
-    Flag("dry-run", "switch", False, "Print what would be taken back and write nothing."),
-    Flag("workers", "number", 8, "Bindings looked at at once."),
-)
-
-
-def defaults(flags: Sequence[Flag]) -> dict[str, Any]:
-    return {flag.name: flag.default for flag in flags}
-
-
-# Of these, nothing would mean without a pause, or no time for an answer.
-_NEVER_ZERO = ("descheduling-interval", "unschedulable-retry", "scheduler-estimator-timeout")
-
-
-def validate(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a set of flags, a line each."""
-    options = defaults(flags) | dict(given)
-    checks: list[Callable[[], object]] = [
-        lambda: gates.parse(options["feature-gates"]),
-        lambda: listener("--metrics-bind-address", options["metrics-bind-address"]),
-        lambda: listener("--health-probe-bind-address", options["health-probe-bind-address"]),
-        *(partial(check_value, flag, options[flag.name], signed=("v",)) for flag in flags),
-        partial(_check_port, options["scheduler-estimator-port"]),
-        partial(_check_positive, "workers", options["workers"]),
-        *(partial(_check_time, name, options[name]) for name in _NEVER_ZERO if name in options),
-        partial(lease_timing, options),
-        partial(_check_names, options),
-    ]
-    errors: list[str] = []
-    for check in checks:
-        try:
-            check()
-        except Invalid as error:
-            if str(error) not in errors:
-                errors.append(str(error))
-    return errors
-
-
-def lease_timing(options: Mapping[str, Any]) -> LeaseTiming:
-    """Raises Invalid."""
-    names = ("lease-duration", "renew-deadline", "retry-period")
-    given = [options[f"leader-elect-{name}"] for name in names]
-    try:
-        return LeaseTiming(*map(durations.seconds, given))
-    except ValueError as error:
-        raise Invalid("--leader-elect-*", ", ".join(map(str, given)), str(error)) from None
+_LIFETIME = PromiseLifetime()
+_FeatureGates = Annotated[str, option("Name=true|false, separated by commas.")]
 
 
 def enabled_plugins(chosen: Sequence[str]) -> frozenset[str]:
@@ -197,23 +43,237 @@ def enabled_plugins(chosen: Sequence[str]) -> frozenset[str]:
     return frozenset(PLUGINS if "*" in wanted else wanted) - unwanted
 
 
-def _check_names(options: Mapping[str, Any]) -> None:
-    if "scheduler-name" in options and not options["scheduler-name"]:
-        raise Invalid("--scheduler-name", "", "must not be empty")
-    if "plugins" in options:
-        enabled_plugins(options["plugins"])
+class EstimatorAccessOptions(Options, frozen=True):
+    """Whether estimators are asked, and how they are reached."""
+
+    enabled: Annotated[
+        bool, option("Ask an estimator per member cluster.", flag="enable-scheduler-estimator")
+    ] = False
+    skips_pull_clusters: Annotated[
+        bool, option("Ask none of Pull-mode clusters.", flag="disable-scheduler-estimator-in-pull-mode")
+    ] = False
+    timeout_seconds: Annotated[
+        LongerThanNothing,
+        option("How long to wait for the answer of one cluster.", flag="scheduler-estimator-timeout"),
+    ] = 3.0
+    namespace: Annotated[
+        str,
+        option("Namespace of the estimators' Services.", flag="scheduler-estimator-service-namespace"),
+    ] = SYSTEM_NAMESPACE
+    prefix: Annotated[
+        str, option("Services are called PREFIX-CLUSTER.", flag="scheduler-estimator-service-prefix")
+    ] = SERVICE_PREFIX
+    port: Annotated[
+        int,
+        option("Port of the estimators' Services.", flag="scheduler-estimator-port", least=1, most=65535),
+    ] = PORT
+    ca_file: Annotated[
+        str, option("Authority of the estimators' certificates.", flag="scheduler-estimator-ca-file")
+    ] = ""
+    cert_file: Annotated[
+        str, option("Our certificate for estimators.", flag="scheduler-estimator-cert-file")
+    ] = ""
+    key_file: Annotated[str, option("Key of our certificate.", flag="scheduler-estimator-key-file")] = ""
+    skips_verify: Annotated[
+        bool, option("Accept any certificate of an estimator.", flag="insecure-skip-estimator-verify")
+    ] = False
 
 
-def _check_port(port: int) -> None:
-    if not 1 <= port <= 65535:
-        raise Invalid("--scheduler-estimator-port", port, "must be a port between 1 and 65535")
+class KarmadaConnectionOptions(Options, frozen=True):
+    kubeconfig: Annotated[str, option("Kubeconfig of the Karmada API server.")] = ""
+    master: Annotated[str, option("Address of the Karmada API server, instead of the kubeconfig's.")] = ""
+    kube_api_qps: Annotated[Amount, option("Requests per second to the API server; 0 is no limit.")] = 40.0
+    kube_api_burst: Annotated[Count, option("Requests at once to the API server.")] = 60
 
 
-def _check_time(name: str, text: str) -> None:
-    if durations.seconds(text) <= 0:
-        raise Invalid(f"--{name}", text, "must be longer than nothing")
+class LeaseOptions(Options, frozen=True):
+    leader_elect: Annotated[bool, option("Act only while holding the lease.")] = True
+    name: Annotated[str, option("Name of the lease.", flag="leader-elect-resource-name")] = ""
+    namespace: Annotated[str, option("Namespace of the lease.", flag="leader-elect-resource-namespace")] = (
+        SYSTEM_NAMESPACE
+    )
+    duration_seconds: Annotated[
+        Duration, option("How long others wait for a silent leader.", flag="leader-elect-lease-duration")
+    ] = TIMING.duration
+    renew_deadline_seconds: Annotated[
+        Duration, option("A leader without renewal stops after this.", flag="leader-elect-renew-deadline")
+    ] = TIMING.renew_deadline
+    retry_seconds: Annotated[
+        Duration, option("Time between attempts at the lease.", flag="leader-elect-retry-period")
+    ] = TIMING.retry
+
+    def problems(self) -> Iterator[Invalid | str]:
+        try:
+            self.timing  # noqa: B018 - made to see whether it can be
+        except ValueError as error:
+            times = (self.duration_seconds, self.renew_deadline_seconds, self.retry_seconds)
+            yield Invalid("--leader-elect-*", ", ".join(map(durations.show, times)), str(error))
+
+    @property
+    def timing(self) -> LeaseTiming:
+        return LeaseTiming(self.duration_seconds, self.renew_deadline_seconds, self.retry_seconds)
 
 
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise Invalid(f"--{name}", value, "must be at least 1")
+class DecisionOptions(Options, frozen=True):
+    """What decides where something goes: also of commands that explain the scheduler's decisions."""
+
+    go_flags: ClassVar[bool] = True
+
+    plugins: Annotated[
+        tuple[str, ...], option("Filters and scores to run; * is all, -Name leaves one out.")
+    ] = ("*",)
+    estimators: EstimatorAccessOptions = EstimatorAccessOptions()
+    feature_gates: _FeatureGates = ""
+    availability: Annotated[
+        EstimateMergeRule,
+        option("How an estimator's answer and the cluster's summary become one number."),
+    ] = EstimateMergeRule.ACCURATE_IF_HIGHER
+    assumption_ttl_seconds: Annotated[
+        Duration,
+        option("Drop a promise whose pods have not appeared after this time.", flag="assumption-ttl"),
+    ] = _LIFETIME.seconds
+    assumption_ttl_limit_seconds: Annotated[
+        Duration,
+        option("Drop a promise after this time, however often renewed.", flag="assumption-ttl-limit"),
+    ] = _LIFETIME.limit_seconds
+    estimator_hold_down_seconds: Annotated[
+        Duration,
+        option(
+            "How long to use the last answer of an estimator that cannot be reached.",
+            flag="estimator-hold-down",
+        ),
+    ] = 60.0
+    partial_placement: Annotated[bool, option("Place what fits when not everything does.")] = False
+    spare_tainted: Annotated[
+        bool,
+        option("Give no further replicas to a cluster whose taints the placement does not tolerate."),
+    ] = False
+    cost: Annotated[CostPreference, option("Whether cheaper clusters are preferred.")] = CostPreference.OFF
+
+    def problems(self) -> Iterator[Invalid | str]:
+        for check in (lambda: scheduler_gates(self.feature_gates), lambda: enabled_plugins(self.plugins)):
+            try:
+                check()
+            except Invalid as error:
+                yield error
+
+    @property
+    def gates(self) -> Gates:
+        return scheduler_gates(self.feature_gates)
+
+    @property
+    def lifetime(self) -> PromiseLifetime:
+        return PromiseLifetime(self.assumption_ttl_seconds, self.assumption_ttl_limit_seconds)
+
+    def settings(self, *, propagate_empty: bool = False) -> SchedulingSettings:
+        gates = self.gates
+        return SchedulingSettings(
+            plugins=enabled_plugins(self.plugins),
+            multiple_pod_templates=gates[MULTIPLE_TEMPLATES],
+            workload_affinity=gates[WORKLOAD_AFFINITY],
+            resource_models=gates[MODELING],
+            propagate_empty=propagate_empty,
+            merge=self.availability,
+            partial=self.partial_placement,
+            cost=self.cost,
+            spare_tainted=self.spare_tainted,
+        )
+
+
+class SchedulerOptions(Options, frozen=True):
+    command: ClassVar[str] = "scheduler"
+    chart: ClassVar[str] = "scheduler"
+    go_flags: ClassVar[bool] = True
+
+    scheduler_name: Annotated[
+        str, option("Place bindings whose policy names this as schedulerName.", chart="schedulerName")
+    ] = SCHEDULER_NAME
+    decisions: DecisionOptions = DecisionOptions()
+    propagates_empty_workloads: Annotated[
+        bool,
+        option(
+            "Send workloads also to chosen clusters that get no replicas.",
+            flag="enable-empty-workload-propagation",
+        ),
+    ] = False
+    connection: Annotated[KarmadaConnectionOptions, option(process_only=True)] = KarmadaConnectionOptions()
+    lease: Annotated[LeaseOptions, option(process_only=True)] = LeaseOptions(name=SCHEDULER_NAME)
+    probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
+        health_probe_bind_address=":10351"
+    )
+    logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
+    base_delay_seconds: Annotated[
+        Duration,
+        option("Without priorities: first delay after a failure.", flag="rate-limiter-base-delay"),
+    ] = 0.005
+    max_delay_seconds: Annotated[
+        Duration, option("Without priorities: longest delay.", flag="rate-limiter-max-delay")
+    ] = 1000.0
+    rate_limiter_qps: Annotated[Count, option("Retries per second in all.", ignored=True)] = 10
+    rate_limiter_bucket_size: Annotated[Count, option("Retries at once.", ignored=True)] = 100
+    dry_run: Annotated[bool, option("Print decisions and write nothing.", process_only=True)] = False
+    workers: Annotated[
+        int, option("Bindings written at once; decisions are taken one after the other.", least=1)
+    ] = 16
+    unschedulable_retry_seconds: Annotated[
+        LongerThanNothing,
+        option("Look again after this, even without a sign of room.", flag="unschedulable-retry"),
+    ] = 300.0
+    grace_period_seconds: Annotated[
+        Duration,
+        option("How long writes under way may take to finish after SIGTERM.", flag="grace-period"),
+    ] = 10.0
+
+    def problems(self) -> Iterator[Invalid | str]:
+        if not self.scheduler_name:
+            yield Invalid("--scheduler-name", "", "must not be empty")
+
+
+class DeschedulerOptions(Options, frozen=True):
+    command: ClassVar[str] = "descheduler"
+    chart: ClassVar[str] = "descheduler"
+    go_flags: ClassVar[bool] = True
+
+    interval_seconds: Annotated[
+        LongerThanNothing,
+        option("Time between two looks at all bindings.", flag="descheduling-interval", chart="interval"),
+    ] = 120.0
+    unschedulable_threshold_seconds: Annotated[
+        Duration,
+        option(
+            "Take back a replica that waits longer than this.",
+            flag="unschedulable-threshold",
+            chart="unschedulableThreshold",
+        ),
+    ] = 300.0
+    estimators: EstimatorAccessOptions = EstimatorAccessOptions(enabled=True)
+    connection: Annotated[KarmadaConnectionOptions, option(process_only=True)] = KarmadaConnectionOptions()
+    lease: Annotated[LeaseOptions, option(process_only=True)] = LeaseOptions(name=DESCHEDULER_NAME)
+    probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
+        health_probe_bind_address=":10358"
+    )
+    feature_gates: _FeatureGates = ""
+    logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
+    scheduler_names: Annotated[
+        tuple[str, ...],
+        option(
+            "Only bindings of these schedulers; default: all. One descheduler per control plane is enough."
+        ),
+    ] = ()
+    cool_down_seconds: Annotated[
+        Duration,
+        option(
+            "How long the scheduler keeps replicas away from the cluster they were taken from.",
+            flag="cool-down",
+        ),
+    ] = 600.0
+    dry_run: Annotated[
+        bool, option("Print what would be taken back and write nothing.", process_only=True)
+    ] = False
+    workers: Annotated[int, option("Bindings looked at at once.", least=1)] = 8
+
+    def problems(self) -> Iterator[Invalid | str]:
+        try:
+            scheduler_gates(self.feature_gates)
+        except Invalid as error:
+            yield error

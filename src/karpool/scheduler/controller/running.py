@@ -10,13 +10,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from karpool.kube.feature_gates import Gates
 from karpool.manager.controller import Environment
+from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, PRIORITY, Gates, scheduler_gates
 from karpool.manager.metrics import QueueMetrics
 from karpool.manager.stop import Stop
 from karpool.model.karmada.binding import BindingKey
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler import gates
 from karpool.scheduler.controller import options
 from karpool.scheduler.controller.binding_store import SchedulerStores
 from karpool.scheduler.controller.binding_writer import BindingWriter
@@ -41,9 +40,9 @@ QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
 
 
 @dataclass(frozen=True)
-class SchedulerOptions:
+class SchedulerSettings:
     name: str = options.SCHEDULER_NAME
-    gates: Gates = field(default_factory=lambda: gates.DEFAULTS)
+    gates: Gates = field(default_factory=scheduler_gates)
     settings: SchedulingSettings = field(default_factory=SchedulingSettings)
     lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
     workers: int = WORKERS
@@ -61,17 +60,17 @@ class Scheduler:
     def __init__(
         self,
         environment: Environment,
-        chosen: SchedulerOptions | None = None,
+        chosen: SchedulerSettings | None = None,
         *,
         asker: EstimatorApi | None = None,
         estimators: "EstimatorClient | None" = None,
         show: Show | None = None,
     ) -> None:
-        self._options = use = chosen or SchedulerOptions()
+        self._options = use = chosen or SchedulerSettings()
         self._estimators = estimators
         client, registry = environment.client, environment.registry
         promises = PromiseMetrics(registry)
-        protected = use.gates[gates.OVERCOMMIT_PROTECTION]
+        protected = use.gates[OVERCOMMIT_PROTECTION]
         self.view = SchedulerStores(
             client.clock, PromiseLedger(use.lifetime, promises.released) if protected else None
         )
@@ -87,7 +86,7 @@ class Scheduler:
         )
         self.queue: BindingQueue[BindingKey] = BindingQueue(
             client.clock,
-            prioritized=use.gates[gates.PRIORITY],
+            prioritized=use.gates[PRIORITY],
             backoff_seconds=self._delay,
             unschedulable_seconds=use.unschedulable_seconds,
             tell=QueueMetrics(registry, QUEUE, client.clock.monotonic),
@@ -149,7 +148,7 @@ class Scheduler:
             self.view.room_in(await self._asks.verify(self.view.clusters.get))
 
     def _delay(self, attempts: int) -> float:
-        if self._options.gates[gates.PRIORITY]:
+        if self._options.gates[PRIORITY]:
             return BACKOFF_SECONDS[min(attempts, len(BACKOFF_SECONDS)) - 1]
         doubled = self._options.base_delay_seconds * 2.0 ** min(attempts - 1, 40)
         return min(doubled, self._options.max_delay_seconds)

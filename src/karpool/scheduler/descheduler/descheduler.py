@@ -59,7 +59,7 @@ class UnschedulableSource(Protocol):
 
 
 @dataclass(frozen=True)
-class DeschedulerOptions:
+class DeschedulerSettings:
     name: str = "karpool-descheduler"
     schedulers: Collection[str] = ()  # whose bindings; empty: everybody's
     interval_seconds: float = 120.0
@@ -90,12 +90,12 @@ class Descheduler:
         self,
         environment: Environment,
         asks: UnschedulableSource,
-        chosen: DeschedulerOptions | None = None,
+        chosen: DeschedulerSettings | None = None,
         *,
         estimators: "EstimatorClient | None" = None,
         show: Callable[[DescheduledReplicas], None] | None = None,
     ) -> None:
-        self._options = chosen or DeschedulerOptions()
+        self._options = chosen or DeschedulerSettings()
         client, registry = environment.client, environment.registry
         self._clock, self._status = client.clock, environment.status
         self._estimators = estimators  # that are ours to close
