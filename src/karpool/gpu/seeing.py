@@ -260,7 +260,7 @@ class Sight:
 
     def _problem(self, what: str, why: str) -> None:
         if self.problems.get(what) != why:
-            log.warning("object left out", object=what, reason=why)
+            log.warning("object skipped", object=what, reason=why)
         self.problems[what] = why
 
     # What we wrote ourselves

@@ -44,7 +44,7 @@ class ManagerStatus:
         """Whether the picture is too old to act on. Said when it begins, not each time."""
         stale = self._is_too_old()
         if stale and not self._was_stale:
-            log.warning("paused: the cluster was not heard of", seconds=self.staleness())
+            log.warning("paused: the watch is stale", seconds=self.staleness())
         self._was_stale = stale
         return stale
 

@@ -144,7 +144,7 @@ class _Again:
                 name = self._view.machines[row].name
                 yield Infeasible(
                     ConsolidationReason.NOT_EMPTY if len(planned) else ConsolidationReason.CHANGED,
-                    f"node {name} is not what it was",
+                    f"node {name} changed since the plan was made",
                     f"node {name}",
                 )
 

@@ -44,5 +44,5 @@ def delete(state: PlanningState, rows: Sequence[int]) -> CandidateMove | Unplace
 
 def no_room(state: PlanningState, left: Pods) -> UnplacedShapes:
     asked = state.asked(next(iter(left)))
-    detail = f"{sum(left.values())} of its pods find no place on other nodes, the first asks for {asked}"
+    detail = f"{sum(left.values())} of its pods do not fit on other nodes; the first requests {asked}"
     return UnplacedShapes(Infeasible(ConsolidationReason.NO_ROOM, detail), tuple(left))

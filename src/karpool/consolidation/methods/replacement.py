@@ -324,7 +324,7 @@ def _unlike_sources(
         return fitting
     below = fitting.cheaper_than(ceiling)
     return below or Infeasible(
-        ConsolidationReason.SAME_TYPE, "keeping one of the nodes and deleting the others would do as well"
+        ConsolidationReason.SAME_TYPE, "the replacement is no better than keeping one of these nodes"
     )
 
 

@@ -233,7 +233,11 @@ class Planner:
                     ),
                 )
             elif row in not_looked_at:
-                why = (Infeasible(ConsolidationReason.NOT_CONSIDERED, "the deadline came first"),)
+                why = (
+                    Infeasible(
+                        ConsolidationReason.NOT_CONSIDERED, "not considered before the planning deadline"
+                    ),
+                )
             else:
                 why = self._stuck(found, row)
             price = machine.price_per_hour

@@ -166,7 +166,7 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
         _STATIC,
         _DISABLED,
         _rule(lambda f: f.buffer_pods, ConsolidationReason.BUFFER_PODS, "it holds a capacity buffer"),
-        _rule(lambda f: not f.empty, ConsolidationReason.NOT_EMPTY, "pods on it would be missed"),
+        _rule(lambda f: not f.empty, ConsolidationReason.NOT_EMPTY, "it still runs pods"),
         _TOO_EARLY,
     ),
     DisruptionMethod.CONSOLIDATION: (
@@ -184,12 +184,14 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
         _rule(lambda f: not f.zone, ConsolidationReason.NO_ZONE_LABEL, f"it has no label {ZONE}"),
         _DISABLED,
         _rule(
-            lambda f: f.empty, ConsolidationReason.EMPTY_HANDLED_BY_EMPTINESS, "it is empty, and goes as such"
+            lambda f: f.empty,
+            ConsolidationReason.EMPTY_HANDLED_BY_EMPTINESS,
+            "it is empty; the emptiness method removes it",
         ),
         _rule(
             lambda f: not f.moves_pods,
             ConsolidationReason.POLICY_WHEN_EMPTY,
-            "the policy of nodepool {f.pool} is WhenEmpty, and pods on it would be missed",
+            "the policy of nodepool {f.pool} is WhenEmpty, and it still runs pods",
             "nodepool {f.pool}",
         ),
         _TOO_EARLY,

@@ -1,4 +1,4 @@
-"""What the controller keeps in its head: the allocator, holds, and what it has just tried.
+"""State of the allocator: devices, holds, and the requests tried in this step.
 
 All of it is rebuilt from what is seen; losing it costs a repetition, never a device.
 `look` takes what was seen and brings the allocator up to date, serves whom it can, and

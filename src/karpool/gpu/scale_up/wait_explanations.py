@@ -34,7 +34,7 @@ def explain(step: StepState) -> None:
 
 def _general(record: ScaleUpRecord | None, demand: GpuDemand) -> tuple[WaitReason, str]:
     if record is None:
-        return WaitReason.WAITING, f"no GPU has room for {demand.key}; a scale-up begins"
+        return WaitReason.WAITING, f"no GPU can hold {demand.key}; a scale-up has started"
     return _about(record, demand)
 
 
