@@ -278,7 +278,7 @@ def known_charge(request: GpuRequest) -> QuotaCharge:
     )
 
 
-_NOT_RECOVERED = no_device(DeviceReason.NOT_RECOVERED, "running pods are still being read; ask again")
+_NOT_RECOVERED = no_device(DeviceReason.NOT_RECOVERED, "still reading running pods; try again")
 
 
 def _among(table: DeviceColumns, rows: Rows, names: Collection[str]) -> Rows:
