@@ -1,16 +1,18 @@
-"""Writes docs/cli.md and docs/metrics.md from the code: python tools/build_reference.py
+"""Writes docs/cli.md, docs/metrics.md and parts of the chart's schema: python tools/build_reference.py
 
-Commands and flags are read from the command line itself, metrics from what each process registers.
-A test regenerates both pages and compares.
+Commands and flags are read from the command line itself, metrics from what each process registers, the
+schema of values from the options of controllers. A test makes them again and compares.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import click
+import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
@@ -18,10 +20,13 @@ from prometheus_client.registry import Collector
 
 from karpool.cli.main import commands
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
+from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.estimator.serving.failure_reporting import FailureGauges
 from karpool.estimator.serving.metrics import EstimatorMetrics
+from karpool.estimator.serving.options import EstimatorOptions
 from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.process import COMPONENT
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -30,8 +35,10 @@ from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Environment
 from karpool.manager.metrics import QueueMetrics, describe_process, follow_leadership
+from karpool.manager.options import OptionField, Options, option_fields
 from karpool.manager.readiness import ManagerStatus
 from karpool.scheduler.controller.metrics import SchedulerMetrics
+from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.controller.running import QUEUE
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -249,7 +256,63 @@ def _level(name: str) -> str:
     return "beta" if name.startswith("karpool_") else "stable"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "metrics.md": metrics_page}
+# The chart
+
+_CHART = Path("../deploy/helm/karpool")  # from DOCS
+OPTIONS: tuple[type[Options], ...] = (
+    EstimatorOptions,
+    SchedulerOptions,
+    DeschedulerOptions,
+    ConsolidatorOptions,
+    GpuScalerOptions,
+)
+_DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+"
+
+
+def values_schema() -> str:
+    """The schema of the chart's values, where values are options of controllers; the rest is as it stands."""
+    schema = json.loads((DOCS / _CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((DOCS / _CHART / "values.yaml").read_text())
+    for options in OPTIONS:
+        for field in option_fields(options):
+            if key := field.about.get("chart"):
+                described = _value_schema(field, values[options.chart][key])
+                schema["properties"][options.chart]["properties"][key] = described
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _value_schema(field: OptionField, unset: Any) -> dict[str, Any]:
+    """`unset` is the chart's own value: where it is empty or 0, the flag is not given."""
+    if field.many:
+        return {"description": field.help, "type": "array", "items": _one_value(field, None)}
+    return {"description": field.help, **_one_value(field, unset)}
+
+
+def _one_value(field: OptionField, unset: Any) -> dict[str, Any]:
+    match field.kind:
+        case "switch":
+            return {"type": "boolean"}
+        case "integer":
+            least = field.least if unset is None or field.least is None else min(field.least, unset)
+            ends = {"minimum": least, "maximum": field.most}
+            return {"type": "integer", **{name: end for name, end in ends.items() if end is not None}}
+        case "duration":
+            return {"type": "string", "pattern": f"^$|^{_DURATION}$" if unset == "" else f"^{_DURATION}$"}
+        case "choice":
+            return {"enum": [*([""] if unset == "" else []), *field.choices]}
+    text: dict[str, Any] = {"type": "string"}
+    if pattern := field.about.get("pattern"):
+        text["pattern"] = pattern
+    elif field.default and not field.many:
+        text["minLength"] = 1
+    return text
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "metrics.md": metrics_page,
+    str(_CHART / "values.schema.json"): values_schema,
+}
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
 """The pages about commands and metrics say what the code says."""
 
 import pytest
+import yaml
 from tools import build_reference
+
+from karpool.manager.options import option_fields
 
 
 @pytest.mark.parametrize("page", build_reference.PAGES)
@@ -9,6 +12,15 @@ def test_a_page_is_what_the_code_makes_of_it_today(page: str) -> None:
     shown = (build_reference.DOCS / page).read_text()
 
     assert shown == build_reference.PAGES[page](), f"{page} is out of date: python tools/build_reference.py"
+
+
+def test_the_chart_has_the_defaults_of_the_options_or_leaves_them_out() -> None:
+    chart = yaml.safe_load((build_reference.DOCS / "../deploy/helm/karpool/values.yaml").read_text())
+    for options in build_reference.OPTIONS:
+        for field in option_fields(options):
+            key = field.about.get("chart")
+            if key and key != "dryRun":  # whoever installs a chart to try it out must not lose nodes
+                assert not chart[options.chart][key] or chart[options.chart][key] == field.shown_default, key
 
 
 def test_every_command_and_every_process_has_its_part() -> None:

@@ -55,12 +55,14 @@ def option(
     ignored: bool = False,
     process_only: bool = False,
     exists: bool = False,
+    pattern: str = "",
 ) -> Meta:
     """What a field is for, and how it is spelled where its own name will not do.
 
     `chart` is its key among the chart's values. `negated`: the flag says the opposite of the field.
     `ignored`: manifests written for Go binaries have it; it does nothing. `process_only`: means nothing to
     a controller that runs inside another process. `exists`: the file must be there.
+    `pattern` is what the chart's schema asks of a text.
     """
     extra = {
         "flag": flag,
@@ -71,6 +73,7 @@ def option(
         "ignored": ignored,
         "process_only": process_only,
         "exists": exists,
+        "pattern": pattern,
     }
     chosen = {name: value for name, value in extra.items() if value}
     return Meta(description=text or None, ge=least, le=most, extra=chosen)

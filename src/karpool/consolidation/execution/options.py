@@ -68,6 +68,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
             flag="rate",
             metavar="NODES/TIME",
             chart="rates",
+            pattern="^[0-9]+/",
         ),
     ] = ()
     namespace: Annotated[str, option("Namespace of the move records, the lease and the stop ConfigMap.")] = (
