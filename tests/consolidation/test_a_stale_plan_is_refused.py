@@ -102,7 +102,7 @@ def test_what_does_not_touch_the_plan_does_not_make_it_stale(planned, write):
         ),
         pytest.param(
             lambda: cluster(pod("big", "c", cpu="1000m")),
-            "find no place on other nodes",
+            "do not fit on other nodes",
             id="no room any more",
         ),
         pytest.param(

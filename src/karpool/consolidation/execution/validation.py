@@ -165,7 +165,7 @@ class _Again:
         for row in rows if self._move.kind is not MoveKind.EMPTY else ():
             if self._world.receives[row] and not self._received[row]:
                 name = self._view.machines[row].name
-                message = f"pods of a move before it find no place on other nodes than {name}"
+                message = f"pods of a move before it do not fit on other nodes than {name}"
                 yield Infeasible(ConsolidationReason.NO_ROOM, message, f"node {name}")
 
     def _simulate(self, rows: list[int]) -> tuple[Infeasible[ConsolidationReason], ...]:

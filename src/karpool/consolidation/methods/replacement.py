@@ -186,7 +186,7 @@ def _never_worth_it(
         return None
     best = score_move(price, cost, totals, policy.k).score
     message = (
-        f"its pods find no place on the nodes that stay, and no replacement is worth moving them: "
+        f"its pods do not fit on the nodes that stay, and no replacement is worth moving them: "
         f"even for nothing it would score {best:.2f} < threshold {policy.threshold:.2f} of nodepool {pool}"
     )
     return Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool}")
@@ -339,9 +339,7 @@ def buy_for_bound_pods(
     if isinstance(least, UnplacedShapes):
         return least
     if state.tries_left <= 0:
-        message = (
-            "pods that depend on others find no place, and too many nodes have such pods to try new ones"
-        )
+        message = "pods that depend on others do not fit, and too many nodes have such pods to try new ones"
         return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
     state.tries_left -= 1
     planned = state.packed_on_new_nodes(rows, placed, left)

@@ -129,7 +129,7 @@ class Planner:
         nodes = tuple(self.source(row) for row in rows)
         notes = []
         if draft.unplaced:
-            notes.append(f"{draft.unplaced} pods that cost nothing find no place and will wait")
+            notes.append(f"{draft.unplaced} pods that cost nothing do not fit elsewhere and will wait")
         if draft.verdict.unpriced:
             notes.append(f"{draft.verdict.unpriced} of its nodes have no known price, which counts as 0")
         return Move(
@@ -258,7 +258,9 @@ class Planner:
         names = self.view.snapshot.names
         if found.not_looked_at:
             rows = tuple(names[row] for row in found.not_looked_at)
-            yield NotConsidered(rows, f"the deadline of {self.settings.deadline_seconds:g} s came first")
+            yield NotConsidered(
+                rows, f"not considered before the planning deadline of {self.settings.deadline_seconds:g} s"
+            )
         if found.not_combined:
             rows = tuple(names[row] for row in found.not_combined)
             yield NotConsidered(rows, "looked at alone, not together with others: there are too many groups")

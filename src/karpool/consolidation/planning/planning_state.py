@@ -358,9 +358,7 @@ class PlanningState:
         )
         if packing.left:
             why = "; ".join(show_pool(reason) for reason in packing.left[0].reasons[:2])
-            message = (
-                f"{len(packing.left)} pods that depend on others find no place, on new nodes either: {why}"
-            )
+            message = f"{len(packing.left)} pods that depend on others do not fit, on new nodes either: {why}"
             return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
         return [(Counter(shape_of[pod] for pod in node.pods), node) for node in packing.nodes]
 
