@@ -194,7 +194,7 @@ def test_zones_that_a_cluster_has_not_are_not_sold_there(files: tuple[str, str, 
 async def test_the_dashboard_counts_with_it(files: tuple[str, str, str]) -> None:
     wishes = DashboardOptions(catalogue=Path(files[0]))
     clients = {name: Client(InProcessTransport(ApiServer(RealClock()))) for name in ("a", "b")}
-    markets = [watch._observed.market for watch in FleetCollector(clients, wishes).watches.values()]
+    markets = [watch.cluster.market for watch in FleetCollector(clients, wishes).watches.values()]
     assert [market.region for market in markets] == ["north", "north"]
     assert markets[0] is not markets[1]  # each learns from the nodes of its own cluster
 
