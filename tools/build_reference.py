@@ -37,9 +37,9 @@ from karpool.manager.controller import Environment
 from karpool.manager.metrics import QueueMetrics, describe_process, follow_leadership
 from karpool.manager.options import OptionField, Options, option_fields
 from karpool.manager.readiness import ManagerStatus
+from karpool.scheduler.controller.controller import QUEUE
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
-from karpool.scheduler.controller.running import QUEUE
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators

@@ -14,7 +14,7 @@ from karpool.consolidation.execution.record import ACTIVE, RECORD
 from karpool.gpu.controller.options import SCHEDULER_NAME as GPU_SCHEDULER
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.provisioning.placeholders.placeholder import KARPOOL, MANAGED_BY
-from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.controller.controller import Scheduler
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.apiserver.storage.history import StoredEvent

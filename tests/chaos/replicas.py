@@ -19,8 +19,8 @@ from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.transport.transport import HttpRequest
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES
+from karpool.scheduler.controller.controller import Scheduler
 from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
-from karpool.scheduler.controller.running import Scheduler
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.descheduler_process import descheduler_settings
 from karpool.scheduler.process import scheduler_settings

@@ -23,8 +23,8 @@ from karpool.manager.options import (
     option_fields,
     read_options,
 )
+from karpool.scheduler.controller.controller import SchedulerSettings
 from karpool.scheduler.controller.options import DecisionOptions, DeschedulerOptions, SchedulerOptions
-from karpool.scheduler.controller.running import SchedulerSettings
 from karpool.scheduler.descheduler.descheduler import DeschedulerSettings
 from karpool.scheduler.descheduler_process import descheduler_settings
 from karpool.scheduler.process import scheduler_settings

@@ -14,7 +14,7 @@ from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import LEASES, NAMESPACES
-from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.controller.controller import Scheduler
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.clusters.runtime import Context
 from tests.consolidation import executing

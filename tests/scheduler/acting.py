@@ -10,8 +10,8 @@ from karpool.kube.errors import NotFound
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, EVENTS, RESOURCEBINDINGS
+from karpool.scheduler.controller.controller import Scheduler, SchedulerSettings
 from karpool.scheduler.controller.options import SCHEDULER_NAME
-from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster

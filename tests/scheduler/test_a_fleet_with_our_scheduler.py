@@ -6,8 +6,8 @@ from pathlib import Path
 
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
+from karpool.scheduler.controller.controller import Scheduler
 from karpool.scheduler.controller.options import SCHEDULER_NAME
-from karpool.scheduler.controller.running import Scheduler
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster

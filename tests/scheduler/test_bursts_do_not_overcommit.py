@@ -10,7 +10,7 @@ from karpool.kube.leases import LeaseElector
 from karpool.manager.feature_gates import scheduler_gates
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
-from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
+from karpool.scheduler.controller.controller import Scheduler, SchedulerSettings
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Members
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karpool.kube.errors import KubeError
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import RESOURCEBINDINGS
-from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
+from karpool.scheduler.controller.controller import Scheduler, SchedulerSettings
 from karpool.scheduler.promises.promise import PromiseLifetime
 from tests.scheduler.acting import AGGREGATED, DYNAMIC, binding, condition, play, targets
 from tests.scheduler.members import Estimators, Members

@@ -12,6 +12,7 @@ from karpool.manager.controller import Controller, Environment, LeaseName, Manag
 from karpool.manager.manager import run_process
 from karpool.manager.options import ProbeOptions
 from karpool.manager.stop import Stop
+from karpool.scheduler.controller.controller import Scheduler, SchedulerSettings
 from karpool.scheduler.controller.options import (
     EstimatorAccessOptions,
     KarmadaConnectionOptions,
@@ -19,7 +20,6 @@ from karpool.scheduler.controller.options import (
     SchedulerOptions,
 )
 from karpool.scheduler.controller.reconciler import Show
-from karpool.scheduler.controller.running import Scheduler, SchedulerSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
 from karpool.scheduler.promises.metrics import follow_estimators
 

@@ -16,7 +16,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.event_recorder import EventRecorder
 from karpool.manager.controller import Controller, Environment
 from karpool.manager.manager import Manager
-from karpool.scheduler.controller.running import Scheduler
+from karpool.scheduler.controller.controller import Scheduler
 from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import EstimatorComponent, Estimators

@@ -4,11 +4,17 @@ Nothing is decided before every binding was read and every promise found again. 
 binding that finds no room waits until some appears: a member's summary, a released
 promise, a new cluster. Signs of room are gathered for a moment, so that many of them
 are one look at those who wait. Stopping finishes the writes under way.
+
+`Scheduler` puts the parts together, for a process, a test or an embedded fleet; everything
+comes from outside. One instance is one term of leadership; the next leader is a new one.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,16 +26,31 @@ from karpool.kube.errors import LeadershipLost
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.kube.work_queue import QueueShutDown
+from karpool.manager.controller import Environment
+from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, PRIORITY, Gates, scheduler_gates
+from karpool.manager.metrics import QueueMetrics
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
 from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
-from karpool.scheduler.controller import wake_ups
+from karpool.scheduler.controller import options, wake_ups
 from karpool.scheduler.controller.binding_store import BindingVersion, Object, SchedulerStores
+from karpool.scheduler.controller.binding_writer import BindingWriter
 from karpool.scheduler.controller.metrics import Event, SchedulerMetrics
-from karpool.scheduler.controller.queue import BindingQueue
-from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult
+from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
+from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult, Show
+from karpool.scheduler.controller.reporting import BindingReporter
+from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.cycle import SchedulingCycle
+from karpool.scheduler.estimates.availability import AvailabilityReader
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi
+from karpool.scheduler.promises.ledger import PromiseLedger
+from karpool.scheduler.promises.metrics import PromiseMetrics
+from karpool.scheduler.promises.promise import PromiseLifetime
+
+if TYPE_CHECKING:
+    from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +59,8 @@ WORKERS = 16
 GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_WAITING = 0.002
 EXPIRY_SECONDS_MAX = 30.0
+VERIFY_SECONDS = 2.0
+QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
 
 Follow = Callable[[MemberCluster | None, MemberCluster | None], None]
 
@@ -244,3 +267,118 @@ class _Each:
                 self._handler(change)
             except Exception:
                 log.exception("change not understood", object=str(change.key))
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    name: str = options.SCHEDULER_NAME
+    gates: Gates = field(default_factory=scheduler_gates)
+    settings: SchedulingSettings = field(default_factory=SchedulingSettings)
+    lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
+    workers: int = WORKERS
+    unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
+    hold_down_seconds: float = 60.0
+    grace_seconds: float = 10.0
+    # Without priorities, failures come back after these, doubled each time.
+    base_delay_seconds: float = 0.005
+    max_delay_seconds: float = 1000.0
+
+
+class Scheduler:
+    """`asker` None: there are no estimators. `estimators` are those that are ours to close."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        chosen: SchedulerSettings | None = None,
+        *,
+        asker: EstimatorApi | None = None,
+        estimators: "EstimatorClient | None" = None,
+        show: Show | None = None,
+    ) -> None:
+        self._options = use = chosen or SchedulerSettings()
+        self._estimators = estimators
+        client, registry = environment.client, environment.registry
+        promises = PromiseMetrics(registry)
+        protected = use.gates[OVERCOMMIT_PROTECTION]
+        self.view = SchedulerStores(
+            client.clock, PromiseLedger(use.lifetime, promises.released) if protected else None
+        )
+        if self.view.ledger is not None:
+            promises.follow(self.view.ledger, client.clock.monotonic)
+        self._asks = AvailabilityReader(
+            use.settings,
+            client.clock,
+            ledger=self.view.ledger,
+            asker=asker or estimators,
+            hold_down_seconds=use.hold_down_seconds,
+            on_freed=self._room_in,
+        )
+        self.queue: BindingQueue[BindingKey] = BindingQueue(
+            client.clock,
+            prioritized=use.gates[PRIORITY],
+            backoff_seconds=self._delay,
+            unschedulable_seconds=use.unschedulable_seconds,
+            tell=QueueMetrics(registry, QUEUE, client.clock.monotonic),
+        )
+        self.metrics = SchedulerMetrics(registry, self.queue.sizes)
+        self._controller = SchedulerController(
+            client,
+            use.name,
+            self.view,
+            self.queue,
+            self.metrics,
+            status=environment.status,
+            workers=use.workers,
+            follow=self._follow_clusters,
+        )
+        self.informers = (self._controller.informers,)
+        self._placer = BindingReconciler(
+            use.name,
+            self.view,
+            SchedulingCycle(
+                self.view, self._asks, use.settings, observe=self.metrics.step, timing=self.metrics
+            ),
+            BindingWriter(
+                client,
+                check=environment.check,
+                count=self.metrics.wrote,
+                get_version=self.view.bindings.get_version,
+            ),
+            reporter=BindingReporter(environment.events),
+            metrics=self.metrics,
+            show=show,
+        )
+
+    def _room_in(self, clusters: set[str]) -> None:
+        self.view.room_in(clusters)
+
+    def _follow_clusters(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
+        if self._estimators is not None and new is None:
+            self._estimators.keep({cluster.name for cluster in self.view.clusters.all()})
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        if self._estimators is not None:
+            stack.push_async_callback(self._estimators.close)
+
+    async def run(self, stop: Stop) -> None:
+        """Until `stop` is set, and what was under way is written."""
+        self.metrics.leading(True)
+        async with asyncio.TaskGroup() as group:
+            verifying = group.create_task(self._verify())
+            try:
+                await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
+            finally:
+                verifying.cancel()
+
+    async def _verify(self) -> None:
+        """Ask estimators now and then what of the promises has arrived."""
+        while True:
+            await self.view.clock.sleep(VERIFY_SECONDS)
+            self.view.room_in(await self._asks.verify(self.view.clusters.get))
+
+    def _delay(self, attempts: int) -> float:
+        if self._options.gates[PRIORITY]:
+            return BACKOFF_SECONDS[min(attempts, len(BACKOFF_SECONDS)) - 1]
+        doubled = self._options.base_delay_seconds * 2.0 ** min(attempts - 1, 40)
+        return min(doubled, self._options.max_delay_seconds)
