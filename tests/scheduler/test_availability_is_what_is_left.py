@@ -377,7 +377,7 @@ async def test_a_real_estimator_deducts_what_is_promised_and_says_what_arrived(l
             by = await world.workload(REPLICASETS, "other-1", owner)
             for number in range(2):
                 await world.add(pod(f"other-{number}", node="a", metadata={"ownerReferences": [by]}))
-            snapshot = estimator.members["m1"].state.snapshot
+            snapshot = estimator.members["m1"].cluster.room.snapshot
             await eventually(lambda: len(snapshot().bound.node) == 2)
             # 6 cores, 1 promised: the same, at every instant.
             assert (await room.gather(binding(), [member(cpu=0)], fresh=True))["m1"].replicas == 5
