@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from karpool.cli.main import commands
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.options import ConsolidatorOptions
+from karpool.dashboard.options import DashboardOptions
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.estimator.serving.failure_reporting import FailureGauges
 from karpool.estimator.serving.metrics import EstimatorMetrics
@@ -265,6 +266,7 @@ OPTIONS: tuple[type[Options], ...] = (
     DeschedulerOptions,
     ConsolidatorOptions,
     GpuScalerOptions,
+    DashboardOptions,
 )
 _DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+"
 

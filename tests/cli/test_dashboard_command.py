@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from karpool.cli.main import run
-from karpool.cli.options.cluster import ClusterOptions
 from karpool.cli.run import dashboard as command
 from karpool.cli.run.dashboard import ReloadingCertificate
+from karpool.dashboard.options import DashboardOptions
 from karpool.kube.clock import RealClock
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, write_kubeconfig
@@ -216,6 +216,5 @@ def test_in_a_pod_the_cluster_may_be_given_a_name(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     in_pod = partial(command.kubeconfig.load, service_account=tmp_path)
     monkeypatch.setattr(command.kubeconfig, "load", in_pod)
-    options = ClusterOptions()
-    assert list(command._configs(options, ("east=",), False)) == ["east"]
-    assert list(command._configs(options, (), False)) == ["in-cluster"]
+    assert list(command._configs(DashboardOptions(clusters=("east=",)))) == ["east"]
+    assert list(command._configs(DashboardOptions())) == ["in-cluster"]

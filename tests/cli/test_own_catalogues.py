@@ -8,7 +8,7 @@ import yaml
 
 from karpool.cli.main import run
 from karpool.cli.run import dashboard
-from karpool.dashboard.pages.collector import DashboardOptions, FleetCollector
+from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -192,7 +192,7 @@ def test_zones_that_a_cluster_has_not_are_not_sold_there(files: tuple[str, str, 
 
 
 async def test_the_dashboard_counts_with_it(files: tuple[str, str, str]) -> None:
-    wishes = DashboardOptions(catalogue=Path(files[0]))
+    wishes = CollectorSettings(catalogue=Path(files[0]))
     clients = {name: Client(InProcessTransport(ApiServer(RealClock()))) for name in ("a", "b")}
     markets = [watch.cluster.market for watch in FleetCollector(clients, wishes).watches.values()]
     assert [market.region for market in markets] == ["north", "north"]

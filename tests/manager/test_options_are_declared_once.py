@@ -10,6 +10,7 @@ import pytest
 from karpool.cli.options.parameters import controller_command, parameters
 from karpool.consolidation.execution.options import ConsolidatorOptions
 from karpool.consolidation.policy.options import PlanOptions
+from karpool.dashboard.options import DashboardOptions
 from karpool.estimator.providers import karpenter
 from karpool.estimator.serving.options import POTENTIAL_NODES_MAX, EstimatorOptions
 from karpool.gpu.controller.options import GpuScalerOptions
@@ -37,6 +38,7 @@ EVERY = (
     SchedulerOptions,
     DeschedulerOptions,
     DecisionOptions,
+    DashboardOptions,
 )
 
 

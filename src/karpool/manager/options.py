@@ -96,6 +96,7 @@ class OptionField:
     above: float | None
     most: float | None
     about: Mapping[str, Any]
+    go: bool  # read and shown as Go does
 
     @property
     def ignored(self) -> bool:
@@ -146,31 +147,31 @@ class OptionField:
         shown = durations.show(value) if self.kind == _DURATION else value
         return Invalid(f"--{self.name}", shown, reason)
 
-    def read(self, raw: Any, *, go: bool) -> Any:
+    def read(self, raw: Any) -> Any:
         """The value of the field that a flag stands for. Raises Invalid, with what was given."""
-        value = self.value(raw, go=go)
+        value = self.value(raw)
         try:
             self.check(value)
         except Invalid as error:
             raise Invalid(error.path, error.value if self.many else raw, error.reason) from None
         return not value if self.negated else value
 
-    def value(self, raw: Any, *, go: bool = False) -> Any:
+    def value(self, raw: Any) -> Any:
         """The typed value of what a command line or a file says. Raises Invalid."""
         try:
             if not self.many:
-                return self._read_one(raw, go=go)
+                return self._read_one(raw)
             texts = list(raw) if isinstance(raw, list | tuple) else [raw]
-            if go:
+            if self.go:
                 texts = [part.strip() for text in texts for part in str(text).split(",") if part.strip()]
-            return tuple(self._read_one(text, go=go) for text in texts)
+            return tuple(self._read_one(text) for text in texts)
         except Invalid as error:
             raise Invalid(f"--{self.name}", error.value, error.reason) from None
 
-    def _read_one(self, raw: Any, *, go: bool) -> Any:
+    def _read_one(self, raw: Any) -> Any:
         if self.kind == "choice" and (str(raw) not in self.choices or isinstance(raw, bool)):
             raise Invalid("", raw, f"must be one of {', '.join(filter(None, self.choices))}")
-        value = _READERS[self.kind](raw) if not (go and self.kind == _DURATION) else _go_seconds(raw)
+        value = _READERS[self.kind](raw) if not (self.go and self.kind == _DURATION) else _go_seconds(raw)
         return self.base(value) if self.kind == "choice" and issubclass(self.base, Enum) else value
 
 
@@ -257,21 +258,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def option_fields(options: type[Options]) -> tuple[OptionField, ...]:
     """In the order of declaration, groups where they stand."""
-    return _all_fields(options, (), None, process_only=False)
+    return _all_fields(options, (), None, process_only=False, go=False)
 
 
 def _all_fields(
-    options: type[Options], path: tuple[str, ...], usual: Options | None, *, process_only: bool
+    options: type[Options], path: tuple[str, ...], usual: Options | None, *, process_only: bool, go: bool
 ) -> tuple[OptionField, ...]:
     """`usual` is the group's instance that its owner has by default."""
+    go = go or options.go_flags
     found: list[OptionField] = []
     for name, (declared, about, declared_default) in _declared(options).items():
         default = getattr(usual, name) if usual is not None else declared_default
         only = process_only or bool(about.get("process_only"))
         if _is_group(declared):
-            found += _all_fields(declared, (*path, name), default, process_only=only)
+            found += _all_fields(declared, (*path, name), default, process_only=only, go=go)
         else:
-            found.append(_field((*path, name), declared, {**about, "process_only": only}, default))
+            found.append(_field((*path, name), declared, {**about, "process_only": only}, default, go))
     return tuple(found)
 
 
@@ -282,7 +284,7 @@ def _is_group(declared: Any) -> bool:
 @lru_cache
 def _own_fields(options: type[Options]) -> tuple[OptionField, ...]:
     return tuple(
-        _field((name,), declared, about, default)
+        _field((name,), declared, about, default, options.go_flags)
         for name, (declared, about, default) in _declared(options).items()
         if not _is_group(declared)
     )
@@ -305,7 +307,9 @@ def _declared(options: type[Options]) -> Mapping[str, tuple[Any, Mapping[str, An
     return found
 
 
-def _field(path: tuple[str, ...], declared: Any, about: Mapping[str, Any], default: Any) -> OptionField:
+def _field(
+    path: tuple[str, ...], declared: Any, about: Mapping[str, Any], default: Any, go: bool
+) -> OptionField:
     many = get_origin(declared) is tuple
     one = get_args(declared)[0] if many else declared
     may_be_none = get_origin(one) in (Union, UnionType)
@@ -332,6 +336,7 @@ def _field(path: tuple[str, ...], declared: Any, about: Mapping[str, Any], defau
         above=about.get("above"),
         most=about.get("most"),
         about=about,
+        go=go,
     )
 
 
@@ -349,7 +354,7 @@ def read_options(options: type[T], given: Mapping[str, Any], *, embedded: bool =
             errors.append(Invalid(f"--{name}", raw, f"is not a flag; there are {', '.join(sorted(fields))}"))
             continue
         try:
-            values[fields[name].path] = fields[name].read(raw, go=options.go_flags)
+            values[fields[name].path] = fields[name].read(raw)
         except Invalid as error:
             errors.append(error)
     values |= {(name,): value for name, value in fixed.items()}

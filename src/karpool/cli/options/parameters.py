@@ -64,18 +64,14 @@ def chosen_options(options: type[T], given: Mapping[str, Any]) -> T:
 
 
 def parameters(options: type[Options], *, without: Collection[str] = ()) -> list[click.Option]:
-    return [
-        _parameter(field, go=options.go_flags)
-        for field in option_fields(options)
-        if field.name not in without
-    ]
+    return [_parameter(field) for field in option_fields(options) if field.name not in without]
 
 
 def _identifier(field: OptionField) -> str:
     return field.name.replace("-", "_")
 
 
-def _parameter(field: OptionField, *, go: bool) -> click.Option:
+def _parameter(field: OptionField) -> click.Option:
     default = field.shown_default
     names = [f"--{field.name}", _identifier(field)]
     if short := field.about.get("short"):
@@ -83,13 +79,13 @@ def _parameter(field: OptionField, *, go: bool) -> click.Option:
     shown: dict[str, Any] = {
         "help": field.full_help,
         "default": None if default == "" and field.kind == "choice" else default,
-        "show_default": bool(default) or (go and field.kind in ("switch", "integer")),
-        "metavar": field.about.get("metavar") or ("NAME,..." if go and field.many else None),
+        "show_default": bool(default) or (field.go and field.kind in ("switch", "integer")),
+        "metavar": field.about.get("metavar") or ("NAME,..." if field.go and field.many else None),
         "multiple": field.many,
     }
     if field.kind != "switch":
         return click.Option(names, type=_shown_type(field), **shown)
-    if go:
+    if field.go:
         return click.Option(names, type=_AsGiven("true|false"), is_flag=False, flag_value="true", **shown)
     if field.default and not field.negated:
         names[0] = f"--{field.name}/--no-{field.name}"

@@ -43,7 +43,7 @@ LOOKED_AT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class DashboardOptions:
+class CollectorSettings:
     """What an administrator may set. `asker` gives the estimators of a control plane, if they are asked."""
 
     lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
@@ -69,12 +69,12 @@ class _Planned:
 class FleetCollector:
     """The clusters and what is shown of them; `informers` keep it current while somebody runs them."""
 
-    def __init__(self, clusters: Mapping[str, Client], wishes: DashboardOptions | None = None) -> None:
+    def __init__(self, clusters: Mapping[str, Client], wishes: CollectorSettings | None = None) -> None:
         """Names are those under which Karmada knows its members, where there is Karmada."""
         if not clusters:
             raise ValueError("a dashboard needs at least one cluster")
         self.bell = ChangeNotifier()
-        self._wishes = wishes or DashboardOptions()
+        self._wishes = wishes or CollectorSettings()
         self._clients = dict(clusters)
         self.watches = {
             name: DashboardCluster(

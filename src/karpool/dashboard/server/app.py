@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from karpool.dashboard.pages.collector import DashboardOptions, FleetCollector
+from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
@@ -51,7 +51,7 @@ class Dashboard:
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
         hosts: Collection[str] = (),
-        wishes: DashboardOptions | None = None,
+        wishes: CollectorSettings | None = None,
     ) -> None:
         """Outside loopback a token is needed; raises Invalid without one."""
         if token is None and not is_loopback(host):
