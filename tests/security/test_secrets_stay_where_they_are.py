@@ -34,6 +34,7 @@ from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig as kubeconfig_of
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.options import read_options
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
@@ -165,7 +166,7 @@ class Heard:
 async def controllers(config: Path, client: Client, heard: Heard) -> None:
     """All of them, until each has looked at everything; then what their metrics say."""
     ports = {name: free_port() for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpu")}
-    stop = asyncio.Event()
+    stop = Stop()
     flags = {"kubeconfig": str(config), "metrics-bind-address": "0"}
     probes = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
