@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from karpool.cli.main import run
-from karpool.cli.run import dashboard as command
-from karpool.cli.run.dashboard import ReloadingCertificate
+from karpool.cli.run import dashboard_server as command
+from karpool.cli.run.dashboard_server import ReloadingCertificate
 from karpool.dashboard.options import DashboardOptions
 from karpool.kube.clock import RealClock
 from karpool_fleet.apiserver.serve.http import serve

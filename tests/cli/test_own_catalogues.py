@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from karpool.cli.main import run
-from karpool.cli.run import dashboard
+from karpool.cli.run import dashboard_server
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
 from karpool.kube.api.client import Client
@@ -203,8 +203,8 @@ def test_the_dashboard_says_what_is_wrong_with_it_before_it_listens(
     files: tuple[str, str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(files[0]).write_text(EXAMPLE.replace("0.21", "-1"))
-    monkeypatch.setattr(dashboard, "_configs", lambda *given: {})
-    monkeypatch.setattr(dashboard, "run_until_signalled", lambda serve: pytest.fail("it listened"))
+    monkeypatch.setattr(dashboard_server, "_configs", lambda *given: {})
+    monkeypatch.setattr(dashboard_server, "run_until_signalled", lambda serve: pytest.fail("it listened"))
     assert run(["dashboard", "--catalogue", files[0]], "karpool") == 1
     assert "types[0].offerings[0].pricePerHour" in capsys.readouterr().err
 

@@ -133,7 +133,7 @@ def test_every_option_has_a_flag_of_its_own_and_says_what_it_is_for(options):
     "module",
     [
         f"karpool.cli.run.{name}"
-        for name in ("gpu_scaler", "consolidator", "estimator", "scheduler", "descheduler")
+        for name in ("gpu_scaler", "consolidator", "estimator", "scheduler", "descheduler", "dashboard")
     ],
 )
 def test_help_needs_nothing_heavy(module):
