@@ -89,6 +89,11 @@ def budget(allowed):
     )
 
 
+def scale_up(number, claimed, held, ended=""):
+    unit = {"claim": f"c{claimed}", "node": held, "ended": ended}
+    return named(kinds.SCALE_UPS, f"s{number}", status={"units": [unit]})
+
+
 SMALL = st.integers(0, 2)
 OBJECTS = st.one_of(
     st.tuples(
@@ -119,6 +124,7 @@ OBJECTS = st.one_of(
     st.tuples(st.just(kinds.NODEPOOLS), st.builds(pool, st.sampled_from(["10", "20", "-3"]))),
     st.tuples(st.just(kinds.NODECLASSES), st.builds(node_class, st.lists(st.sampled_from(["a", "b"])))),
     st.tuples(st.just(kinds.BUDGETS), st.builds(budget, st.integers(0, 1))),
+    st.tuples(st.just(kinds.SCALE_UPS), st.builds(scale_up, SMALL, SMALL, st.sampled_from(["", "n0"]))),
     st.tuples(st.just(kinds.CAPACITY_BUFFERS), st.just(named(kinds.CAPACITY_BUFFERS, "buffer"))),
 )
 LIVES = st.lists(st.tuples(OBJECTS, st.booleans()), max_size=25)
@@ -138,7 +144,13 @@ def shown(snapshot):
         "room": described(snapshot.room),
         "waiting": pending(snapshot.room),
         "nodes": {
-            joined.name: (joined.claim, joined.stage, joined.price_per_hour, joined.blocked)
+            joined.name: (
+                joined.claim,
+                joined.stage,
+                joined.price_per_hour,
+                joined.blocked,
+                bool(joined.reserved),
+            )
             for joined in snapshot.nodes
         },
         "claims": [joined.name for joined in snapshot.claims_without_node],
@@ -298,3 +310,13 @@ def test_a_node_with_a_pod_that_cannot_be_read_says_so():
     snapshot = built(broken, node(0, 1), claim(0, 1)).snapshot()
     assert snapshot.nodes[0].blocked == 1
     assert snapshot.blocked == {"n0": 1}
+
+
+@pytest.mark.parametrize("held", [scale_up(0, 9, "n0"), scale_up(0, 0, "")], ids=["node", "claim"])
+def test_a_node_that_a_scale_up_waits_for_is_reserved(held):
+    for objects in ((node(0, 1), claim(0, 1), held), (held, claim(0, 1), node(0, 1))):
+        cluster = built(*objects)
+        assert cluster.snapshot().nodes[0].reserved == "scale-up s0"
+        cluster.apply(kinds.SCALE_UPS, [ObjectChange("DELETED", ObjectKey("team", "s0"), None)], NOW)
+        assert not cluster.snapshot().nodes[0].reserved
+    assert not built(node(0), scale_up(0, 9, "n0", ended="2026-01-01T00:00:00Z")).snapshot().nodes[0].reserved

@@ -27,6 +27,7 @@ from karpool.cluster.nodes.state_node_store import StateNodeStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
 from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
+from karpool.cluster.reservations import reserved_by
 from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NodeClaim
@@ -199,6 +200,8 @@ class Cluster:
                 )
             case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES:
                 return self._of_room(kind)
+            case kinds.SCALE_UPS:
+                return self._reserving(self._holder(kind))
             case kinds.GPUS:
                 return _both(self._of_room(kind), self._holder(kind))
         return self._holder(kind)
@@ -226,6 +229,20 @@ class Cluster:
             self.problems.clear(kind.resource.kind, str(key))
 
         return _Reader(put, drop, self._noted(kind))
+
+    def _reserving(self, held: _Reader) -> _Reader:
+        def reserve() -> None:
+            self._nodes.reserve(*reserved_by(self._held[kinds.SCALE_UPS].values()))
+
+        def put(key: ObjectKey, obj: Any, now: float) -> None:
+            held.put(key, obj, now)
+            reserve()
+
+        def drop(key: ObjectKey, now: float) -> None:
+            held.drop(key, now)
+            reserve()
+
+        return _Reader(put, drop, held.unreadable)
 
     def _noted(self, kind: ClusterKind) -> Callable[[ObjectKey, bytes, Invalid, float], None]:
         """What was known of it stays, and the problem is said."""

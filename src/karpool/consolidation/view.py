@@ -37,6 +37,7 @@ ASPECTS = (
     | Aspect.STOCK
     | Aspect.DISRUPTION
     | Aspect.DEVICES
+    | Aspect.RECORDS
 )
 
 

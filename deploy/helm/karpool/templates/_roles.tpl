@@ -86,6 +86,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
 {{- end }}
 

@@ -41,6 +41,7 @@ class NodeTraits(NamedTuple):
     drifted: bool
     has_grace_period: bool
     blocked: int  # pods on it that cannot be read
+    reserved: str
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class StateNode:
             drifted=claim is not None and claim.is_true("Drifted"),
             has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
             blocked=self.blocked,
+            reserved=self.reserved,
         )
 
     @cached_property
@@ -121,7 +123,7 @@ class StateNode:
             self.is_leaving,
             self.is_initialized,
             self.price_per_hour,
-            self.blocked,
+            (self.blocked, self.reserved),
             node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
             (node.spec, node.labels) if node is not None else None,
         )

@@ -43,7 +43,8 @@ class StateNodeStore:
         self._claims_with: dict[str, set[str]] = {}  # provider id, or `node/NAME`, to claims
         self._nodes_with: dict[str, set[str]] = {}  # provider id, or `claim/NAME`, to nodes
         self._blocked: dict[str, int] = {}
-        self._reserved: dict[str, str] = {}
+        self._reserved: dict[str, str] = {}  # by node
+        self._reserved_claims: dict[str, str] = {}
         self._priced = market.version
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
@@ -119,14 +120,12 @@ class StateNodeStore:
             self._blocked[name] = pods
             self._refresh((name,))
 
-    def reserve(self, reserved: Mapping[str, str]) -> None:
-        """Nodes that are held for something that is still to come, and by whom; all there are."""
-        changed = {
-            name
-            for name in {*self._reserved, *reserved}
-            if self._reserved.get(name, "") != reserved.get(name, "")
-        }
-        self._reserved = dict(reserved)
+    def reserve(self, nodes: Mapping[str, str], claims: Mapping[str, str]) -> None:
+        """Nodes and claims that are held for something that is still to come, and by whom; all there are."""
+        changed = {name for name, _ in self._reserved.items() ^ nodes.items()}
+        for claim, _ in self._reserved_claims.items() ^ claims.items():
+            changed |= self._nodes_of.get(claim, set())
+        self._reserved, self._reserved_claims = dict(nodes), dict(claims)
         self._refresh(changed)
 
     # Joining
@@ -199,7 +198,8 @@ class StateNodeStore:
             else:
                 self._problems.clear("Node claim", name)
             price = node_price(self.market.catalogue, node.labels)
-            joined = StateNode(node, claim, price, self._blocked.get(name, 0), self._reserved.get(name, ""))
+            reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
+            joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
             known = self._joined.get(name)
             if known is None or not _same_node(known, joined):
                 self._own()

@@ -152,7 +152,8 @@ class _Judge:
         targets = np.ones(view.snapshot.n, dtype=np.bool_)
         for row, machine in enumerate(view.machines):
             signals = self._signals(row, machine, is_empty(costs[row]))
-            targets[row] = self._is_target(row, machine, signals.in_queue)
+            # What is held for somebody else is not filled with pods of a move.
+            targets[row] = not machine.reserved and self._is_target(row, machine, signals.in_queue)
             key = machine.marks, signals
             if key not in self._known:
                 self._known[key] = self._why(*key)
@@ -205,6 +206,7 @@ class _Judge:
             deleting=marks.deleting,
             nominated=signals.nominated,
             unreadable_pods=marks.blocked,
+            reserved=marks.reserved,
             do_not_disrupt=marks.do_not_disrupt,
             pool_exists=rules is not None,
             pool_problem=rules.problem if rules is not None else "",

@@ -33,6 +33,7 @@ class EligibilityFacts:
     deleting: bool = False
     nominated: bool = False
     unreadable_pods: int = 0
+    reserved: str = ""  # who holds it for something that is still to come
     do_not_disrupt: bool = False
     pool_exists: bool = True
     pool_problem: str = ""
@@ -107,6 +108,7 @@ _ALWAYS: Sequence[Rule] = (
         ConsolidationReason.POD_UNREADABLE,
         "{f.unreadable_pods} of its pods cannot be understood; see the problems",
     ),
+    _rule(lambda f: bool(f.reserved), ConsolidationReason.RESERVED, "it is held for {f.reserved}"),
     _rule(
         lambda f: f.do_not_disrupt,
         ConsolidationReason.NODE_DO_NOT_DISRUPT,

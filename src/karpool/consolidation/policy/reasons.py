@@ -62,6 +62,7 @@ class ConsolidationReason(Reason):
     IN_QUEUE = "in_queue", MoveFailure.CHURN
     NOMINATED = "nominated", MoveFailure.CHURN
     NOT_EMPTY = "not_empty", MoveFailure.CHURN
+    RESERVED = "reserved", MoveFailure.CHURN
     POD_UNREADABLE = "pod_unreadable", MoveFailure.CHURN
     POD_STARTING = "pod_starting", MoveFailure.CHURN
     YOUNG = "young", MoveFailure.CHURN
