@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.consolidation.methods.replacement import cheaper_types
-from karpool.consolidation.policy.prices import cheapest, worst_launch_price
+from karpool.consolidation.policy.prices import worst_launch_price
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool
 from karpool.model.kubernetes.node import ZONE
@@ -63,6 +63,9 @@ def test_best_and_worst_price_and_what_is_cheaper(sold, zones, kinds, out, ceili
     worst = {each.name: worst_launch_price(each.offerings, allows) for each in types}
     for each in types:
         best, most = found.get(each.name, (inf, inf))
-        assert best == (inf if (price := cheapest(each.offerings, allows)) is None else price)
+        sold = (
+            offering.price_per_hour for offering in each.offerings if offering.available and allows(offering)
+        )
+        assert best == min((price for price in sold if price is not None), default=inf)
         assert most == (inf if worst[each.name] is None else worst[each.name])
     assert cheap == sorted(cheaper_types(worst, ceiling))
