@@ -97,7 +97,7 @@ def test_the_code_runs_no_shell_no_pickle_and_no_text_as_code() -> None:
     assert found == []
 
 
-def test_two_builds_are_the_same_bytes_and_hold_only_the_package(tmp_path: Path) -> None:
+def test_two_builds_are_the_same_bytes_and_hold_only_the_packages(tmp_path: Path) -> None:
     wheels = []
     for number in ("1", "2"):
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / number)]
@@ -107,5 +107,5 @@ def test_two_builds_are_the_same_bytes_and_hold_only_the_package(tmp_path: Path)
 
     assert hashlib.sha256(wheels[0]).hexdigest() == hashlib.sha256(wheels[1]).hexdigest()
     names = zipfile.ZipFile(io.BytesIO(wheels[0])).namelist()
-    assert all(name.startswith(("karpool/", "karpool-")) for name in names)
+    assert all(name.startswith(("karpool/", "karpool_fleet/", "karpool-")) for name in names)
     assert not [name for name in names if name.endswith((".pyc", ".key", ".pem", ".env"))]

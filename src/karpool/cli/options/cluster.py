@@ -41,6 +41,8 @@ class DurationParam(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):  # a default that another part declares, in seconds
+            return value
         text = str(value)
         try:
             amount = float(text) if text.isdecimal() else durations.seconds(text)
