@@ -80,11 +80,12 @@ def briefly(main: Callable[[Stop], Awaitable[T]], *, loop_factory: object = None
 def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(world.folder)
     monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
-    monkeypatch.setattr(shutdown, "run_until_signalled", briefly)  # for those that import it when they run
-    for module in pkgutil.walk_packages(karpool.cli.__path__, "karpool.cli."):
-        loaded = importlib.import_module(module.name)
-        if hasattr(loaded, "run_until_signalled"):
-            monkeypatch.setattr(loaded, "run_until_signalled", briefly)
+    # All are imported before anything is patched, or they would keep the patched one for good. Those that
+    # import it when they run take it from `shutdown`.
+    names = [module.name for module in pkgutil.walk_packages(karpool.cli.__path__, "karpool.cli.")]
+    for module in [shutdown, *map(importlib.import_module, names)]:
+        if hasattr(module, "run_until_signalled"):
+            monkeypatch.setattr(module, "run_until_signalled", briefly)
     logging, thresholds = structlog.get_config(), gc.get_threshold()
     yield
     structlog.configure(**logging)
