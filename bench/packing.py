@@ -10,6 +10,7 @@ from typing import Any
 from bench.cluster import GIB, ZONES, cluster, nodes, pods
 from bench.timing import timed
 from karpool.cluster.cluster_room import ClusterRoom
+from karpool.estimator.question import deducted
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
@@ -18,7 +19,7 @@ from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.taints import Toleration
 from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import PodGroup, deduct, first_fit
+from karpool.packing.counting.first_fit import PodGroup, first_fit
 from karpool.packing.fit_reasons import explain_nodes
 
 PLAIN = PodShape((("cpu", 1000), ("memory", 2 * GIB)))
@@ -124,7 +125,7 @@ def assumed_workloads() -> dict[str, Any]:
         ]
         for _ in range(500)
     ]
-    values = timed(lambda: count(deduct(snapshot, workloads), PLAIN), repeat=10)
+    values = timed(lambda: count(deducted(snapshot, workloads).room, PLAIN), repeat=10)
     return result("500 assumed workloads deducted, then count", values, None)
 
 
