@@ -29,7 +29,7 @@ from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices import tensor_fusion
 from karpool.model.devices.device import Device, GpuObject, from_object
-from karpool.model.devices.node_devices import plugin_of
+from karpool.model.devices.node_devices import RESOURCES
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, decode
@@ -237,7 +237,8 @@ class ClusterRoom:
             self._block(self._unreadable.put(key, pod.spec.node_name))
             return
         self.problems.clear("Pod", key)
-        self._block(self._unreadable.drop(key))
+        if self._unreadable:
+            self._block(self._unreadable.drop(key))
         shape = self._pods.shapes[shape_id]
         if shape.devices is not None and not self._knows_shares:
             shape = replace(shape, devices=None)
@@ -245,7 +246,8 @@ class ClusterRoom:
         if self._volumes is not None and self._volumes.put_pod(key, pod):
             shape = shape.with_volumes(self._volume_terms(self._volumes, key))
             shape_id = self._pods.shapes.intern(shape)
-        self._put_pod(key, shape_id, pod.spec.node_name, tensor_fusion.assigned(pod.annotations))
+        names = tensor_fusion.assigned(pod.annotations) if shape.devices is not None else ()
+        self._put_pod(key, shape_id, pod.spec.node_name, names)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
         """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
@@ -395,7 +397,7 @@ class ClusterRoom:
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)
-        if self._devices and row < len(self._nodes) and plugin_of(dict(shape.requests)):
+        if self._devices and row < len(self._nodes) and _asks_a_plugin(shape):
             self._devices.touch(self._nodes.rows[row].name)
 
     def _node_names(self) -> list[str]:
@@ -457,3 +459,7 @@ def _check_labels(given: Labels) -> None:
         labels.check_labels(given)
     except Invalid as error:
         raise error.at("metadata.labels") from None
+
+
+def _asks_a_plugin(shape: PodShape) -> bool:
+    return any(resource in RESOURCES for resource, _ in shape.requests)
