@@ -397,8 +397,10 @@ class ClusterRoom:
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)
-        if self._devices and row < len(self._nodes) and _asks_a_plugin(shape):
-            self._devices.touch(self._nodes.rows[row].name)
+        nodes, offering = self._nodes.rows, self._devices.offering
+        # Few nodes offer devices: asked first, it spares all others the look through their pods' requests.
+        if offering and row < len(nodes) and nodes[row].name in offering and _asks_a_plugin(shape):
+            self._devices.touch(nodes[row].name)
 
     def _node_names(self) -> list[str]:
         return [row.name for row in self._nodes.rows]

@@ -46,7 +46,7 @@ class _Use:
 class DeviceStore:
     def __init__(self) -> None:
         self._kinds = DeviceKinds()
-        self._rows: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin
+        self.offering: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin
         self._labelled: dict[str, tuple[Device, ...]] = {}  # what their labels and plugins promise
         self._described: dict[str, dict[str, Device]] = {}  # by node
         self._node_of_device: dict[str, str] = {}
@@ -68,10 +68,6 @@ class DeviceStore:
 
     # Feeding
 
-    def __bool__(self) -> bool:
-        """Whether some node offers devices of a plugin."""
-        return bool(self._rows)
-
     def described(self) -> list[str]:
         return list(self._node_of_device)
 
@@ -82,18 +78,18 @@ class DeviceStore:
         return self._described.get(self._node_of_device.get(name, ""), {}).get(name)
 
     def put_node(self, node: NodeRow) -> None:
-        if self._rows.get(node.name) == node:
+        if self.offering.get(node.name) == node:
             return
         if plugin_of(node.allocatable):
-            self._rows[node.name] = node
+            self.offering[node.name] = node
             self._labelled[node.name] = labelled_devices(node.name, node.labels, node.allocatable)
             self._stale.add(node.name)
-        elif self._rows.pop(node.name, None) is not None or node.name in self._described:
+        elif self.offering.pop(node.name, None) is not None or node.name in self._described:
             self._stale.add(node.name)
 
     def remove_node(self, name: str, moved: str = "") -> None:
         """`moved` is the node that has its row now."""
-        self._rows.pop(name, None)
+        self.offering.pop(name, None)
         self._labelled.pop(name, None)
         self._stale |= {node for node in (name, moved) if node in self._slots or node in self._described}
 
@@ -145,7 +141,7 @@ class DeviceStore:
 
     def touch(self, node: str) -> None:
         """Whole units of its plugin were taken, or given back."""
-        if node in self._rows:
+        if node in self.offering:
             self._stale.add(node)
 
     # Reading
@@ -176,7 +172,7 @@ class DeviceStore:
 
     def _work_out(self, name: str, row: int | None, room: RoomStore) -> None:
         described = tuple(self._described.get(name, {}).values())
-        node = self._rows.get(name)
+        node = self.offering.get(name)
         plugin = plugin_of(node.allocatable) if node is not None else ""
         devices: tuple[Device, ...] = ()
         if row is not None:
