@@ -20,7 +20,7 @@ _numbers = count(1)
 _current: ContextVar[str] = ContextVar(KEY, default="")
 
 
-class decision_scope:  # noqa: N801 - read as a word: `with deciding():`
+class decision_scope:  # noqa: N801 - read as a word: `with decision_scope():`
     """Lines logged inside carry the id; one decision inside another keeps its own."""
 
     __slots__ = ("_before", "identity")

@@ -23,7 +23,7 @@ from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
 
 T = TypeVar("T")
-O = TypeVar("O")  # noqa: E741 - the options of a controller
+OptionsT = TypeVar("OptionsT")
 
 
 class Place(StrEnum):
@@ -93,17 +93,17 @@ class ManagerOptions:
 
 
 @dataclass(frozen=True)
-class Controller(Generic[O]):
+class Controller(Generic[OptionsT]):
     """`component` is how API servers and events call it; `metrics_prefix` is of its gauge of leadership."""
 
     name: str
     place: Place
-    component: Callable[[O], str]
-    manages: Callable[[O], ManagerOptions]  # raises InvalidOptions, ConfigError or Invalid
+    component: Callable[[OptionsT], str]
+    manages: Callable[[OptionsT], ManagerOptions]  # raises InvalidOptions, ConfigError or Invalid
     build: Callable[..., Awaitable[Runnable]]  # from Environment, options, and what was `given`
-    before_lease: Callable[[Client, O], Awaitable[None]] | None = None  # its namespace
+    before_lease: Callable[[Client, OptionsT], Awaitable[None]] | None = None  # its namespace
     metrics_prefix: str = ""
 
-    def given(self, **parts: Any) -> "Controller[O]":
+    def given(self, **parts: Any) -> "Controller[OptionsT]":
         """With parts that options do not name: a market, who is asked, who is shown what would be done."""
         return replace(self, build=partial(self.build, **parts))

@@ -30,7 +30,7 @@ from karpool.manager.stop import STOPPED, Stop
 log = structlog.get_logger(__name__)
 
 R = TypeVar("R", bound=Runnable)
-O = TypeVar("O")  # noqa: E741 - the options of a controller
+OptionsT = TypeVar("OptionsT")
 
 # What a cluster is made of lives long and holds no cycles. With Python's own thresholds, looking through
 # a hundred thousand promises for garbage takes as long as deciding.
@@ -112,8 +112,8 @@ class Manager(Generic[R]):
 
 
 async def run_process(
-    controller: Controller[O],
-    options: O,
+    controller: Controller[OptionsT],
+    options: OptionsT,
     stop: Stop,
     *,
     ready: Callable[[Any], None] = lambda runnable: None,

@@ -23,7 +23,7 @@ from karpool_fleet.clusters.estimators import EstimatorComponent, Estimators
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.runtime import Build, Context, FleetComponent
 
-O = TypeVar("O")  # noqa: E741 - the options of a controller
+OptionsT = TypeVar("OptionsT")
 Flags = Mapping[str, Any]
 Work = Callable[[Client], Awaitable[None]]
 
@@ -52,8 +52,8 @@ class Team:
     def manage(
         self,
         cluster: EmbeddedCluster,
-        controller: Controller[O],
-        options: O,
+        controller: Controller[OptionsT],
+        options: OptionsT,
         parts: Callable[[Client], Mapping[str, Any]],
     ) -> None:
         """Run a declared controller in a cluster, with parts that depend on how this fleet is wired."""
