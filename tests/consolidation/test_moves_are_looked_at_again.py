@@ -1,5 +1,7 @@
 """What changed since a plan was made, and whether its moves may still be made."""
 
+from dataclasses import replace
+
 import pytest
 
 from karpool.cluster import kinds
@@ -228,3 +230,9 @@ def test_settings_are_those_of_the_moment():
     move = only_move(cluster)
     strict = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY))
     assert validate(move, cluster.view(), strict, NOW)[0].reason == "policy_when_empty"
+
+
+def test_a_move_without_nodes_is_refused():
+    cluster = deleting()
+    move = replace(only_move(cluster), nodes=(), pods=())
+    assert [why.reason for why in validate(move, cluster.view(), now=NOW)] == ["changed"]

@@ -4,7 +4,8 @@ from karpool.cluster import kinds
 from karpool.cluster.changes import ObjectChange
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.model.kubernetes.api_resources import ObjectKey
-from tests.consolidation.built import NOW, BuiltCluster
+from karpool.model.kubernetes.node import INSTANCE_TYPE
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, usual_types
 
 
 def two_nodes():
@@ -54,3 +55,14 @@ def test_nothing_moves_while_the_node_of_a_pod_cannot_be_told():
     assert not reasons(cluster)[0]
     cluster.gone(kinds.PODS, "team", "odd")
     assert reasons(cluster)[0] == [("empty",)]
+
+
+def test_nodes_of_a_pool_for_which_no_type_is_known_stay():
+    """As upstream, which passes over such a pool: an empty node of it is not taken away either."""
+    cluster = BuiltCluster(catalogue())
+    cluster.types = usual_types()
+    cluster.pool()
+    cluster.node("empty", labels={INSTANCE_TYPE: None})
+    moves, held = reasons(cluster)
+    assert not moves
+    assert held["empty"] == "nodepool_not_found"

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from karpool.model.cron import parse_schedule
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of, is_active
+from karpool.model.karpenter.budgets import (
+    UNBOUNDED,
+    allowed_by,
+    allowed_disruptions,
+    budgets_of,
+    grant_of,
+    is_active,
+)
 from karpool.model.karpenter.objects import Budget, Disruption
 
 
@@ -98,6 +105,23 @@ def test_the_smallest_budget_that_speaks_of_the_reason_decides() -> None:
 def test_one_broken_budget_closes_the_pool_for_every_reason() -> None:
     broken = Budget(nodes="5", schedule="nonsense", duration="1h", reasons=["Empty"])
     assert allowed_disruptions([Budget(nodes="100%"), broken], 10, "Drifted", 0.0) == 0
+
+
+def test_a_broken_budget_of_another_reason_allows_nothing_though_the_others_are_read() -> None:
+    broken = Budget(nodes="5", schedule="@dailyish", duration="1h", reasons=["Empty"])
+    grant = grant_of([Budget(nodes="7"), broken], 10, "Drifted", 0.0)
+    assert (grant.allowed, grant.effective) == (7, 0)
+    assert grant.problem is not None
+    assert grant_of([Budget(nodes="7"), broken], 10, "Empty", 0.0).allowed == 0
+
+
+def test_a_budget_that_is_not_active_is_not_read_further() -> None:
+    asleep = Budget(nodes="no number", schedule="@yearly", duration="1h")
+    assert grant_of([asleep], 10, "Empty", at("2026-06-01T00:00:00")).effective == UNBOUNDED
+    assert grant_of([asleep], 10, "Empty", at("2026-01-01T00:30:00")).effective == 0
+    # A schedule without a duration never is; a duration without a schedule cannot be read.
+    assert not is_active(Budget(nodes="1", schedule="* * * * *"), at("2026-06-01T00:00:00"))
+    assert grant_of([Budget(nodes="1", duration="1h")], 10, "Empty", 0.0).problem is not None
 
 
 def test_no_budgets_at_all_is_not_the_default() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.execution.validation import command_timeout, same_outcome
-from karpool.consolidation.policy.budgets import remaining, use_of
+from karpool.consolidation.policy.budgets import BudgetUse, remaining, use_of
 from karpool.consolidation.policy.eligibility import (
     DisruptionMethod,
     EligibilityFacts,
@@ -82,6 +82,7 @@ def node_facts(given: Given) -> EligibilityFacts:
         nominated=node.get("nominated", False),
         do_not_disrupt=node.get("do_not_disrupt") == "true",
         pool_exists=pool.get("exists", True) and pool.get("managed", True),
+        pool_sells=sells(pool),
         protecting_pod=protecting,
         held_pod=held_pod,
         held_by=held_by,
@@ -97,6 +98,12 @@ def node_facts(given: Given) -> EligibilityFacts:
         drifted=node.get("drifted", False),
         has_grace_period=node.get("termination_grace_period") is not None,
     )
+
+
+def sells(pool: Given) -> bool:
+    """However a vector says how many instance types a pool has."""
+    types = pool.get("instance_types", pool.get("instance_type_count", True))
+    return bool(types) and not pool.get("no_instance_types") and pool.get("has_instance_types", True)
 
 
 def lacks(node: Given, name: str) -> bool:
@@ -173,12 +180,12 @@ def answer_remaining(case: Case) -> Given:
     machines = [machine(each, f"n{number}") for number, each in enumerate(given["nodes"])]
     marked = [f"n{number}" for number, each in enumerate(given["nodes"]) if each.get("marked_for_deletion")]
     uses = use_of(machines, marked)
-    counted, consuming = (uses["p"].counted, uses["p"].consuming) if "p" in uses else (0, 0)
+    use = uses.get("p", BudgetUse())
     return {
-        "pool_nodes": counted,
-        "consuming": consuming,
-        "allowed": allowed_disruptions(budgets(given), counted, given["reason"], now),
-        "remaining": remaining(budgets(given), uses["p"], given["reason"], now) if "p" in uses else 0,
+        "pool_nodes": use.counted,
+        "consuming": use.consuming,
+        "allowed": allowed_disruptions(budgets(given), use.counted, given["reason"], now),
+        "remaining": remaining(budgets(given), use, given["reason"], now),
     }
 
 

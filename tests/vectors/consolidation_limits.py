@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.budgets import allowed_by, allowed_disruptions, is_active
+from karpool.model.karpenter.budgets import grant_of, is_active
 from karpool.model.karpenter.objects import Budget
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_disruption import is_protected, protected_seconds
@@ -28,13 +28,8 @@ def budgets(given: Given) -> list[Budget]:
 def answer_allowed(case: Case) -> Given:
     given = case["input"]
     now, nodes = parse_rfc3339(given["now"]), given["nodes"]
-    found = allowed_disruptions(budgets(given), nodes, given["reason"], now)
-    try:
-        for budget in budgets(given):
-            allowed_by(budget, nodes, now)
-    except Invalid:
-        return {"allowed": 0, "error": True, "effective": found}
-    return {"allowed": found, "error": False, "effective": found}
+    grant = grant_of(budgets(given), nodes, given["reason"], now)
+    return {"allowed": grant.allowed, "error": grant.problem is not None, "effective": grant.effective}
 
 
 @kind("budget_active")

@@ -104,6 +104,8 @@ class _Again:
 
     def objections(self) -> tuple[Infeasible[ConsolidationReason], ...]:
         rows: list[int] = []
+        if not self._move.nodes:
+            return (Infeasible(ConsolidationReason.CHANGED, "a move without nodes takes nothing away"),)
         for node in self._move.nodes:
             row = self._view.snapshot.find(node.name)
             if row is None:

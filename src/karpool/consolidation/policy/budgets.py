@@ -12,9 +12,8 @@ from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import DisruptionRate, PlanSettings, PoolSettings, any_open
 from karpool.consolidation.view import ClusterView, NodeRemoval
-from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
-from karpool.model.karpenter.budgets import UNBOUNDED, allowed_by, allowed_disruptions, budgets_of
+from karpool.model.karpenter.budgets import UNBOUNDED, allowed_disruptions, budgets_of, grant_of
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, Budget, NodePool
 
 
@@ -178,20 +177,13 @@ def _limit(
 ) -> Infeasible[ConsolidationReason]:
     """The budget that decides, in words."""
     where = f"nodepool {name}"
-    try:
-        values = [
-            (allowed_by(budget, use.counted, now), budget.nodes)
-            for budget in budgets
-            if budget.reasons is None or reason in budget.reasons
-        ]
-        for budget in budgets:
-            allowed_by(budget, use.counted, now)
-    except Invalid as error:
-        message = f"{where} has a budget that cannot be read and closes it: {error}"
+    grant = grant_of(budgets, use.counted, reason, now)
+    if grant.problem is not None:
+        message = f"{where} has a budget that cannot be read and closes it: {grant.problem}"
         return Infeasible(ConsolidationReason.BUDGET_UNREADABLE, message, where)
-    number, text = min(values, default=(UNBOUNDED, "none"))
+    text = "none" if grant.deciding is None else grant.deciding.nodes
     message = (
-        f"budget {text} of {where} allows {number} of {use.counted} nodes for {reason}, "
+        f"budget {text} of {where} allows {grant.allowed} of {use.counted} nodes for {reason}, "
         f"and {use.consuming} are down or leave already"
     )
     return Infeasible(ConsolidationReason.BUDGET, message, where)

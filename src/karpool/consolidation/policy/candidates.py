@@ -209,6 +209,7 @@ class _Judge:
             reserved=marks.reserved,
             do_not_disrupt=marks.do_not_disrupt,
             pool_exists=rules is not None,
+            pool_sells=bool(self._types),
             pool_problem=rules.problem if rules is not None else "",
             protecting_pod=signals.protecting_pod,
             held_pod=signals.held_pod,

@@ -36,6 +36,7 @@ class EligibilityFacts:
     reserved: str = ""  # who holds it for something that is still to come
     do_not_disrupt: bool = False
     pool_exists: bool = True
+    pool_sells: bool = True  # there is an instance type that it could launch
     pool_problem: str = ""
     protecting_pod: str = ""  # a pod that asks not to be disturbed
     held_pod: str = ""  # a pod that a disruption budget holds, and
@@ -119,6 +120,13 @@ _ALWAYS: Sequence[Rule] = (
         lambda f: not f.pool_exists and not f.pool_problem,
         ConsolidationReason.NODEPOOL_NOT_FOUND,
         "its nodepool {f.pool} does not exist",
+        "nodepool {f.pool}",
+    ),
+    _rule(
+        # Karpenter passes over such a pool as if it were not there.
+        lambda f: not f.pool_sells and not f.pool_problem,
+        ConsolidationReason.NODEPOOL_NOT_FOUND,
+        "no instance type is known for its nodepool {f.pool}",
         "nodepool {f.pool}",
     ),
     _rule(

@@ -1,12 +1,13 @@
 """How many nodes of a pool may be disrupted at once: Karpenter's disruption budgets.
 
 A budget with a schedule counts from each hit for its duration, in UTC. The smallest
-that is active and speaks of the reason decides. Any budget that cannot be read closes
-the pool for every reason, as upstream.
+that is active and speaks of the reason decides. A budget that cannot be read allows nothing, and
+closes the pool for every reason, as upstream; one that is not active is not read further.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from karpool.model import durations
 from karpool.model.cron import parse_schedule
@@ -15,7 +16,22 @@ from karpool.model.karpenter.objects import Budget, Disruption
 
 UNBOUNDED = 2**31 - 1
 DEFAULT_BUDGETS = (Budget(nodes="10%"),)
-_NODES = re.compile(r"(?:(?P<percent>100|[0-9]{1,2})%|(?P<count>[0-9]{1,18}))\Z")
+# More than 100 % passes no admission, and counts as it says where it got in some other way.
+_NODES = re.compile(r"(?P<number>[+-]?[0-9]{1,18})(?P<percent>%?)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGrant:
+    """What budgets say together. `allowed` is of those that speak of the reason, unreadable ones as 0."""
+
+    allowed: int
+    deciding: Budget | None = None  # None: no budget speaks of the reason
+    problem: Invalid | None = None
+
+    @property
+    def effective(self) -> int:
+        """What counts: nothing while one of them cannot be read, whatever its reasons."""
+        return 0 if self.problem is not None else self.allowed
 
 
 def budgets_of(disruption: Disruption) -> Sequence[Budget]:
@@ -23,30 +39,36 @@ def budgets_of(disruption: Disruption) -> Sequence[Budget]:
     return DEFAULT_BUDGETS if disruption.budgets is None else disruption.budgets
 
 
-def allowed_disruptions(budgets: Sequence[Budget], nodes: int, reason: str, now: float) -> int:
+def grant_of(budgets: Sequence[Budget], nodes: int, reason: str, now: float) -> BudgetGrant:
     """Of so many nodes; UNBOUNDED when no budget speaks of the reason."""
-    try:
-        values = [(budget, allowed_by(budget, nodes, now)) for budget in budgets]
-    except Invalid:
-        return 0
-    matching = (value for budget, value in values if budget.reasons is None or reason in budget.reasons)
-    return min(matching, default=UNBOUNDED)
+    allowed, deciding, problem = UNBOUNDED, None, None
+    for budget in budgets:
+        try:
+            own = allowed_by(budget, nodes, now)
+        except Invalid as error:
+            own, problem = 0, problem or error
+        if (budget.reasons is None or reason in budget.reasons) and (deciding is None or own < allowed):
+            allowed, deciding = min(own, allowed), budget
+    return BudgetGrant(allowed, deciding, problem)
+
+
+def allowed_disruptions(budgets: Sequence[Budget], nodes: int, reason: str, now: float) -> int:
+    return grant_of(budgets, nodes, reason, now).effective
 
 
 def allowed_by(budget: Budget, nodes: int, now: float) -> int:
     """What one budget allows, whatever the reason. Raises Invalid."""
+    if not is_active(budget, now):
+        return UNBOUNDED
     match = _NODES.match(budget.nodes)
     if match is None:
         raise Invalid("nodes", budget.nodes, "must be a number of nodes or a percentage like 10%")
-    if not is_active(budget, now):
-        return UNBOUNDED
-    if match["percent"] is not None:
-        return -(-int(match["percent"]) * nodes // 100)
-    return min(int(match["count"]), UNBOUNDED)
+    number = int(match["number"])
+    return min(-(-number * nodes // 100) if match["percent"] else number, UNBOUNDED)
 
 
 def is_active(budget: Budget, now: float) -> bool:
-    """Raises Invalid."""
+    """Raises Invalid. A schedule without a duration lasts no time at all."""
     if budget.schedule is None and budget.duration is None:
         return True
     try:
@@ -54,7 +76,7 @@ def is_active(budget: Budget, now: float) -> bool:
     except Invalid as error:
         raise error.at("schedule") from None
     try:
-        length = durations.seconds(budget.duration or "")
+        length = durations.seconds("0s" if budget.duration is None else budget.duration)
     except Invalid as error:
         raise error.at("duration") from None
     hit = schedule.next_after(now - length)
