@@ -179,3 +179,14 @@ def test_node_groups_of_cluster_autoscaler_are_places(files, capsys: Capture) ->
     place = found["places"][-1]
     assert (place["name"], place["replicas"], place["room"]) == ("cluster-autoscaler/eks-web-1", 3, 4)
     assert found["price_per_hour"] == pytest.approx(2 * 0.096)
+
+
+def test_resource_claims_are_not_counted_as_nothing(files, capsys: Capture) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    workload = deployment("web", 1, resourceClaims=claims)
+
+    assert capacity(files, workload, node("n1"), pool("web", type=["m5.large"]), more=["-o", "json"]) == 3
+
+    found = as_json(capsys)
+    assert found["verdict"] == "cannot tell: resource claims"
+    assert [place["outlook"] for place in found["places"]] == ["cannot tell", "never"]

@@ -22,16 +22,17 @@ from karpool.estimator.plugins.interface import (
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.serving.explain import explanation
+from karpool.estimator.serving.explain import explanation, shapes
 from karpool.kube.watched import WatchedKind
 from karpool.model.infeasible import Infeasible
-from karpool.packing.fit_reasons import FitReason
+from karpool.packing.fit_reasons import CLAIMS_UNKNOWN, FitReason
 
 
 class CapacityVerdict(StrEnum):
     NOW = "fits now"
     AFTER_SCALE_UP = "fits after scale-up"
     NO = "does not fit"
+    CANNOT_TELL = CLAIMS_UNKNOWN
 
 
 class PlaceOutlook(StrEnum):
@@ -41,6 +42,7 @@ class PlaceOutlook(StrEnum):
     AFTER_SCALE_UP = "after scale-up"
     NOT_NOW = "not now"
     NEVER = "never"
+    CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,15 @@ class CapacityAnalyzer:
         planned = _by_name(part for plan in plans for part in plan.parts)
         existing = min(question.existing, UNLIMITED)
         refusals = explanation(question, outcome).refusals
+        # Nobody says how many devices are left: that is no "no".
+        unknown = any(shape.resource_claims for shape in shapes(question.request))
         places = [
             CapacityPlace(
                 EXISTING_NODES,
                 PlaceOutlook.NOW
                 if existing
+                else PlaceOutlook.CANNOT_TELL
+                if unknown
                 else PlaceOutlook.NOT_NOW
                 if _may_pass(refusals)
                 else PlaceOutlook.NEVER,
@@ -115,7 +121,9 @@ class CapacityAnalyzer:
         limits = tuple(_limits(outcome, wanted))
         fits = held >= wanted and not limits
         verdict = (
-            CapacityVerdict.NO
+            CapacityVerdict.CANNOT_TELL
+            if unknown and not fits
+            else CapacityVerdict.NO
             if not fits
             else CapacityVerdict.NOW
             if existing >= wanted

@@ -22,6 +22,8 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the wildcard as the API spells it
 
 def feasible(snapshot: Room, shape: PodShape) -> Bools:
     """Nodes that pass every check of this module. O(nodes) the first time, a lookup afterwards."""
+    if shape.resource_claims:
+        return np.zeros(snapshot.n, dtype=np.bool_)  # which devices are left is not known
     mask = admitted(snapshot.nodes, shape)
     return mask & ports_free(snapshot, shape) if shape.host_ports else mask
 

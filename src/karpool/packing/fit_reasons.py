@@ -25,6 +25,7 @@ from karpool.packing.topology.constraints import SPREAD, SPREAD_LABEL
 from karpool.packing.topology.topology import Topology
 
 _LISTED = 8
+CLAIMS_UNKNOWN = "cannot tell: resource claims"
 
 
 class FitReason(Reason):
@@ -38,6 +39,7 @@ class FitReason(Reason):
     VOLUME_BINDING = "VolumeBinding"
     POD_TOPOLOGY_SPREAD = "PodTopologySpread"
     INTER_POD_AFFINITY = "InterPodAffinity"
+    DYNAMIC_RESOURCES = "DynamicResources"
 
     POOL_UNUSABLE = "pool"
     POOL_TAINT = "taint"
@@ -69,7 +71,7 @@ def explain_nodes(
     """Every reason for which a node does not take one more pod of this shape; empty when all do."""
     open_nodes = np.ones(snapshot.n, dtype=np.bool_)
     found: list[Infeasible[FitReason]] = []
-    for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _topology):
+    for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _claims, _topology):
         for cause in check(snapshot, shape):
             nodes = cause.nodes & open_nodes
             if not nodes.any():
@@ -222,6 +224,11 @@ def _volumes(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
             yield _Cause(FitReason.VOLUME_BINDING, "a volume cannot be used there", nodes)
         else:
             yield _Cause(FitReason.VOLUME_BINDING, "a volume claim of the pod is not ready", nodes)
+
+
+def _claims(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
+    if shape.resource_claims:
+        yield _Cause(FitReason.DYNAMIC_RESOURCES, CLAIMS_UNKNOWN, np.ones(snapshot.n, dtype=np.bool_), True)
 
 
 def _topology(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:

@@ -7,7 +7,7 @@ import numpy as np
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.resources import NODES, show_amount
-from karpool.packing.fit_reasons import FitReason
+from karpool.packing.fit_reasons import CLAIMS_UNKNOWN, FitReason
 from karpool.packing.new_nodes.domain_choice import DomainChooser, NodeTrial, may_be_alone, open_domains
 from karpool.packing.new_nodes.launchable import LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Wants, offered
@@ -77,6 +77,8 @@ class _PoolReasons:
             yield self._refusal(
                 FitReason.POOL_REQUIREMENT, f"its requirements leave no instance type (on {keys})"
             )
+        elif self._ask.shape.resource_claims:
+            yield self._refusal(FitReason.DYNAMIC_RESOURCES, CLAIMS_UNKNOWN)
         elif not self._ask.choices:
             yield self._refusal(
                 FitReason.POOL_REQUIREMENT, "no new node can meet the pod's own node requirements"

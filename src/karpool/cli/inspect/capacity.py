@@ -99,7 +99,7 @@ def capacity(
 ) -> None:
     """Say whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
 
-    Reads only. The exit code is 3 when not all replicas fit.
+    Reads only. The exit code is 3 when not all replicas fit, or when nobody can tell.
     """
     template = _template(filename, namespace)
     replica_count = template.replicas if replicas is None else replicas
@@ -110,7 +110,7 @@ def capacity(
     click.echo(render(report, template.pod, output))
     for problem in problems:
         note(f"skipped: {problem}")
-    if report.verdict is CapacityVerdict.NO:
+    if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
         raise DoesNotFit
 
 

@@ -105,6 +105,25 @@ class SchedulingGate(Wire, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """One of the names is set: a claim that is there, or a template of which every pod gets its own."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodResourceClaimStatus(Wire, frozen=True):
+    """Without a claim's name: none was needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ExtendedResourceClaimStatus(Wire, frozen=True):
+    resource_claim_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     node_name: str = ""
     node_selector: dict[str, str] | None = None
@@ -125,6 +144,7 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: Int64 | None = None
     active_deadline_seconds: Int64 | None = None
     restart_policy: str = ""
+    resource_claims: list[PodResourceClaim] | None = None
 
 
 class ContainerStatus(Wire, frozen=True):
@@ -143,6 +163,8 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
     nominated_node_name: str = ""
     start_time: str | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(WireObject, frozen=True):

@@ -64,6 +64,15 @@ class TopologySpread:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimReference:
+    """A resource claim that the pod names, or a template of which every pod gets a claim of its own."""
+
+    name: str  # inside the pod
+    claim: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     requests: tuple[tuple[str, int], ...] = ()  # sorted by name, positive amounts only, no "pods"
     node_selector: Pairs = ()
@@ -82,6 +91,7 @@ class PodShape:
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     priority: int = 0
     devices: DeviceDemand | None = None  # shares of devices; whole units of a plugin are in `requests`
+    resource_claims: tuple[ClaimReference, ...] = ()  # devices of drivers (DRA)
 
     @property
     def has_topology(self) -> bool:
@@ -134,6 +144,12 @@ def shape_of(pod: Pod) -> PodShape:
         host_ports=_host_ports(pod),
         priority=spec.priority or 0,
         devices=demand,
+        resource_claims=tuple(
+            ClaimReference(
+                entry.name, entry.resource_claim_name or "", entry.resource_claim_template_name or ""
+            )
+            for entry in spec.resource_claims or ()
+        ),
     )
 
 

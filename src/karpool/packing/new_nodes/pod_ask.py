@@ -156,6 +156,8 @@ class PodAskCompiler:
 
     def _choices(self, attempt: RelaxedPod) -> Iterable[Wants]:
         shape = attempt.shape
+        if shape.resource_claims:
+            return  # which devices a new node will have is not known
         places = list(volume_places(shape))
         for asked in alternatives(dict(shape.node_selector), shape.node_terms):
             preferred = term_requirements(attempt.node_term) if attempt.node_term is not None else {}

@@ -160,6 +160,7 @@ class Relocation:
             shape.node_terms,
             shape.volume_terms,
             shape.host_ports,
+            shape.resource_claims,
         )
         known = self._masks.get(key)
         if known is None:

@@ -273,4 +273,5 @@ def _alone(shape: PodShape) -> PodShape:
         volume_terms=shape.volume_terms,
         priority=shape.priority,
         devices=shape.devices,
+        resource_claims=shape.resource_claims,
     )
