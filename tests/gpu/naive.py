@@ -31,10 +31,9 @@ def can_take(device, request, policy):
     needed = {"soft": "SupportsSoftIsolation", "hard": "SupportsHardIsolation"}.get(mode)
     if needed and device.capabilities is not None and not device.capabilities.get(needed):
         return False
-    if mode == "shared":
-        if device.available != device.capacity:
-            return False
-    elif not device.available.covers(request.request.on(device.capacity)):
+    if mode == "shared" and device.available != device.capacity:
+        return False
+    if not device.available.covers(request.request.on(device.capacity)):
         return False
     return (not request.model or device.model == request.model) and (
         not request.vendor or device.vendor == request.vendor

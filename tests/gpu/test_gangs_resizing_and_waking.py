@@ -41,7 +41,7 @@ def test_growing_takes_the_difference():
     allocator = with_worker()
     found = resize(allocator.ledger, "u", DeviceShare(70_000, 6 * GIB), DeviceShare(80_000, 6 * GIB))
 
-    assert found.deltas == (DeviceAmount(20_000, 2 * GIB),)
+    assert found.request_delta == DeviceAmount(20_000, 2 * GIB)
     assert allocator.free("g") == DeviceAmount(30_000, 10 * GIB)
     assert allocator.quotas.used["n"].limits == DeviceAmount(80_000, 6 * GIB)
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
+from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings, fits_template
 from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.scale_up.demand import WaitingWorker
@@ -15,7 +15,9 @@ from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.infeasible import Infeasible
+from karpool.packing.tables.device_table import kind_of
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
 UIDS = st.sampled_from([f"pod-{number}" for number in range(6)])
@@ -378,3 +380,60 @@ def test_a_device_of_a_running_pod_may_come_later():
     assert allocator.available("g") == DeviceAmount(60_000, 15 * GIB)
     assert allocator.table.workers[allocator.table.node_code("node-0")] == 1
     assert allocator.devices_of(POOL)[0].name == "g"
+
+
+def test_a_device_that_shrank_under_its_pods_has_nothing_left_until_they_hold_less_than_there_is():
+    allocator = opened([gpu("g")])
+    for uid, tflops in (("a", 40), ("b", 30)):
+        allocator.try_allocate(ask(uid, tflops=tflops, vram=4))
+        allocator.commit(uid)
+    allocator.put_device(gpu("g", tflops=50))
+
+    assert allocator.available("g") == allocator.table.available(0) == DeviceAmount(0, 8 * GIB)
+    assert isinstance(allocator.try_allocate(ask("c", tflops=0, vram=1)), Infeasible)
+    allocator.release("b")
+    assert allocator.available("g") == DeviceAmount(10_000, 12 * GIB)
+
+
+def test_who_has_a_whole_device_has_all_of_it_when_it_grows():
+    allocator = opened([gpu("g")])
+    allocator.try_allocate(ask("a", isolation="shared"))
+    allocator.commit("a")
+    allocator.put_device(gpu("g", tflops=200, vram=32))
+
+    assert allocator.available("g") == DeviceAmount()
+    allocator.release("a")
+    assert allocator.available("g") == DeviceAmount(200_000, 32 * GIB)
+
+
+@pytest.mark.parametrize("tflops, vram", [(101, 1), (1, 17)])
+def test_a_whole_device_must_have_what_is_asked_for(tflops, vram):
+    allocator = opened([gpu("g")])
+    too_much = ask("a", tflops=tflops, vram=vram, isolation="shared")
+
+    assert allocator.find(too_much).reason is DeviceReason.NO_GPU_AFTER_FILTER
+    assert isinstance(allocator.ledger.assume(too_much, ["g"], 0.0), Infeasible)
+    assert isinstance(fits_template(too_much, [gpu("g")]), Infeasible)
+    demand = DeviceDemand(share=too_much.request, isolation="shared")
+    assert not kind_of(gpu("g")).admits(demand)
+    assert kind_of(gpu("g")).admits(replace(demand, share=ask(tflops=100, vram=16).request))
+
+
+def test_a_device_without_figures_is_not_known_to_be_idle():
+    unknown = replace(gpu("g"), capacity=None, available=DeviceAmount(100_000, 16 * GIB))
+    allocator = opened([unknown])
+
+    assert isinstance(allocator.find(ask("a", isolation="shared")), Infeasible)
+    assert allocator.find(ask("a")) == ("g",)
+
+
+def test_a_worker_may_shrink_on_a_device_that_is_overdrawn():
+    allocator = opened([gpu("g")])
+    for uid in ("a", "b"):
+        allocator.try_allocate(ask(uid, tflops=50, vram=4))
+        allocator.commit(uid)
+    allocator.put_device(gpu("g", tflops=60))
+    less, more = DeviceShare(45_000, 4 * GIB), DeviceShare(46_000, 4 * GIB)
+
+    assert not isinstance(resize(allocator.ledger, "a", less, less), Infeasible)
+    assert isinstance(resize(allocator.ledger, "a", more, more), Infeasible)

@@ -21,8 +21,8 @@ class NaiveDevice:
             return False
         if any(other.isolation == "shared" for other in self.held):
             return False
-        if demand.isolation == "shared":
-            return not self.held
+        if demand.isolation == "shared" and self.held:
+            return False
         tflops = sum(other.share.on(self.capacity).tflops_milli for other in [*self.held, demand])
         vram = sum(other.share.on(self.capacity).vram_bytes for other in [*self.held, demand])
         return tflops <= self.capacity.tflops_milli and vram <= self.capacity.vram_bytes

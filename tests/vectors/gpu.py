@@ -223,8 +223,9 @@ def one_filter(table: DeviceColumns, given: Given) -> tuple[str, device_filters.
         ),
         "same_node": ("same node", partial(device_filters.by_same_node, count=given.get("count", 0))),
     }
-    known |= dict.fromkeys(("whole", "shared", "shared_gpu", "whole_device"), known["whole_gpu"])
-    return known[given["type"]]
+    asked_type = str(given["type"])
+    is_whole = "whole" in asked_type or asked_type.startswith("shared")
+    return known["whole_gpu" if is_whole else asked_type]
 
 
 def affinity_filter(table: DeviceColumns, given: Given) -> device_filters.Filter:
@@ -460,9 +461,12 @@ def answer_gang(case: Case) -> Given:
 
 def gang_members(required: int, uids: list[str]) -> list[WaitingWorker]:
     """Each of them needs a device of its own."""
-    gang = Gang("g", required, required, required, timeout_seconds=GANG_TIMEOUT)
+    gang = Gang("default/test-workload", required, required, required, timeout_seconds=GANG_TIMEOUT)
     share = DeviceShare(1000, 2**30)
-    return [WaitingWorker(GpuRequest(uid=uid, pool="p", request=share, gang=gang), 0.0) for uid in uids]
+    return [
+        WaitingWorker(GpuRequest(uid=uid, pool="p", request=share, gang=gang), float(arrival))
+        for arrival, uid in enumerate(uids)
+    ]
 
 
 def whole_device(name: str, node: str) -> Device:

@@ -98,9 +98,15 @@ def answer_clamp(case: Case) -> Given:
 
 def restored(given: Given, capacity: Given) -> DeviceLedger:
     """A device and what the ledger says of it."""
-    ledger = DeviceLedger(DeviceColumns([Device(given["gpu"], capacity=parse_amount(capacity))]))
-    for each in given["ledger"]:
-        ledger.restore(GpuRequest(uid=each["pod"], request=share(each["request"])), each["gpus"])
+    entries = given["ledger"]
+    requests = [(worker({**each["request"], **each}, uid=each["pod"]), each["gpus"]) for each in entries]
+    total = parse_amount(capacity)
+    left = parse_amount(given["old_available"]) if "old_available" in given else None
+    for request, names in requests if left is not None else ():
+        left += request.request.on(total) if given["gpu"] in names else NOTHING
+    ledger = DeviceLedger(DeviceColumns([Device(given["gpu"], capacity=total, available=left)]))
+    for request, names in requests:
+        ledger.restore(request, names)
     return ledger
 
 
@@ -113,7 +119,6 @@ def answer_recompute(case: Case) -> Given:
 def answer_capacity(case: Case) -> Given:
     given = case["input"]
     ledger = restored(given, given["old_capacity"])
-    ledger.table.set_available(0, parse_amount(given["old_available"]))
     ledger.capacity_changed(given["gpu"], parse_amount(given["new_capacity"]))
     return {"capacity": show(ledger.table.capacity(0)), "available": show(ledger.table.available(0))}
 
@@ -224,14 +229,15 @@ def answer_adjust(case: Case) -> Given:
     allocated = given["allocated"]
     names = allocated["gpu_names"]
     asked = replace(worker(allocated, uid="u"), namespace=NAMESPACE, count=len(names))
-    ledger.assume(asked, names, 0.0)
+    if isinstance(ledger.assume(asked, names, 0.0), Infeasible):
+        ledger.restore(asked, names)  # it runs, whatever a quota says by now
     ledger.commit("u")
     before = ledger.committed["u"].charge
     found = resize(
         ledger,
         "u",
         share(given["new_request"]),
-        share(given["new_limit"]),
+        share(given.get("new_limit", allocated.get("limit"))),
         dry_run=given.get("dry_run", False),
     )
     after = shown_usage(ledger.quotas.used[NAMESPACE])
@@ -240,14 +246,15 @@ def answer_adjust(case: Case) -> Given:
         told = {"error": stable_code(found), "usage_after": after, "available": shown}
         if found.reason is not DeviceReason.EXCEEDS_DEVICE:
             return told
-        return {**told, "remaining": show(ledger.table.free(ledger.table.find(names[0])))}
+        short = next((name for name in names if name in found.detail), names[0])
+        return {**told, "remaining": show(ledger.table.free(ledger.table.find(short)))}
     return {
         "ok": True,
         "usage_after": after,
         "available": shown,
         "available_after": shown,
-        "delta_request": show(found.deltas[0]),
+        "delta_request": show(found.request_delta),
         "delta_limit": show(found.limit_delta),
-        "delta": {"request": show(found.deltas[0]), "limit": show(found.limit_delta)},
+        "delta": {"request": show(found.request_delta), "limit": show(found.limit_delta)},
         "before": show(before.request),
     }

@@ -38,6 +38,7 @@ _FLAGS = (
     "pending",
     "ours",
     "has_available",
+    "has_capacity",
     "conflict",
     "soft",
     "hard",
@@ -99,6 +100,7 @@ class DeviceColumns:
     pending: Bools
     ours: Bools
     has_available: Bools
+    has_capacity: Bools
     conflict: Bools
     soft: Bools
     hard: Bools
@@ -163,9 +165,17 @@ class DeviceColumns:
         return DeviceAmount(int(self.capacity_tflops[row]), int(self.capacity_vram[row]))
 
     def available(self, row: int) -> DeviceAmount:
-        return DeviceAmount(int(self.available_tflops[row]), int(self.available_vram[row]))
+        """Never less than nothing; see `available_balance`."""
+        return self.available_balance(row).at_least(NOTHING)
 
     def free(self, row: int) -> DeviceAmount:
+        return self.free_balance(row).at_least(NOTHING)
+
+    def available_balance(self, row: int) -> DeviceAmount:
+        """Below zero where pods hold more than there is: the device shrank under them."""
+        return DeviceAmount(int(self.available_tflops[row]), int(self.available_vram[row]))
+
+    def free_balance(self, row: int) -> DeviceAmount:
         return DeviceAmount(int(self.free_tflops[row]), int(self.free_vram[row]))
 
     def lock_of(self, row: int) -> str:
@@ -235,14 +245,14 @@ class DeviceColumns:
 
     def set_capacity(self, row: int, capacity: DeviceAmount) -> None:
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
+        self.has_capacity[row] = True
         self.touch(row)
 
-    def set_available(self, row: int, amount: DeviceAmount) -> None:
-        self.available_tflops[row], self.available_vram[row] = amount.tflops_milli, amount.vram_bytes
+    def set_balance(self, row: int, available: DeviceAmount, reserved: DeviceAmount) -> None:
+        self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
+        self.free_tflops[row] = available.tflops_milli - reserved.tflops_milli
+        self.free_vram[row] = available.vram_bytes - reserved.vram_bytes
         self.has_available[row] = True
-
-    def set_free(self, row: int, amount: DeviceAmount) -> None:
-        self.free_tflops[row], self.free_vram[row] = amount.tflops_milli, amount.vram_bytes
         self.touch(row)
 
     def set_lock(self, row: int, mode: str, conflict: bool = False) -> None:
@@ -279,6 +289,7 @@ class DeviceColumns:
         known = [given for given in (device.capacity, device.available) if given is not None]
         capacity, available = (known[0], known[-1]) if known else (NOTHING, NOTHING)
         self.has_available[row] = bool(known)  # without any figure a device is not used
+        self.has_capacity[row] = device.capacity is not None
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
         self.free_tflops[row], self.free_vram[row] = available.tflops_milli, available.vram_bytes

@@ -136,7 +136,9 @@ def by_isolation_mode(table: DeviceColumns, rows: Rows, *, mode: str) -> Rows:
 
 
 def by_whole(table: DeviceColumns, rows: Rows) -> Rows:
-    idle = (table.holders[rows] == 0) & (table.partitions[rows] == 0)
+    """Idle ones, as far as that can be told: a device without figures is not."""
+    idle = table.has_capacity[rows] & table.has_available[rows]
+    idle &= (table.holders[rows] == 0) & (table.partitions[rows] == 0)
     idle &= table.free_tflops[rows] == table.capacity_tflops[rows]
     return _kept(rows, idle & (table.free_vram[rows] == table.capacity_vram[rows]))
 
@@ -158,9 +160,8 @@ def by_partition(table: DeviceColumns, rows: Rows, *, template: str, catalogue: 
 
 
 def by_amounts(table: DeviceColumns, rows: Rows, *, request: GpuRequest) -> Rows:
+    """A whole device is taken whatever is asked for; it must have as much all the same."""
     asked = request.request
-    if request.isolation == SHARED:
-        return _kept(rows, table.has_available[rows])
     keep: Bools = table.has_available[rows] & ~table.taken_whole[rows]
     keep = keep & (table.free_tflops[rows] >= needed_tflops(table, rows, request))
     if asked.tflops_milli and not asked.percent_milli:

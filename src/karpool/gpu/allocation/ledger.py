@@ -66,8 +66,6 @@ class DeviceLedger:
         self.assumed[request.uid] = entry
         self.quotas.assume(request.namespace, charge)
         self._attach(entry)
-        for share in taken:
-            self._take_free(share)
         return entry.allocation
 
     def forget(self, uid: str) -> None:
@@ -90,11 +88,10 @@ class DeviceLedger:
         if refused is not None:
             self.forget(uid)
             return refused
-        for share in entry.taken:
-            row = self._row(share.device)
-            self.table.set_available(row, self.table.available(row) - share.amount)
         del self.assumed[uid]
         self.committed[uid] = entry
+        for share in entry.taken:
+            self._recompute(share.device)
         self.quotas.forget(entry.request.namespace, entry.charge)
         self.quotas.use(entry.request.namespace, entry.charge)
         return entry.allocation
@@ -106,8 +103,6 @@ class DeviceLedger:
         entry = self.committed.pop(uid, None)
         if entry is None:
             return
-        for share in entry.taken:
-            self._give_available(entry, share)
         self.quotas.give_back(entry.request.namespace, entry.charge)
         self._detach(entry)
 
@@ -146,11 +141,9 @@ class DeviceLedger:
         namespace = entry.request.namespace
         self.quotas.give_back(namespace, old.charge)
         self.quotas.use(namespace, entry.charge)
-        for before, after in zip(old.taken, entry.taken, strict=True):
-            row = self._row(after.device)
-            self._on_device[after.device][entry.request.uid] = after
-            self.table.set_available(row, self.table.available(row) + before.amount - after.amount)
-            self._refresh_free(after.device)
+        for share in entry.taken:
+            self._on_device[share.device][entry.request.uid] = share
+            self._recompute(share.device)
 
     # After a start
 
@@ -170,38 +163,35 @@ class DeviceLedger:
         self.committed[request.uid] = entry
         self.quotas.use(request.namespace, charge)
         self._attach(entry)
-        for share in taken:
-            self._recompute(share.device)
 
     def device_arrived(self, name: str) -> None:
         """A device (again) in the table: what the ledger knows of it is subtracted."""
-        entries = self._on_device.get(name)
         row = self._row(name)
-        node = self.table.device(row).node
-        if node:
-            self.table.set_workers(node, self.load_of(node).workers)
-        if not entries:
+        device = self.table.device(row)
+        if device.node:
+            self.table.set_workers(device.node, self.load_of(device.node).workers)
+        holders = self._on_device.get(name)
+        if not holders:
             return
-        for uid in list(entries):
+        for uid in list(holders):
             self._reprice(uid, name, self.table.capacity(row))
         self._recompute(name)
         self._count_holders(row, name)
 
     def capacity_changed(self, name: str, capacity: DeviceAmount) -> None:
-        """Add the difference; a device that was reset to zero and came back is computed anew."""
+        """Everybody keeps the amounts they have; who has the whole device has all of the new one, too.
+
+        A device that was reset to zero and came back is priced anew.
+        """
         row = self._row(name)
         old = self.table.capacity(row)
         if old == capacity:
             return
         self.table.set_capacity(row, capacity)
-        if old.is_zero:
-            for uid in list(self._on_device.get(name, ())):
+        for uid in list(self._on_device.get(name, ())):
+            if old.is_zero or self._mode_of(uid) == SHARED:
                 self._reprice(uid, name, capacity)
-            self._recompute(name)
-            return
-        available = (self.table.available(row) + capacity - old).at_most(capacity)
-        self.table.set_available(row, available)
-        self._refresh_free(name)
+        self._recompute(name)
 
     # Reading
 
@@ -245,6 +235,7 @@ class DeviceLedger:
             row = self.table.find(share.device)
             if row is not None:
                 self._count_holders(row, share.device)
+                self._recompute(share.device)
         self._occupy(entry, 1)
 
     def _detach(self, entry: DeviceAllocation) -> None:
@@ -257,7 +248,7 @@ class DeviceLedger:
             row = self.table.find(share.device)
             if row is not None:
                 self._count_holders(row, share.device)
-                self._refresh_free(share.device)
+                self._recompute(share.device)
         self._occupy(entry, -1)
 
     def _occupy(self, entry: DeviceAllocation, sign: int) -> None:
@@ -288,39 +279,20 @@ class DeviceLedger:
         entry = self.committed.get(uid) or self.assumed.get(uid)
         return "" if entry is None else entry.request.isolation
 
-    def _take_free(self, taken: HeldShare) -> None:
-        row = self._row(taken.device)
-        self.table.set_free(row, self.table.free(row) - taken.amount)
-
-    def _give_available(self, entry: DeviceAllocation, taken: HeldShare) -> None:
-        row = self.table.find(taken.device)
-        if row is None:
-            return
-        capacity = self.table.capacity(row)
-        whole = entry.request.isolation == SHARED
-        back = capacity if whole else (self.table.available(row) + taken.amount).at_most(capacity)
-        self.table.set_available(row, back)
-
-    def _refresh_free(self, name: str) -> None:
-        """What is available less all reservations."""
-        row = self._row(name)
-        free = self.table.available(row)
-        for uid, each in self._on_device.get(name, {}).items():
-            if uid in self.assumed:
-                free = free - each.amount
-        self.table.set_free(row, free)
-
     def _recompute(self, name: str) -> None:
-        """Capacity less everything committed. Below zero when pods hold more than there is."""
+        """Capacity less what is committed, and less what is reserved: from the entries every time, so that
+        nothing drifts. Below zero when pods hold more than there is."""
         row = self.table.find(name)
         if row is None:
             return
-        available = self.table.capacity(row)
-        for uid, each in self._on_device.get(name, {}).items():
+        available = self.table.capacity(row) - self.table.device(row).used_by_others
+        reserved = NOTHING
+        for uid, share in self._on_device.get(name, {}).items():
             if uid in self.committed:
-                available = available - each.amount
-        self.table.set_available(row, available)
-        self._refresh_free(name)
+                available = available - share.amount
+            else:
+                reserved = reserved + share.amount
+        self.table.set_balance(row, available, reserved)
 
     def _reprice(self, uid: str, name: str, capacity: DeviceAmount) -> None:
         """What a request takes of a device whose capacity was not known before."""

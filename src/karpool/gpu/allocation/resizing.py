@@ -16,10 +16,10 @@ from karpool.model.infeasible import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class ResizedAllocation:
-    """By how much each device is used more (or less)."""
+    """By how much more (or less) it asks of each device."""
 
     uid: str
-    deltas: tuple[DeviceAmount, ...]
+    request_delta: DeviceAmount
     limit_delta: DeviceAmount
 
 
@@ -44,8 +44,7 @@ def resize(
         return refused
     if not dry_run:
         ledger.replace_committed(replace(entry, request=changed, taken=taken, charge=charge))
-    deltas = tuple(new.amount - old.amount for new, old in zip(taken, entry.taken, strict=True))
-    return ResizedAllocation(uid, deltas, charge.limit - entry.charge.limit)
+    return ResizedAllocation(uid, charge.request - entry.charge.request, charge.limit - entry.charge.limit)
 
 
 def _resized(
@@ -56,10 +55,12 @@ def _resized(
         row = ledger.table.find(share.device)
         if row is None:
             return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
-        capacity, free = ledger.table.capacity(row), ledger.table.free(row)
+        capacity, free = ledger.table.capacity(row), ledger.table.free_balance(row)
         need = request.on(capacity)
         whole = entry.request.isolation == SHARED
-        if not (capacity if whole else free + share.amount).covers(need):
+        room = capacity if whole else free + share.amount
+        # Who asks for less may have it, though the device shrank and others hold too much of it.
+        if not (room.covers(need) or share.amount.covers(need)):
             return no_device(
                 DeviceReason.EXCEEDS_DEVICE,
                 f"GPU {share.device} has {free} left beside the {share.amount} of {entry.request.key}; "

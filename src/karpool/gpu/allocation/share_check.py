@@ -52,27 +52,22 @@ class ShareCheck:
         refused = self._wrong_isolation(request, row)
         if refused is not None:
             return refused
-        capacity, free = self.table.capacity(row), self.table.free(row)
         if request.isolation == PARTITIONED:
             return self._slice(request, row)
+        capacity, free = self.table.capacity(row), self.table.free_balance(row)
         if request.isolation == SHARED:
-            if free != capacity or self.table.holders[row] or self.table.partitions[row]:
+            is_idle = free == capacity and not self.table.holders[row] and not self.table.partitions[row]
+            if not (is_idle and self.table.has_capacity[row]):
                 return no_device(
                     DeviceReason.INSUFFICIENT_TFLOPS,
                     f"GPU {name} is in use; a whole one is asked for",
                 )
-            return HeldShare(name, capacity)
-        if self.table.taken_whole[row]:
+        elif self.table.taken_whole[row]:
             return no_device(DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole")
         need = request.request.on(capacity)
         if not free.covers(need):
-            short = (
-                DeviceReason.INSUFFICIENT_TFLOPS
-                if free.tflops_milli < need.tflops_milli
-                else DeviceReason.INSUFFICIENT_VRAM
-            )
-            return no_device(short, f"GPU {name} has {free} left, {need} are asked for")
-        return HeldShare(name, need)
+            return no_device(_short(free, need), f"GPU {name} has {free} left, {need} are asked for")
+        return HeldShare(name, capacity if request.isolation == SHARED else need)
 
     def can_slice(self, request: GpuRequest, row: int) -> bool:
         """Is there a place for the partition that the request asks for?"""
@@ -118,12 +113,10 @@ class ShareCheck:
             row = self.table.find(share.device)
             if row is None:
                 return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
-            available = self.table.available(row)
+            available = self.table.available_balance(row)
             if not available.covers(share.amount):
                 return no_device(
-                    DeviceReason.INSUFFICIENT_TFLOPS
-                    if available.tflops_milli < share.amount.tflops_milli
-                    else DeviceReason.INSUFFICIENT_VRAM,
+                    _short(available, share.amount),
                     f"GPU {share.device} has shrunk to {available}, {share.amount} are reserved",
                 )
         return None
@@ -153,3 +146,8 @@ class ShareCheck:
             if row is not None and self.table.node[row] != NO_NODE:
                 return self.table.node_names[int(self.table.node[row])]
         return ""
+
+
+def _short(left: DeviceAmount, need: DeviceAmount) -> DeviceReason:
+    is_compute = left.tflops_milli < need.tflops_milli
+    return DeviceReason.INSUFFICIENT_TFLOPS if is_compute else DeviceReason.INSUFFICIENT_VRAM

@@ -65,6 +65,13 @@ class Device:
     def is_ours(self) -> bool:
         return self.used_by in ("", OURS)
 
+    @property
+    def used_by_others(self) -> DeviceAmount:
+        """What is taken of it that nobody's pod accounts for; only files and tests say so."""
+        if self.capacity is None or self.available is None:
+            return NOTHING
+        return (self.capacity - self.available).at_least(NOTHING)
+
 
 def as_new(device: Device, name: str, node: str) -> Device:
     """The same kind of device, idle, in a node that is still to come."""

@@ -66,6 +66,7 @@ class DeviceKind:
             and demand.vendor in ("", self.vendor)
             and (not demand.indices or self.index in demand.indices)
             and (self.compute_known or not demand.share.tflops_milli)
+            and self.capacity.covers(demand.share.on(self.capacity))
             and is_capable(None if self.capabilities is None else dict(self.capabilities), demand.isolation)
             and is_compatible(
                 self.policy or STATIC,
