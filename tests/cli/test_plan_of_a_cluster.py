@@ -269,18 +269,30 @@ def test_a_node_that_is_not_there_is_a_failure_with_a_way_out(plan):
     assert "node zz is not in prod.yaml" in err
 
 
-@pytest.mark.parametrize("command", [("plan",), ("explain", "node", "a")])
+_NODE = ("explain", "node", "a")
+_MARS = ["--region", "mars"]
+
+
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("command", "flags", "said"),
     [
-        (["--policy", "WhenEmpty", "--threshold", "2"], "--threshold is for --policy Balanced"),
-        (["--region", "mars"], "no catalogue is shipped for it; there are ap-northeast-1"),
+        (_NODE, ["--policy", "WhenEmpty", "--threshold", "2"], "--threshold is for --policy Balanced"),
+        (_NODE, _MARS, "no catalogue is shipped for it; there are ap-northeast-1"),
+        (("plan",), _MARS, "no catalogue is shipped for it; there are ap-northeast-1"),
     ],
 )
 def test_flags_that_mean_nothing_are_wrong_usage(plan, command, flags, said):
     code, out, err = plan(*two_half_empty(), more=flags, command=command)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_thresholds_are_compared_with_another_policy_in_one_run(plan):
+    flags = ["--policy", "WhenEmptyOrUnderutilized", "--threshold", "1", "--threshold", "3"]
+    code, out, _ = plan(*two_half_empty(), more=flags)
+    assert code == 0
+    for label in ("WhenEmptyOrUnderutilized", "Balanced k=1", "Balanced k=3"):
+        assert label in out
 
 
 def test_a_threshold_alone_means_balanced_for_a_node_as_for_a_plan(plan):

@@ -138,8 +138,19 @@ class TestRates:
 
     def test_it_is_written_as_nodes_per_time(self):
         assert parse_rate("5/1h30m") == DisruptionRate(5, 5400)
-        with pytest.raises(Invalid, match="like 5/1h"):
-            parse_rate("5")
+        assert parse_rate("10%/1h") == DisruptionRate(10, 3600, is_percent=True)
+        for text in ("5", "101%/1h", "%/1h", "1.5%/1h"):
+            with pytest.raises(Invalid, match="like"):
+                parse_rate(text)
+
+    def test_a_percentage_is_of_the_nodes_that_are_there_or_just_went(self):
+        cluster = empty_nodes(10, pools=("a", "b"))
+        assert gone(cluster, PlanSettings(rates=(parse_rate("15%/1h"),))) == 3
+        recent = [NodeRemoval("a", f"x{number}", NOW - 60) for number in range(2)]
+        # 15 % of 22, rounded up, and two of them are gone.
+        assert gone(cluster, PlanSettings(rates=(parse_rate("15%/1h"),)), recent=recent) == 2
+        own = empty_nodes(10, pools=("a", "b"), annotations={"karpool.dev/disruption-rate": "11%/1h"})
+        assert gone(own) == 4
 
 
 class TestWindows:

@@ -124,6 +124,13 @@ class TestWaitingTimes:
         assert not any(pod.node == "young" for move in kept.moves for pod in move.pods)
         loose = plan_consolidation(cluster.view(), PlanSettings(protect_young_targets=False), NOW)
         assert [pod.node for move in loose.moves for pod in move.pods] == ["young"]
+        for value, homes in (("false", ["young"]), ("true", [])):
+            annotations = {"karpool.dev/protect-young-targets": value}
+            cluster.pool(disruption={"consolidateAfter": "10m"}, annotations=annotations)
+            found = plan_consolidation(
+                cluster.view(), PlanSettings(protect_young_targets=value == "false"), NOW
+            )
+            assert [pod.node for move in found.moves for pod in move.pods if pod.node] == homes
 
     def test_an_empty_node_may_have_a_waiting_time_of_its_own(self):
         for wait, moves in (("1h", 0), ("1m", 1)):

@@ -115,7 +115,13 @@ def test_policies_side_by_side():
         pytest.param(
             [PolicyName.WHEN_EMPTY, PolicyName.BALANCED], [2], ["WhenEmpty", "Balanced k=2"], id="both"
         ),
-        pytest.param([PolicyName.WHEN_EMPTY] * 2, [1, 2], ["WhenEmpty"], id="the same once"),
+        pytest.param([PolicyName.WHEN_EMPTY] * 2, [], ["WhenEmpty"], id="the same once"),
+        pytest.param(
+            [PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED],
+            [1, 3],
+            ["WhenEmptyOrUnderutilized", "Balanced k=1", "Balanced k=3"],
+            id="thresholds beside another policy",
+        ),
     ],
 )
 def test_what_is_compared(policies, thresholds, labels):

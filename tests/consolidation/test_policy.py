@@ -81,3 +81,22 @@ def test_what_cannot_be_used_names_its_place(given, path):
     with pytest.raises(Invalid) as error:
         policy_of(given)
     assert path in str(error.value)
+
+
+def with_field(threshold, **annotations):
+    disruption = {"consolidationPolicy": "Balanced", "consolidationThreshold": threshold}
+    return decode(
+        {"metadata": {"name": "p", "annotations": annotations}, "spec": {"disruption": disruption}}, NodePool
+    )
+
+
+def test_the_threshold_of_the_original_proposal_is_read():
+    assert [policy_of(with_field(k)).k for k in (1, 2, 3, "3")] == [1, 2, 3, 3]
+    assert policy_of(with_field(3, **{THRESHOLD_ANNOTATION: "1"})).k == 1
+    assert policy_of(with_field(9), PolicyOverride(BALANCED, 1)).k == 1
+
+
+@pytest.mark.parametrize("value", [0, 4, -1, 2.5, True, "two", [2], {}, 10**30])
+def test_one_that_cannot_be_used_is_named(value):
+    with pytest.raises(Invalid, match=r"spec\.disruption\.consolidationThreshold.*from 1 to 3"):
+        policy_of(with_field(value))

@@ -34,6 +34,7 @@ ACTIVE = 2
 EVICTABLE = 4  # its own do-not-disrupt wish aside
 UNREADY = 8  # says that it is not ready
 STARTING = 16  # has a node and has not run yet: it may be pulling its image
+CLAIMING = 32  # holds devices by resource claims
 # Groups that no pod is in any more are dropped when they outnumber the pods by this much.
 _SLACK = 128
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
@@ -83,6 +84,16 @@ def flags_of(pod: Pod) -> int:
         | EVICTABLE * pod_disruption.is_evictable(pod, protected=False)
         | UNREADY * (ready is not None and ready.status == "False")
         | STARTING * (pod.status.phase == "Pending" and not pod.is_terminating)
+        | CLAIMING * _has_resource_claims(pod)
+    )
+
+
+def _has_resource_claims(pod: Pod) -> bool:
+    status = pod.status
+    return bool(
+        pod.spec.resource_claims
+        or status.resource_claim_statuses
+        or status.extended_resource_claim_status is not None
     )
 
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from karpool.cluster.pods.disruption_store import protected_until
+from karpool.cluster.pods.unreadable_pods import place_of
 from karpool.consolidation.execution.move_history import owner_of
 from karpool.consolidation.execution.node_marks import LEAVING, mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
@@ -268,7 +269,17 @@ class MoveActuator:
         why: list[Infeasible[ConsolidationReason]] = []
         for name in names:
             on_node = ListOptions(field_selector=f"spec.nodeName={name}")
-            for pod in (await self._client.list(PODS, on_node, into=Pod)).items:
+            page = await self._client.list(PODS, on_node, into=Pod)
+            why += (
+                Infeasible(
+                    ConsolidationReason.POD_UNREADABLE,
+                    f"pod {bad.name} of node {name} cannot be understood: {bad.reason}",
+                    f"pod {bad.name}",
+                )
+                for bad in page.bad
+                if not place_of(bad.raw).is_terminal
+            )
+            for pod in page.items:
                 key = pod.metadata.key
                 if pod_disruption.is_active(pod) and protected_until(pod) > now:
                     why.append(

@@ -64,11 +64,11 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     rates: Annotated[
         tuple[str, ...],
         option(
-            "Maximum number of nodes in any such time, like 5/1h.",
+            "Maximum number of nodes, or percent of them, in any such time, like 5/1h or 10%/1h.",
             flag="rate",
             metavar="NODES/TIME",
             chart="rates",
-            pattern="^[0-9]+/",
+            pattern="^[0-9]+%?/",
         ),
     ] = ()
     namespace: Annotated[str, option("Namespace of the move records, the lease and the stop ConfigMap.")] = (

@@ -17,11 +17,13 @@ class PlanAlternative:
 
 
 def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list[PolicyOverride]:
-    """What to try. Thresholds are for Balanced; given alone they mean it. Nothing: as the pools say."""
+    """What to try. Thresholds are for Balanced, and mean it where it is not named. Nothing: as the pools
+    say."""
     if not policies and not thresholds:
         return [NO_OVERRIDE]
     found: list[PolicyOverride] = []
-    for policy in policies or (PolicyName.BALANCED,):
+    scored = (PolicyName.BALANCED,) if thresholds and PolicyName.BALANCED not in policies else ()
+    for policy in (*policies, *scored):
         if policy is PolicyName.BALANCED:
             found += [PolicyOverride(policy, k) for k in thresholds] or [PolicyOverride(policy)]
         else:

@@ -132,16 +132,18 @@ def permission(
             },
             limits,
             (*closed_for_all, *_closed(name, own, now), *dict.fromkeys(unreadable)),
-            None if own.rate is None else _rate_left(own.rate, view.recent, now, name),
+            None if own.rate is None else _rate_left(own.rate, view.recent, now, use.counted, name),
         )
-    return DisruptionAllowance(found, [_rate_left(rate, view.recent, now) for rate in settings.rates])
+    nodes = sum(use.counted for use in uses.values())
+    return DisruptionAllowance(found, [_rate_left(rate, view.recent, now, nodes) for rate in settings.rates])
 
 
 def _rate_left(
-    rate: DisruptionRate, recent: Iterable[NodeRemoval], now: float, pool: str = ""
+    rate: DisruptionRate, recent: Iterable[NodeRemoval], now: float, nodes: int, pool: str = ""
 ) -> RateAllowance:
+    """A percentage is of the nodes that there are and those that went within the time."""
     taken = sum(removal.at > now - rate.seconds and pool in ("", removal.pool) for removal in recent)
-    return RateAllowance(rate, max(0, rate.nodes - taken), pool)
+    return RateAllowance(rate, max(0, rate.of(nodes + taken) - taken), pool)
 
 
 def _budgets(pool: NodePool) -> Sequence[Budget]:

@@ -14,6 +14,7 @@ import numpy as np
 from karpool.cluster.nodes.state_node import NodeTraits, StateNode
 from karpool.cluster.pods.disruption_store import (
     ACTIVE,
+    CLAIMING,
     EVICTABLE,
     NONE,
     RESCHEDULABLE,
@@ -52,6 +53,7 @@ class _Signals(NamedTuple):
     protecting_pod: str = ""
     held_pod: str = ""
     held_by: str = ""
+    claiming_pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,10 @@ class _Judge:
         active = (pods.flags & ACTIVE) != 0
         self._protecting = _first_by_row(view, active & (pods.protected_until > now))
         self._held = _first_by_row(view, self._held_pods())
+        # Wherever it can go, nobody knows which devices are left there.
+        self._claiming = _first_by_row(
+            view, (pods.flags & (CLAIMING | RESCHEDULABLE)) == CLAIMING | RESCHEDULABLE
+        )
         self._starting = _first_by_row(
             view, (pods.flags & (STARTING | RESCHEDULABLE)) == STARTING | RESCHEDULABLE
         )
@@ -182,7 +188,9 @@ class _Judge:
         found = _Signals(
             empty, name in view.in_flight, name in view.nominated, self._is_quiet(row, machine, empty)
         )
-        protecting, held_pod = self._protecting[row], self._held[row]
+        protecting, held_pod, claiming = self._protecting[row], self._held[row], self._claiming[row]
+        if claiming >= 0:
+            found = found._replace(claiming_pod=view.pods.keys[claiming])
         if protecting >= 0:
             found = found._replace(protecting_pod=view.pods.keys[protecting])
         if held_pod >= 0:
@@ -212,6 +220,7 @@ class _Judge:
             pool_sells=bool(self._types),
             pool_problem=rules.problem if rules is not None else "",
             protecting_pod=signals.protecting_pod,
+            claiming_pod=signals.claiming_pod,
             held_pod=signals.held_pod,
             held_by=signals.held_by,
             is_static=pool in view.pools and view.pools[pool].is_static,
@@ -264,7 +273,10 @@ class _Judge:
         if not machine.is_initialized:
             return False
         rules = self._rules.get(machine.pool)
-        if not self._settings.protect_young_targets or rules is None or rules.problem:
+        if rules is None or rules.problem:
+            return True
+        own = rules.settings.protect_young_targets
+        if not (self._settings.protect_young_targets if own is None else own):
             return True
         return not self._under_window(row, machine, rules.wait)
 

@@ -39,6 +39,7 @@ class EligibilityFacts:
     pool_sells: bool = True  # there is an instance type that it could launch
     pool_problem: str = ""
     protecting_pod: str = ""  # a pod that asks not to be disturbed
+    claiming_pod: str = ""  # a pod that holds devices by resource claims
     held_pod: str = ""  # a pod that a disruption budget holds, and
     held_by: str = ""  # which; several are separated by commas
     is_static: bool = False
@@ -142,6 +143,12 @@ _PODS: Sequence[Rule] = (
         ConsolidationReason.POD_DO_NOT_DISRUPT,
         f"pod {{f.protecting_pod}} asks not to be disturbed ({DO_NOT_DISRUPT})",
         "pod {f.protecting_pod}",
+    ),
+    _rule(
+        lambda f: bool(f.claiming_pod),
+        ConsolidationReason.POD_RESOURCE_CLAIMS,
+        "pod {f.claiming_pod} holds devices by resource claims, and where they are left cannot be told",
+        "pod {f.claiming_pod}",
     ),
     _rule(
         lambda f: bool(f.held_pod) and "," in f.held_by,

@@ -24,7 +24,7 @@ from karpool.model.errors import Invalid
 if TYPE_CHECKING:
     from karpool.consolidation.policy.settings import PlanSettings
 
-_K = "k of the Balanced policy; alone it means that policy."
+_K = "k of the Balanced policy, which is compared with other policies that are named."
 _HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]
 
 
@@ -38,6 +38,14 @@ class PlanningOptions(Options, frozen=True):
         Amount, option("Minimum saving of a move, in $ per hour.", flag="min-savings")
     ] = 0.0
     min_age_seconds: Annotated[Duration, option("Keep nodes younger than this.", flag="min-age")] = 0.0
+    protect_young_targets: Annotated[
+        bool,
+        option(
+            "Also send pods to nodes that are inside their consolidateAfter.",
+            flag="fill-young-nodes",
+            negated=True,
+        ),
+    ] = True
     deadline_seconds: Annotated[
         float | None,
         msgspec.Meta(ge=0, extra={"unit": "duration"}),
@@ -68,6 +76,7 @@ class PlanningOptions(Options, frozen=True):
             replace=self.replace,
             min_savings_per_hour=self.min_savings_per_hour,
             min_age_seconds=self.min_age_seconds,
+            protect_young_targets=self.protect_young_targets,
             heed_budgets=heed_budgets,
             deadline_seconds=self.deadline_seconds or None,
         )
@@ -84,10 +93,6 @@ class PlanOptions(PlanningOptions, frozen=True):
         tuple[int, ...], option(f"{_K} Repeat to compare.", flag="threshold", least=1, most=LARGEST_K)
     ] = ()
     heed_budgets: _HeedBudgets = True
-
-    def problems(self) -> Iterator[Invalid | str]:
-        yield from super().problems()
-        yield from threshold_problems(self.policies, self.thresholds)
 
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
         """As a plan of this policy carries them."""
@@ -107,8 +112,8 @@ class OnePolicyOptions(PlanningOptions, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from super().problems()
-        chosen = ((self.policy,) if self.policy else (), (self.threshold,) if self.threshold else ())
-        yield from threshold_problems(*chosen)
+        if self.threshold and self.policy not in (None, PolicyName.BALANCED):
+            yield f"--threshold is for --policy Balanced, not for {self.policy}"
 
     @property
     def override(self) -> PolicyOverride:
@@ -119,12 +124,6 @@ class ReplanOptions(OnePolicyOptions, frozen=True):
     """Of one policy, budgets heeded or not: of `karpool explain node`, and of a plan that was saved."""
 
     heed_budgets: _HeedBudgets = True
-
-
-def threshold_problems(policies: tuple[PolicyName, ...], thresholds: tuple[int, ...]) -> Iterator[str]:
-    """Thresholds alone mean Balanced, and mean nothing to other policies."""
-    if thresholds and policies and PolicyName.BALANCED not in policies:
-        yield f"--threshold is for --policy Balanced, not for {' and '.join(policies)}"
 
 
 def saved_options(saved: Mapping[str, Any]) -> ReplanOptions:

@@ -2,7 +2,8 @@
 
 Three places may say it; the first that does decides: the caller (flags), annotations
 of the NodePool (for Karpenter versions whose schema lacks `Balanced`), and the
-NodePool's own field. A value that cannot be used raises Invalid; nothing is guessed.
+NodePool's own fields (of the threshold: `consolidationThreshold` of the original proposal).
+A value that cannot be used raises Invalid; nothing is guessed.
 """
 
 from collections.abc import Mapping
@@ -80,6 +81,8 @@ def policy_from(
     k = override.k
     if k is None and THRESHOLD_ANNOTATION in annotations:
         k = parse_threshold(annotations[THRESHOLD_ANNOTATION], f"metadata.annotations.{THRESHOLD_ANNOTATION}")
+    elif k is None and disruption.consolidation_threshold is not None:
+        k = parse_threshold(disruption.consolidation_threshold, "spec.disruption.consolidationThreshold")
     return ConsolidationPolicy(name, DEFAULT_K if k is None else k, origin)
 
 
@@ -90,7 +93,8 @@ def parse_policy(text: str, path: str) -> PolicyName:
         raise Invalid(path, text, f"must be one of {', '.join(PolicyName)}") from None
 
 
-def parse_threshold(text: str, path: str) -> int:
-    if text not in ("1", "2", "3"):
-        raise Invalid(path, text, f"must be a whole number from 1 to {LARGEST_K}")
-    return int(text)
+def parse_threshold(value: object, path: str) -> int:
+    """From a number, or the text of one."""
+    if isinstance(value, bool) or str(value) not in ("1", "2", "3"):
+        raise Invalid(path, value, f"must be a whole number from 1 to {LARGEST_K}")
+    return int(str(value))

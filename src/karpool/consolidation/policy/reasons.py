@@ -69,6 +69,7 @@ class ConsolidationReason(Reason):
     NOT_CONSOLIDATABLE = "not_consolidatable", MoveFailure.CHURN
     PDB_BLOCKED = "pdb_blocked", MoveFailure.CHURN
     PDB_DEADLINE = "pdb_deadline", MoveFailure.CHURN
+    POD_RESOURCE_CLAIMS = "pod_resource_claims", MoveFailure.CHURN
     MULTIPLE_PDBS = "multiple_pdbs", MoveFailure.CHURN
     POD_DO_NOT_DISRUPT = "pod_do_not_disrupt", MoveFailure.CHURN
     NODE_DO_NOT_DISRUPT = "node_do_not_disrupt", MoveFailure.CHURN

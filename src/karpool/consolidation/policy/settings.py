@@ -27,10 +27,12 @@ BUDGETS = "karpool.dev/disruption-budgets"
 MAINTENANCE_WINDOWS = "karpool.dev/maintenance-windows"
 DISRUPTION_RATE = "karpool.dev/disruption-rate"
 MOVES = "karpool.dev/consolidation-moves"
+PROTECT_YOUNG_TARGETS = "karpool.dev/protect-young-targets"
 T = TypeVar("T")
 D = TypeVar("D")
-_RATE = re.compile(r"\s*([0-9]{1,9})\s*/\s*([0-9a-zµ.]+)\s*\Z")
+_RATE = re.compile(r"\s*([0-9]{1,9})(%?)\s*/\s*([0-9a-zµ.]+)\s*\Z")
 _WINDOWS_MAX = 50
+_PERCENT_MAX = 100
 _CRON_FIELDS = 5
 _ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")  # more would be looked up as a file all the same
 
@@ -53,13 +55,18 @@ class MaintenanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionRate:
-    """At most so many nodes in any stretch of time of this length."""
+    """At most so many nodes, or percent of them, in any stretch of time of this length."""
 
     nodes: int
     seconds: float
+    is_percent: bool = False
+
+    def of(self, nodes: int) -> int:
+        """Of so many nodes; a percentage rounds up, as budgets do."""
+        return -(-self.nodes * nodes // 100) if self.is_percent else self.nodes
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes in {self.seconds:g} s"
+        return f"{self.nodes}{'%' if self.is_percent else ''} nodes in {self.seconds:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class PoolSettings:
     rate: DisruptionRate | None = None
     delete: bool = True
     replace: bool = True
+    protect_young_targets: bool | None = None  # of nodes of this pool; None: as is set for all
 
 
 def pool_settings(pool: NodePool) -> PoolSettings:
@@ -120,6 +128,7 @@ def pool_settings(pool: NodePool) -> PoolSettings:
         rate=_read(found, DISRUPTION_RATE, parse_rate, None),
         delete="delete" in kinds,
         replace="replace" in kinds,
+        protect_young_targets=_read(found, PROTECT_YOUNG_TARGETS, parse_bool, None),
     )
 
 
@@ -139,11 +148,13 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_rate(text: str) -> DisruptionRate:
-    """`5/1h`: five nodes in any hour."""
+    """`5/1h`: five nodes in any hour; `10%/1h`: a tenth of them."""
     match = _RATE.match(text)
     if match is None:
-        raise Invalid("", text, "must be nodes per time, like 5/1h")
-    return DisruptionRate(int(match[1]), durations.seconds(match[2]))
+        raise Invalid("", text, "must be nodes per time, like 5/1h or 10%/1h")
+    if match[2] and int(match[1]) > _PERCENT_MAX:
+        raise Invalid("", text, "must be a percentage from 0 to 100, like 10%/1h")
+    return DisruptionRate(int(match[1]), durations.seconds(match[3]), bool(match[2]))
 
 
 def parse_windows(text: str) -> tuple[MaintenanceWindow, ...]:

@@ -7,6 +7,7 @@ settings are kept as written, for those who act on them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -103,6 +104,8 @@ class Disruption(Wire, frozen=True):
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     consolidate_after: str = "0s"
     budgets: list[Budget] | None = None
+    # Of the original proposal of Balanced; schemas of Karpenter do not have it. Whatever was written.
+    consolidation_threshold: Any = None
 
 
 class NodePoolSpec(Wire, frozen=True):

@@ -195,10 +195,12 @@ def protected_seconds(pod: Pod) -> float:
 
     Raises Invalid for a value that Karpenter ignores: neither `true` nor a positive duration.
     """
+    if not pod.metadata.owner_references and holds_share(pod):
+        # Nobody makes another of it, so that its share would be lost with it, whatever it asks for.
+        return math.inf
     wish = pod.annotations.get(DO_NOT_DISRUPT)
     if wish is None:
-        # Nobody makes another of it, so that its share would be lost with it.
-        return math.inf if holds_share(pod) and not pod.metadata.owner_references else 0.0
+        return 0.0
     if wish == "true":
         return math.inf
     path = f"metadata.annotations.{DO_NOT_DISRUPT}"

@@ -1,0 +1,59 @@
+"""Clusters in files, each with a node `held` that looks as if it could go; it stays, and the reason is said.
+
+Each is asked of `karpool plan` and of `karpool explain node`; what the consolidator does with the same
+objects in a living cluster is in `test_what_holds_a_node_in_a_living_cluster`.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from karpool.cli.main import run
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+HELD = {
+    "resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
+    "extended-resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
+    "quantity-nan": ("pod_unreadable", "1 of its pods cannot be understood"),
+    "label-value": ("pod_unreadable", "1 of its pods cannot be understood"),
+    "malformed": ("pod_unreadable", "1 of its pods cannot be understood"),
+    "bare-share": ("pod_do_not_disrupt", "pod team/trainer asks not to be disturbed"),
+    "threshold": ("nodepool_unreadable", "consolidationThreshold: 7: must be a whole number from 1 to 3"),
+    "static-pool": ("static", "nodepool general is static"),
+    "until": ("pod_do_not_disrupt", "pod team/web asks not to be disturbed"),
+}
+
+
+def test_every_file_is_asked():
+    assert {path.stem for path in SNAPSHOTS.glob("*.yaml")} == set(HELD)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_no_plan_takes_it_and_the_reason_is_said(name, capsys):
+    reason, words = HELD[name]
+    path = str(SNAPSHOTS / f"{name}.yaml")
+    assert run(["plan", "--snapshot", path, "-o", "json"], "karpool") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "held" not in [source["name"] for move in plan["moves"] for source in move["nodes"]]
+    (kept,) = [node for node in plan["held"] if node["node"] == "held"]
+    assert kept["why"][0]["code"] == reason
+    assert words in kept["why"][0]["message"]
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_the_node_is_explained_with_the_reason(name, capsys):
+    assert run(["explain", "node", "held", "--snapshot", str(SNAPSHOTS / f"{name}.yaml")], "karpool") == 0
+    assert HELD[name][1] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["resource-claims", "quantity-nan", "label-value", "malformed"])
+def test_without_the_pod_that_holds_it_the_node_goes(name, tmp_path, capsys):
+    documents = (SNAPSHOTS / f"{name}.yaml").read_text().split("---\n")
+    path = tmp_path / "without.yaml"
+    path.write_text(
+        "---\n".join(text for text in documents if "nodeName: held" not in text or "kind: Pod" not in text)
+    )
+    assert run(["plan", "--snapshot", str(path), "-o", "json"], "karpool") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "held" in [source["name"] for move in plan["moves"] for source in move["nodes"]]
