@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from karpool.cli.cluster_source import LoadedCluster, load_cluster, read_cluster, tell_of_cluster
-from karpool.cli.inspect.capacity import question_of
+from karpool.cli.cluster_source import list_cluster, load_cluster
+from karpool.cli.inspect.capacity import ASPECTS, question_of
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityVerdict
 from karpool.estimator.providers.karpenter import KarpenterProvider
@@ -26,18 +27,16 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
             return CapacityAnalyzer([KarpenterProvider(clock, Market(region="us-east-1"))])
 
         async def live():
-            asked = core()
-            pages = {}
-            state = await read_cluster(client, pages)
-            await tell_of_cluster(asked.watches, client, pages)
-            return asked.answer(question_of(workload.pod, LoadedCluster(state)), 3)
+            asked, picture = core(), Cluster(ASPECTS)
+            await list_cluster(client, picture, asked.watches)
+            return asked.answer(question_of(workload.pod, picture), 3)
 
         async def file():
-            asked = core()
+            asked, picture = core(), Cluster(ASPECTS)
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
-            loaded = await load_cluster(ClusterOptions(snapshot=path), asked.watches)
-            return asked.answer(question_of(workload.pod, loaded), 3)
+            await load_cluster(ClusterOptions(snapshot=path), picture, asked.watches)
+            return asked.answer(question_of(workload.pod, picture), 3)
 
         seen = []
 

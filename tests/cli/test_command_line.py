@@ -170,6 +170,30 @@ def test_a_bad_object_is_reported_and_the_rest_is_shown(manifest: Path, capsys: 
     assert "skipped: Node odd: status.allocatable.cpu: 'lots'" in captured.err
 
 
+def test_a_pod_that_cannot_be_read_holds_its_node_in_top(manifest: Path, capsys: Capture) -> None:
+    with manifest.open("a") as file:
+        file.write("---\napiVersion: v1\nkind: Node\nmetadata: {name: last}\n")
+        file.write("status: {allocatable: {cpu: '4', memory: 1761280Mi, pods: '10'}}\n")
+        file.write("---\napiVersion: v1\nkind: Pod\nmetadata: {name: odd, namespace: a}\n")
+        file.write("spec: {nodeName: last, containers: [{resources: {requests: {cpu: NaN}}}]}\n")
+
+    assert run(["top", "--snapshot", str(manifest)], "karpool") == 0
+
+    captured = capsys.readouterr()
+    (line,) = [line for line in captured.out.splitlines() if line.startswith("last ")]
+    assert line.split()[5:] == ["4/4", "100%", "1.68Ti/1.68Ti", "100%", "-", "1/1", "?"]
+    assert "1 pod cannot be read: nothing counts as free on their nodes" in captured.out
+    assert "skipped: Pod a/odd: " in captured.err
+
+
+def test_an_answer_about_nothing_says_where(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
+
+    assert run(["top", "--snapshot", str(path)], "karpool") == 0
+    assert capsys.readouterr().out == "no nodes in empty.yaml\n"
+
+
 @pytest.mark.parametrize("nodes", [1, 5000], ids=["before the end", "in the middle"])
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, nodes: int) -> None:
     items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{each}"}} for each in range(nodes)]

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from karpool.cli.cluster_source import load_picture, read_picture
+from karpool.cli.cluster_source import list_cluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
@@ -21,7 +21,7 @@ SETTINGS = PlanSettings(heed_budgets=False)
 
 async def live_plan(cluster):
     picture, client = Cluster(ASPECTS, market=Market(region="us-east-1")), cluster.embedded.client("user")
-    assert await read_picture(client, picture) == []
+    assert await list_cluster(client, picture) == []
     now = cluster.embedded.clock.now()
     return plan_consolidation(view_of(picture.snapshot(now), now), SETTINGS, now)
 
@@ -29,7 +29,7 @@ async def live_plan(cluster):
 async def file_plan(cluster, path: Path):
     await take_snapshot(cluster.embedded.client("user"), path)
     picture, now = Cluster(ASPECTS, market=Market(region="us-east-1")), cluster.embedded.clock.now()
-    await load_picture(ClusterOptions(snapshot=path), picture)
+    await load_cluster(ClusterOptions(snapshot=path), picture)
     return plan_consolidation(view_of(picture.snapshot(now), now), SETTINGS, now)
 
 

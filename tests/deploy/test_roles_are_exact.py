@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from karpool.dashboard.server.app import dashboard
-from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.gpu.records.scale_up_object import definition as scale_ups
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -290,10 +289,10 @@ def role(folder: str, kind: str, namespace: str = "") -> set[Grant]:
 
 
 def test_readers_may_list_what_a_snapshot_holds_and_no_more() -> None:
-    wanted = {(each.resource.group, each.resource.plural) for each in writer.WANTED if not each.name}
+    wanted = {(each.resource.group, each.resource.plural) for each in writer.SAVED_KINDS if not each.name}
     listed = resources_of(role("reader", "ClusterRole"), "list")
-    assert listed == wanted | {(SCALEUPS.group, SCALEUPS.plural)}
-    single = {each for each in writer.WANTED if each.name}
+    assert listed == wanted
+    single = {each for each in writer.SAVED_KINDS if each.name}
     assert {each.resource for each in single} == {CONFIGMAPS}
     for each in single:
         namespace = each.selection.namespace

@@ -154,3 +154,20 @@ def test_whole_amounts_are_written_with_the_largest_suffix(amount: int, shown: s
 @pytest.mark.parametrize(("milli", "shown"), [(0, "0"), (1, "1m"), (1500, "1500m"), (2000, "2")])
 def test_milli_amounts_are_written_as_people_do(milli: int, shown: str) -> None:
     assert quantity.format_milli(milli) == shown
+
+
+@given(st.integers(1, 2**62))
+def test_rounded_amounts_are_within_a_hundredth_and_never_an_exponent(amount: int) -> None:
+    shown = quantity.rounded_bytes(amount)
+    assert "e" not in shown.lower().removesuffix("ei")
+    assert abs(quantity.value(shown) - amount) * 100 <= amount + 100
+    assert "e" not in quantity.rounded_milli(amount)
+    assert abs(quantity.milli_value(quantity.rounded_milli(amount)) - amount) * 100 <= amount
+
+
+@pytest.mark.parametrize(
+    ("units", "shown"),
+    [(1_720 * 2**30, "1.68Ti"), (2**28, "256Mi"), (3 * 2**29, "1.5Gi"), (7, "7"), (100 * 2**30, "100Gi")],
+)
+def test_bytes_are_shown_as_people_write_them(units: int, shown: str) -> None:
+    assert quantity.rounded_bytes(units) == shown

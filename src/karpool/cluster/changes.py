@@ -1,10 +1,14 @@
 """What is told about the objects of a kind, whoever delivers it: an informer, one list, or a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from karpool.model.kubernetes.api_resources import ObjectKey
+import msgspec
+
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ListOptions, ObjectKey
+from karpool.model.kubernetes.meta import decode
 
 T = TypeVar("T")
 
@@ -53,3 +57,29 @@ class PutDropSink(Generic[T]):
                 self._drop(change.key)
             else:
                 self._put(change.key, change.object)
+
+
+def change_of_raw(raw: Any, key: ObjectKey, struct: type[Any]) -> ObjectChange[Any]:
+    """An object of a file, as an informer would tell of it."""
+    if struct is dict:
+        return ObjectChange(ADDED, key, raw)
+    try:
+        return ObjectChange(ADDED, key, decode(raw, struct))
+    except Invalid as error:
+        shown = f"{error.path}: {error.value!r:.120}: {error.reason}" if error.path else error.reason
+        return ObjectChange(UNREADABLE, key, None, raw=msgspec.json.encode(raw), reason=shown)
+
+
+def is_selected(raw: Mapping[str, Any], key: ObjectKey, selection: ListOptions) -> bool:
+    """The selections that kinds have: a namespace, a name, the reason of an event, the phase of a pod."""
+    if selection.namespace is not None and key.namespace != selection.namespace:
+        return False
+    status = raw.get("status")
+    phase = status.get("phase") if isinstance(status, Mapping) else None
+    fields = {"metadata.name": key.name, "reason": raw.get("reason"), "status.phase": phase}
+    for part in filter(None, selection.field_selector.split(",")):
+        name, _, value = part.partition("=")
+        negated = name.endswith("!")
+        if (fields.get(name.rstrip("!")) == value) == negated:
+            return False
+    return True

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from karpool.cluster import kinds
 from karpool.cluster.aspects import Aspect, NotWatched
-from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
+from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, change_of_raw, is_selected
 from karpool.cluster.cluster_room import ClusterRoom, flattened, identity
 from karpool.cluster.kinds import ClusterKind, kinds_of
 from karpool.cluster.market import claim_news
@@ -32,7 +30,6 @@ from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
@@ -163,8 +160,8 @@ class Cluster:
             for kind in by_name.get((name, group), ()) or (
                 by_name.get((name, ""), ()) if not version else ()
             ):
-                if _is_selected(raw, key, kind):
-                    self.apply(kind, (_change(raw, key, kind),), now)
+                if is_selected(raw, key, kind.selection):
+                    self.apply(kind, (change_of_raw(raw, key, kind.struct),), now)
         return [problem for problem in self.problems if id(problem) not in before]
 
     # Readers
@@ -397,29 +394,3 @@ def _both(first: _Reader, second: _Reader) -> _Reader:
         second.drop(key, now)
 
     return _Reader(put, drop, first.unreadable)
-
-
-def _change(raw: Any, key: ObjectKey, kind: ClusterKind) -> ObjectChange[Any]:
-    if kind.struct is dict:
-        return ObjectChange("ADDED", key, raw)
-    try:
-        return ObjectChange("ADDED", key, decode(raw, kind.struct))
-    except Invalid as error:
-        shown = f"{error.path}: {error.value!r:.120}: {error.reason}" if error.path else error.reason
-        return ObjectChange(UNREADABLE, key, None, raw=msgspec.json.encode(raw), reason=shown)
-
-
-def _is_selected(raw: Mapping[str, Any], key: ObjectKey, kind: ClusterKind) -> bool:
-    """The selections that kinds have: a namespace, a name, the reason of an event, the phase of a pod."""
-    selection = kind.selection
-    if selection.namespace is not None and key.namespace != selection.namespace:
-        return False
-    status = raw.get("status")
-    phase = status.get("phase") if isinstance(status, Mapping) else None
-    fields = {"metadata.name": key.name, "reason": raw.get("reason"), "status.phase": phase}
-    for part in filter(None, selection.field_selector.split(",")):
-        name, _, value = part.partition("=")
-        negated = name.endswith("!")
-        if (fields.get(name.rstrip("!")) == value) == negated:
-            return False
-    return True

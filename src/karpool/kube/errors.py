@@ -4,6 +4,7 @@ KubeError
 ├── ConfigError          kubeconfig or credentials cannot be used: tell the person
 ├── SnapshotError        a file cannot be read or written: tell the person
 ├── LeadershipLost       stop acting now
+├── MissingRights        several kinds may not be listed: tell the person who grants them
 ├── Unreachable          no answer came: try later; `sent` says whether it may have been carried out
 └── StatusError          the server answered, and not with success
     ├── Denied           401, 403: stop and report
@@ -18,6 +19,7 @@ KubeError
 Types of the HTTP library stay below this border; they are chained as the cause.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -90,6 +92,22 @@ class StatusError(KubeError):
 
 class Denied(StatusError):
     pass
+
+
+class MissingRights(KubeError):
+    """`denied`: what the server said, by resource."""
+
+    def __init__(self, cluster: str, denied: Mapping[str, Denied]) -> None:
+        self.denied = denied
+        first = next(iter(denied.values()))
+        if first.code == 401:  # nobody knows who asks; a role would not help
+            hint = "log in again, or choose another --context"
+        else:
+            hint = (
+                "the ClusterRole karpool-reader grants them: kubectl apply -k deploy/kustomize/reader, or the"
+                " chart with reader.create and reader.subjects"
+            )
+        super().__init__(f"{cluster}: may not list {', '.join(sorted(denied))} ({first}); {hint}")
 
 
 class NotFound(StatusError):

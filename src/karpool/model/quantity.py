@@ -91,3 +91,22 @@ def format_value(amount: int) -> str:
             if amount % (1 << shift) == 0:
                 return f"{amount >> shift}{suffix}"
     return str(amount)
+
+
+def rounded_milli(milli: int) -> str:
+    """CPU for reading: `0.25`, `3.5`, `1720`; never an exponent."""
+    return _three_digits(milli / 1000)
+
+
+def rounded_bytes(amount: int) -> str:
+    """Bytes for reading, in the largest unit that leaves a digit before the point: `1.68Ti`, `512Mi`."""
+    for suffix, shift in reversed(_BINARY.items()):
+        if abs(amount) >= 1 << shift:
+            return f"{_three_digits(amount / (1 << shift))}{suffix}"
+    return str(amount)
+
+
+def _three_digits(number: float) -> str:
+    decimals = next(digits for digits, least in enumerate((100, 10, 1, 0)) if abs(number) >= least)
+    text = f"{number:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

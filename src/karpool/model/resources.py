@@ -94,6 +94,13 @@ def show_amount(name: str, units: int) -> str:
     return quantity.format_milli(units) if name == CPU else quantity.format_value(units)
 
 
+def show_rounded(name: str, units: int) -> str:
+    """For tables: three digits say enough; `show_amount` loses nothing."""
+    if name == CPU:
+        return quantity.rounded_milli(units)
+    return quantity.rounded_bytes(units) if name in (MEMORY, EPHEMERAL_STORAGE) else str(units)
+
+
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     """Back to a ResourceList, as objects carry it."""
     return {name: show_amount(name, units) for name, units in amounts.items()}

@@ -141,12 +141,15 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
-- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [karpenter.kwok.sh], resources: [kwoknodeclasses], verbs: [list, watch]}
 - {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
 - {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
 - {apiGroups: [policy.karmada.io], resources: [clusterpropagationpolicies, propagationpolicies], verbs: [list, watch]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [deviceclasses, resourceclaims, resourceslices], verbs: [list, watch]}
+- {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [get, list, watch]}
 {{- end }}
 

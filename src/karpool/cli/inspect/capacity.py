@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from karpool.cli.cluster_source import LoadedCluster, load_cluster, note_skipped
+from karpool.cli.cluster_source import LoadedCluster, load_cluster, note_skipped, unreadable_lines
 from karpool.cli.exit_codes import DoesNotFit
 from karpool.cli.options.cluster import (
     ClusterOptions,
@@ -20,8 +20,11 @@ from karpool.cli.options.cluster import (
     output_option,
 )
 from karpool.cli.output.text import columns, machine, note
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import ALL_KINDS
 from karpool.cluster.market.market import Market
+from karpool.cluster.snapshot import Snapshot
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import UNLIMITED
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
@@ -33,7 +36,8 @@ from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.volumes import Alternatives
 from karpool.model.kubernetes.workload import PodTemplate, pod_template
 from karpool.packing.fit_reasons import show_count
 from karpool.provisioning.market_file import market_of
@@ -43,6 +47,8 @@ NONE = "-"
 UNKNOWN = "?"
 _KINDS_WITHOUT_PODS = ("Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace")
 _OWN_NAME = "karpool-capacity"
+ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES
+_VOLUME_KINDS = frozenset(str(kind) for kind in ALL_KINDS if kind.aspects & Aspect.VOLUMES)
 
 
 class _Moment:
@@ -104,19 +110,26 @@ def capacity(
     template = _template(filename, namespace)
     replica_count = template.replicas if replicas is None else replicas
     markets = [market_of(catalogue, region) for _ in range(2)]  # each learns by itself
-    report, problems = asyncio.run(
-        _answer(template.pod, replica_count, markets, max_potential_nodes, cluster)
+    picture = Cluster(ASPECTS)
+    report, loaded = asyncio.run(
+        _answer(template.pod, replica_count, markets, max_potential_nodes, picture, cluster)
     )
-    click.echo(render(report, template.pod, output))
-    for problem in problems:
+    snapshot = picture.snapshot()
+    click.echo(render(report, template.pod, output, snapshot, loaded.name))
+    for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
     if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
         raise DoesNotFit
 
 
 async def _answer(
-    pod: Pod, wanted: int, markets: Sequence[Market], nodes_max: int, cluster: ClusterOptions
-) -> tuple[CapacityReport, Sequence[str]]:
+    pod: Pod,
+    replicas: int,
+    markets: Sequence[Market],
+    nodes_max: int,
+    cluster: Cluster,
+    options: ClusterOptions,
+) -> tuple[CapacityReport, LoadedCluster]:
     clock = _Moment(RealClock().now())
     core = CapacityAnalyzer(
         [
@@ -124,32 +137,30 @@ async def _answer(
             ClusterAutoscalerProvider(clock, markets[1], nodes_max=nodes_max),
         ]
     )
-    loaded = await load_cluster(cluster, core.watches)
+    loaded = await load_cluster(options, cluster, core.watches)
     if loaded.as_of is not None:
         clock.seconds = loaded.as_of
-    return core.answer(question_of(pod, loaded), wanted), loaded.problems
+    return core.answer(question_of(pod, cluster, loaded.closed), replicas), loaded
 
 
-def question_of(pod: Pod, loaded: LoadedCluster) -> EstimateQuestion:
-    """About one more such pod, its volumes included."""
-    requirements = ReplicaRequirements(
-        _shape(pod, loaded.state), pod.metadata.namespace, pod.spec.priority_class_name
-    )
-    return EstimateQuestion(ReplicasRequest("", requirements), loaded.state.snapshot(), topology=True)
-
-
-def _shape(pod: Pod, state: ClusterRoom) -> PodShape:
-    """As the cluster would see it: claims and storage classes decide where its volumes can be."""
+def question_of(pod: Pod, cluster: Cluster, closed: frozenset[str] = frozenset()) -> EstimateQuestion:
+    """About one more such pod, its volumes included unless they are `closed` to us, which was said."""
     shape = shape_of(pod)  # raises Invalid with the field
-    if not pod.spec.volumes:
-        return shape
+    if pod.spec.volumes and not closed & _VOLUME_KINDS:
+        shape = replace(shape, volume_terms=_volume_terms(pod, cluster))
+    requirements = ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
+    return EstimateQuestion(ReplicasRequest("", requirements), cluster.snapshot().room, topology=True)
+
+
+def _volume_terms(pod: Pod, cluster: Cluster) -> tuple[Alternatives, ...]:
+    """As the cluster would see it: claims and storage classes decide where its volumes can be."""
     named = msgspec.structs.replace(
         pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
     )
-    state.upsert_pod(named)
-    stored_shape = state.shape_of(pod.metadata.namespace, _OWN_NAME)
-    state.remove_pod(pod.metadata.namespace, _OWN_NAME)
-    return replace(shape, volume_terms=stored_shape.volume_terms) if stored_shape is not None else shape
+    cluster.room.upsert_pod(named)
+    stored_shape = cluster.room.shape_of(pod.metadata.namespace, _OWN_NAME)
+    cluster.room.remove_pod(pod.metadata.namespace, _OWN_NAME)
+    return stored_shape.volume_terms if stored_shape is not None else ()
 
 
 def _template(path: Path, namespace: str) -> PodTemplate:
@@ -181,7 +192,7 @@ def _documents(path: Path) -> Iterator[Any]:
 # Showing
 
 
-def render(report: CapacityReport, pod: Pod, output: str) -> str:
+def render(report: CapacityReport, pod: Pod, output: str, snapshot: Snapshot, cluster: str) -> str:
     if output in ("json", "yaml"):
         content = msgspec.to_builtins(report)
         content["refusals"] = [
@@ -193,11 +204,16 @@ def render(report: CapacityReport, pod: Pod, output: str) -> str:
             }
             for infeasible in report.refusals
         ]
-        content |= {"price_per_hour": report.price_per_hour, "new_nodes": report.new_nodes}
-        return machine("Capacity", {"workload": _named(pod), **content}, output)
-    lines = [_table(report, wide=output == "wide"), "", _summary(report, pod)]
+        content |= {
+            "price_per_hour": report.price_per_hour,
+            "new_nodes": report.new_nodes,
+            "unreadable_pods": sum(snapshot.blocked.values()),
+        }
+        return machine("Capacity", {"cluster": cluster, "workload": _named(pod), **content}, output)
+    lines = [_table(report, wide=output == "wide"), "", f"{cluster}: {_summary(report, pod)}"]
     lines += (f"  {limit}" for limit in report.limits)
     lines += (f"  {remark}" for remark in report.remarks)
+    lines += (f"  {line}" for line in unreadable_lines(snapshot))
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karpool.cli.cluster_source import cluster_name, load_picture
+from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
@@ -31,7 +31,11 @@ class PlannedCluster:
 
     view: ClusterView
     now: float
-    cluster: str
+    loaded: LoadedCluster
+
+    @property
+    def cluster(self) -> str:
+        return self.loaded.name
 
 
 @click.command(
@@ -53,6 +57,11 @@ def plan(
     planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
     if not planned_cluster.view.machines:
         note(f"there are no nodes in {planned_cluster.cluster}; is that the cluster you mean?")
+    elif lacking := planned_cluster.loaded.lacking:
+        note(
+            f"{planned_cluster.cluster} holds no {', '.join(lacking)}: if the cluster has any, the plan does"
+            " not know of them; `karpool snapshot` saves them all"
+        )
     alternatives = [
         PlanAlternative(
             label_of(override),
@@ -79,10 +88,10 @@ async def load_planned_cluster(
 ) -> PlannedCluster:
     picture = Cluster(ASPECTS, market=market_of(catalogue, region))
     switch = StopSwitch()
-    loaded = await load_picture(cluster, picture, (switch.watch,))
+    loaded = await load_cluster(cluster, picture, (switch.watch,))
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
     view = view_of(picture.snapshot(now), now, stop=switch.reason(), problems=loaded.problems)
-    return PlannedCluster(view, now, cluster_name(cluster))
+    return PlannedCluster(view, now, loaded)
 
 
 def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:

@@ -9,19 +9,18 @@ from typing import Any
 
 import click
 
-from karpool.cli.cluster_source import LoadedCluster, load_cluster
+from karpool.cli.cluster_source import load_cluster, unreadable_lines
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
 from karpool.cli.output.text import columns, machine, note, pluralize
-from karpool.cluster.changes import PutDropSink
-from karpool.cluster.market.market import Market
-from karpool.kube.watched import WatchedKind
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.snapshot import Snapshot
 from karpool.model import resources
-from karpool.model.catalogue.catalogue import Catalogue
-from karpool.model.catalogue.files import load_shipped, shipped_regions
-from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodePool
-from karpool.model.kubernetes.api_resources import NODEPOOLS
-from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE
-from karpool.packing.tables.room import Room
+from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
+from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.kubernetes.meta import NO_LABELS
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.market_file import market_of
 
 UNKNOWN = "?"
@@ -43,30 +42,35 @@ class NodeUsage:
     slots: int
     price_per_hour: float | None
     nodes: int = 1
+    unreadable_pods: int = 0  # nothing is free beside one
 
 
-def usage_of(snapshot: Room, catalogues: dict[str, Catalogue]) -> list[NodeUsage]:
+def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
     """One entry per node, in the order of the snapshot."""
-    names = [name for name in snapshot.resources if snapshot.allocatable(name).any()]
-    allocatable = {name: snapshot.allocatable(name) for name in names}
-    free = {name: snapshot.free(name) for name in names}
-    labels = {key: _values(snapshot, key) for key in (NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE, REGION)}
-    held = [len(snapshot.pods_on(row)) for row in range(snapshot.n)]
-    return [
-        NodeUsage(
-            name=snapshot.names[row],
-            pool=labels[NODEPOOL][row],
-            type=labels[INSTANCE_TYPE][row],
-            zone=labels[ZONE][row],
-            capacity_type=labels[CAPACITY_TYPE][row],
-            requested={name: int(allocatable[name][row] - free[name][row]) for name in names},
-            allocatable={name: int(allocatable[name][row]) for name in names},
-            pods=held[row],
-            slots=held[row] + int(snapshot.slots[row]),
-            price_per_hour=_price(catalogues, {key: values[row] for key, values in labels.items()}),
+    room, catalogue = snapshot.room, snapshot.facts.market.catalogue
+    names = [name for name in room.resources if room.allocatable(name).any()]
+    allocatable = {name: room.allocatable(name) for name in names}
+    free = {name: room.free(name) for name in names}
+    entries = []
+    for row, state_node in enumerate(snapshot.nodes):
+        labels = state_node.node.labels if state_node.node is not None else NO_LABELS
+        pods = len(room.pods_on(row)) + state_node.blocked
+        entries.append(
+            NodeUsage(
+                name=state_node.name,
+                pool=state_node.pool,
+                type=labels.get(INSTANCE_TYPE, ""),
+                zone=labels.get(ZONE, ""),
+                capacity_type=labels.get(CAPACITY_TYPE, ""),
+                requested={name: int(allocatable[name][row] - free[name][row]) for name in names},
+                allocatable={name: int(allocatable[name][row]) for name in names},
+                pods=pods,
+                slots=pods + int(room.slots[row]),
+                price_per_hour=_price(state_node, catalogue),
+                unreadable_pods=state_node.blocked,
+            )
         )
-        for row in range(snapshot.n)
-    ]
+    return entries
 
 
 def by_pool(nodes: Iterable[NodeUsage], pools: Iterable[str] = ()) -> list[NodeUsage]:
@@ -87,6 +91,7 @@ def by_pool(nodes: Iterable[NodeUsage], pools: Iterable[str] = ()) -> list[NodeU
             pods=sum(member.pods for member in members),
             slots=sum(member.slots for member in members),
             price_per_hour=_sum(member.price_per_hour for member in members),
+            unreadable_pods=sum(member.unreadable_pods for member in members),
         )
         for pool, members in sorted(groups.items())
     ]
@@ -125,51 +130,39 @@ def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions)
     Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
     known.
     """
-    market = market_of(catalogue) if catalogue is not None else None
-    pools: set[str] = set()
-    sink = PutDropSink[NodePool](lambda key, _: pools.add(key.name), lambda key: pools.discard(key.name))
-    watches = [WatchedKind(NODEPOOLS, NodePool, sink, optional=True)] if what == "pools" else []
-    loaded = asyncio.run(load_cluster(cluster, watches))
-    click.echo(render(loaded, what, output, market, pools))
-    for problem in loaded.problems:
+    aspects = Aspect.NODECLAIMS | Aspect.POOLS if what == "pools" else Aspect.NODECLAIMS
+    picture = Cluster(aspects, market=market_of(catalogue))
+    loaded = asyncio.run(load_cluster(cluster, picture))
+    snapshot = picture.snapshot()
+    click.echo(render(snapshot, what, output, loaded.name))
+    for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
 
 
-def render(
-    loaded: LoadedCluster, what: str, output: str, market: Market | None = None, pools: Iterable[str] = ()
-) -> str:
-    snapshot = loaded.state.snapshot()
-    catalogues = None if market is None else {market.region: market.catalogue}
-    nodes = usage_of(snapshot, _catalogues(snapshot) if catalogues is None else catalogues)
-    entries = nodes if what == "nodes" else by_pool(nodes, pools)
+def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
+    nodes = usage_of(snapshot)
+    entries = nodes if what == "nodes" else by_pool(nodes, snapshot.pool_objects)
     if output in ("json", "yaml"):
+        kind = "NodeUsageList" if what == "nodes" else "PoolUsageList"
         items: list[dict[str, Any]] = [asdict(entry) for entry in entries]
-        return machine("NodeUsageList" if what == "nodes" else "PoolUsageList", {"items": items}, output)
+        return machine(kind, {"cluster": cluster, "items": items}, output)
     if not entries:
-        return f"no {what}"
+        return f"no {what} in {cluster}"
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
     shown = table(entries, pools=what == "pools", wide=output == "wide")
-    pending = pluralize(len(snapshot.pending), "pod")
-    return f"{shown}\n\n{pluralize(snapshot.n, 'node')}, {pending} pending, {cost}"
+    pending = pluralize(len(snapshot.room.pending), "pod")
+    lines = [shown, "", f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"]
+    return "\n".join([*lines, *unreadable_lines(snapshot)])
 
 
-def _catalogues(snapshot: Room) -> dict[str, Catalogue]:
-    """The shipped catalogues of the regions that nodes are in."""
-    regions = snapshot.label(REGION).values
-    return {region: load_shipped(region) for region in regions if region in shipped_regions()}
-
-
-def _values(snapshot: Room, key: str) -> list[str]:
-    label = snapshot.label(key)
-    return [label.values[code] if code >= 0 else "" for code in label.codes.tolist()]
-
-
-def _price(catalogues: dict[str, Catalogue], labels: dict[str, str]) -> float | None:
-    catalogue = catalogues.get(labels[REGION])
-    if catalogue is None:
-        return None
-    return catalogue.price(labels[INSTANCE_TYPE], labels[ZONE], labels[CAPACITY_TYPE] or "on-demand")
+def _price(state_node: StateNode, catalogue: Catalogue) -> float | None:
+    """A node that does not say how it was bought is shown at the full price."""
+    labels = state_node.node.labels if state_node.node is not None else NO_LABELS
+    if state_node.price_per_hour is not None or labels.get(CAPACITY_TYPE):
+        return state_node.price_per_hour
+    capacity_type = capacity_type_of(labels) or "on-demand"
+    return catalogue.price(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type)
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:
@@ -195,14 +188,5 @@ def _share(entry: NodeUsage, name: str) -> str:
     if not allocatable:
         return NONE
     requested = entry.requested.get(name, 0)
-    shown = f"{_short(name, requested)}/{_short(name, allocatable)}"
+    shown = f"{resources.show_rounded(name, requested)}/{resources.show_rounded(name, allocatable)}"
     return f"{shown} {round(100 * requested / allocatable)}%"
-
-
-def _short(name: str, units: int) -> str:
-    """Rounded for reading; `-o json` has the exact numbers."""
-    if name == resources.CPU:
-        return f"{units / 1000:.3g}"
-    if name in (resources.MEMORY, resources.EPHEMERAL_STORAGE):
-        return f"{units / 2**30:.3g}Gi"
-    return str(units)

@@ -7,7 +7,7 @@ is bounded by the largest object for snapshots and by the file for manifests.
 
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -24,7 +24,6 @@ from karpool.kube.api.decoding import (
 )
 from karpool.kube.errors import SnapshotError
 from karpool.model import safe_yaml
-from karpool.model.kubernetes.api_resources import ApiResource
 
 FORMAT = "karpool-snapshot"
 VERSION = 1
@@ -32,8 +31,7 @@ HEADER_LIMIT = 64 * 1024
 LINE_LIMIT = 16 * 1024 * 1024
 TOTAL_LIMIT = 8 * 1024 * 1024 * 1024  # uncompressed; 500,000 pods are about 2 GiB
 MANIFEST_LIMIT = 512 * 1024 * 1024
-
-Kinds = Mapping[ApiResource, type]
+ABSENT = "this cluster does not have it"  # why a kind is not in a file: there is none of it
 
 
 class SnapshotHeader(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -80,16 +78,6 @@ class ObjectFile:
         """Every object, whole. Raises SnapshotError at the first sign that the file is damaged."""
         for raw in self._raw_objects():
             yield from self._decoded(raw, dict)
-
-    def typed(self, kinds: Kinds) -> Iterator[Any]:
-        """Objects of the given kinds, decoded straight into their types; others are passed over."""
-        wanted = {(resource.group, resource.kind): into for resource, into in kinds.items()}
-        for raw in self._raw_objects():
-            kind = _kind_of(raw)
-            group = (kind.api_version or "").rpartition("/")[0]
-            into = wanted.get((group, kind.kind or ""))
-            if into is not None:
-                yield from self._decoded(raw, into)
 
     def _decoded(self, raw: bytes | msgspec.Raw, into: type[Any]) -> Iterator[Any]:
         try:

@@ -17,11 +17,13 @@ from typing import IO
 
 import msgspec
 
+from karpool.cluster.kinds import ALL_KINDS
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.api.reader import EXPIRED_LIST_TRIES, PAGE_SIZE
 from karpool.kube.errors import Denied, Gone, KubeError, NotFound, SnapshotError, StatusError
 from karpool.kube.snapshots.reader import (
+    ABSENT,
     FORMAT,
     VERSION,
     ObjectFile,
@@ -37,15 +39,13 @@ from karpool.model.kubernetes.times import rfc3339
 
 __all__ = [
     "ABSENT",
-    "WANTED",
+    "SAVED_KINDS",
     "ObjectFile",
     "SnapshotKind",
     "SnapshotSummary",
     "read_objects",
     "take_snapshot",
 ]
-
-ABSENT = "this cluster does not have it"  # which is not a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +60,29 @@ class SnapshotKind:
         return f"{self.resource}/{self.name}" if self.name else str(self.resource)
 
 
+# What commands look at besides the kinds of a `Cluster`: owners of pods, and Karmada's.
 # Works are left out on purpose: they embed whole manifests, Secrets included.
-WANTED: tuple[SnapshotKind, ...] = (
+_BESIDES = (
+    kinds.CSINODES,
+    kinds.DEPLOYMENTS,
+    kinds.REPLICASETS,
+    kinds.STATEFULSETS,
+    kinds.JOBS,
+    kinds.KWOKNODECLASSES,
+    kinds.CLUSTERS,
+    kinds.RESOURCEBINDINGS,
+    kinds.CLUSTERRESOURCEBINDINGS,
+    kinds.PROPAGATIONPOLICIES,
+    kinds.CLUSTERPROPAGATIONPOLICIES,
+)
+# Of events, only those about capacity; of all other kinds everything: pods that have ended say what failed.
+SAVED_KINDS: tuple[SnapshotKind, ...] = (
     *(
-        SnapshotKind(resource)
-        for resource in (
-            kinds.NODES,
-            kinds.PODS,
-            kinds.NAMESPACES,
-            kinds.PDBS,
-            kinds.PVCS,
-            kinds.PVS,
-            kinds.STORAGECLASSES,
-            kinds.CSINODES,
-            kinds.PRIORITYCLASSES,
-            kinds.RESOURCEQUOTAS,
-            kinds.DAEMONSETS,
-            kinds.DEPLOYMENTS,
-            kinds.REPLICASETS,
-            kinds.STATEFULSETS,
-            kinds.JOBS,
-            kinds.NODEPOOLS,
-            kinds.NODECLAIMS,
-            kinds.EC2NODECLASSES,
-            kinds.KWOKNODECLASSES,
-            kinds.CLUSTERS,
-            kinds.RESOURCEBINDINGS,
-            kinds.CLUSTERRESOURCEBINDINGS,
-            kinds.PROPAGATIONPOLICIES,
-            kinds.CLUSTERPROPAGATIONPOLICIES,
-        )
+        SnapshotKind(kind.resource, kind.selection if kind.resource == kinds.EVENTS else ALL)
+        for kind in ALL_KINDS
     ),
+    *map(SnapshotKind, _BESIDES),
     SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),
-    SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=InsufficientCapacityError")),
     SnapshotKind(kinds.CONFIGMAPS, ListOptions("kube-system"), "cluster-autoscaler-status"),
     SnapshotKind(kinds.CONFIGMAPS, ListOptions("karpool-system"), "karpool-consolidation"),  # the stop switch
 )
@@ -114,7 +104,7 @@ async def take_snapshot(
     path: Path,
     *,
     context: str = "",
-    wanted: Sequence[SnapshotKind] = WANTED,
+    saved: Sequence[SnapshotKind] = SAVED_KINDS,
     progress: Callable[[str, int], None] = lambda resource, count: None,
 ) -> SnapshotSummary:
     """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read."""
@@ -130,7 +120,7 @@ async def take_snapshot(
         )
         writer.add([msgspec.to_builtins(header)])
         last_error: KubeError | None = None
-        for kind in wanted:
+        for kind in saved:
             try:
                 count = await _copy(client, kind, writer)
             except (Denied, NotFound, StatusError) as error:
