@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from karpool.model.devices.tensor_fusion import BadGpuRequest, assigned, read_re
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import shape_of
 
 GIB = 2**30
 T = "tensor-fusion.ai/"
@@ -76,6 +78,34 @@ def pod(annotations=None, limits=None, **spec):
             id="KAI, memory",
         ),
         pytest.param(
+            pod(
+                {T + "gpupool": "p", T + "gpu-model": "T4"},
+                {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
+            ),
+            {
+                "request": DeviceShare(0, 3000 * 2**20),
+                "pool": "p",
+                "model": "T4",
+                "resource": "nvidia.com/gpu",
+            },
+            id="HAMi beside a pool",
+        ),
+        pytest.param(
+            pod({T + "gpupool": "p", "gpu-fraction": "0.5"}),
+            {"request": DeviceShare(percent_milli=50_000, vram_percent_milli=50_000), "pool": "p"},
+            id="KAI beside a pool",
+        ),
+        pytest.param(
+            pod({T + "gpupool": "p"}, {"nvidia.com/gpu": "2"}),
+            {"count": 2, "isolation": "shared", "resource": "nvidia.com/gpu", "is_of_plugin": True},
+            id="plain beside a pool",
+        ),
+        pytest.param(
+            pod({T + "gpupool": "p", T + "isolation": "shared"}),
+            {"request": DeviceShare(), "isolation": "shared", "resource": ""},
+            id="TensorFusion, a whole device",
+        ),
+        pytest.param(
             pod(limits={"amd.com/gpu": "1"}), {"resource": "amd.com/gpu", "vendor": "AMD"}, id="AMD"
         ),
     ],
@@ -88,6 +118,20 @@ def test_every_dialect_becomes_one_kind_of_request(given_pod, expected):
 
 def test_a_pod_without_gpu_asks_for_none():
     assert gpu_request_of(pod(limits={"cpu": "1"})) is None
+    assert gpu_request_of(pod({T + "gpupool": "p"})) is None
+
+
+def test_a_client_carries_the_annotations_of_its_worker_and_asks_for_nothing_itself():
+    asked = {T + "gpupool": "p", T + "vram-request": "2Gi"}
+    client, worker = (
+        msgspec.structs.replace(
+            pod(asked), metadata=msgspec.structs.replace(pod(asked).metadata, labels={T + "component": role})
+        )
+        for role in ("client", "worker")
+    )
+
+    assert gpu_request_of(client) is None and shape_of(client).devices is None
+    assert gpu_request_of(worker) is not None and shape_of(worker).devices is not None
 
 
 def test_a_pod_brings_its_placement_and_its_own_needs():
@@ -133,6 +177,13 @@ def test_a_pod_brings_its_placement_and_its_own_needs():
         ),
         pytest.param(
             pod({T + "gpupool": "p", T + "isolation": "firm"}), "bad_request", "soft, shared", id="mode"
+        ),
+        pytest.param(pod({T + "gpu-count": "2"}), "bad_request", "asks for nothing", id="a count of nothing"),
+        pytest.param(
+            pod({T + "vram-request": "0"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}),
+            "bad_request",
+            "'0': asks for nothing",
+            id="zero beside HAMi",
         ),
         pytest.param(pod({"gpu-fraction": "1.5"}), "bad_request", "at most 1", id="KAI, too much"),
         pytest.param(pod({"gpu-fraction": "half"}), "bad_request", "half", id="KAI, garbage"),
@@ -196,6 +247,7 @@ def test_whatever_is_written_is_a_request_or_a_bad_request(annotations, limits):
     assert found is None or isinstance(found, GpuRequest)
     if found is not None:
         assert 1 <= found.count <= 128
+        assert found.isolation in ("shared", "partitioned") or found.request != DeviceShare()
         need = found.request.on(DeviceAmount(100_000, 16 * GIB))
         assert 0 <= need.tflops_milli < 2**63
         assert 0 <= need.vram_bytes < 2**63

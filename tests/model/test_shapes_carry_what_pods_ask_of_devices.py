@@ -62,6 +62,13 @@ def _shape(cluster: ClusterRoom, name: str) -> PodShape:
             {},
         ),
         (
+            {"tensor-fusion.ai/gpupool": "a"},
+            {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "1024"},
+            DeviceDemand(count=2, share=DeviceShare(0, GIB), vendor="NVIDIA", pool="a"),
+            {},
+        ),
+        ({"tensor-fusion.ai/gpupool": "a"}, {"nvidia.com/gpu": "2"}, None, {"nvidia.com/gpu": 2}),
+        (
             {"gpu-fraction": "0.5"},
             {"cpu": "1"},
             DeviceDemand(share=DeviceShare(0, 0, 50_000, 50_000), vendor="NVIDIA"),
@@ -88,7 +95,12 @@ def test_every_dialect(
 
 @pytest.mark.parametrize(
     "annotations",
-    [share("ten"), {**share("1"), "tensor-fusion.ai/gpu-count": "0"}, {"gpu-fraction": "7"}],
+    [
+        share("ten"),
+        {"tensor-fusion.ai/vram-request": "0"},
+        {**share("1"), "tensor-fusion.ai/gpu-count": "0"},
+        {"gpu-fraction": "7"},
+    ],
 )
 def test_what_cannot_be_read_is_not_no_demand(annotations: dict[str, str]) -> None:
     """The pod keeps its CPU, and is known to hold something of devices."""

@@ -157,7 +157,10 @@ class Sight:
         """Raises BadRequest or Invalid; a text where it is understood and cannot be served here."""
         request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
-            return f"it asks for no GPU; remove schedulerName {self._scheduler_name}"
+            return (
+                f"it asks for no GPU; set {tensor_fusion.VRAM_REQUEST}, "
+                f"or remove schedulerName {self._scheduler_name}"
+            )
         if request.is_of_plugin:
             return f"{request.resource} is handed out by its device plugin; use the default scheduler"
         request = replace(request, resource="", model=node_devices.model_name(request.model))

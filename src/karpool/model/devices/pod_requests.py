@@ -9,7 +9,8 @@
 | HAMi: `nvidia.com/gpu` with `gpumem`, `gpumem-percentage`, `gpucores` | n shares of devices |
 | KAI: annotations `gpu-fraction`, `gpu-memory`, `gpu-fraction-num-devices` | shares of devices |
 
-Annotations of TensorFusion win where a pod has several.
+Amounts in annotations of TensorFusion win where a pod has several; its pool, model and vendor go with any
+dialect. A request that comes to nothing is refused: it would be given a device that is full.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from karpool.model import quantity, resources
 from karpool.model.devices import tensor_fusion
 from karpool.model.devices.amounts import DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason
-from karpool.model.devices.isolation import SHARED, SOFT
+from karpool.model.devices.isolation import PARTITIONED, SHARED, SOFT
 from karpool.model.devices.node_devices import model_name
 from karpool.model.devices.request import (
     COUNT_MAX,
@@ -60,7 +61,7 @@ def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
     try:
         needs = effective_requests(pod)
         request, problems = _read(
-            pod.annotations,
+            tensor_fusion.of_worker(pod.annotations, pod.labels),
             needs,
             uid=meta.uid,
             namespace=meta.namespace,
@@ -86,10 +87,11 @@ def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
 
 
 def device_demand_of(
-    annotations: Mapping[str, str], needs: Mapping[str, int]
+    annotations: Mapping[str, str], labels: Mapping[str, str], needs: Mapping[str, int]
 ) -> tuple[DeviceDemand | None, Mapping[str, int]]:
     """The pod's demand for devices, and what is left of its requests: a share that is written as
     resources (HAMi) is a share, not so many units of a plugin. None: it asks for whole units at most."""
+    annotations = tensor_fusion.of_worker(annotations, labels)
     if not device_annotations(annotations) and not any(name.partition("/")[2] in _SHARES for name in needs):
         return None, needs
     try:
@@ -98,7 +100,7 @@ def device_demand_of(
         return UNREADABLE_DEMAND, needs
     if request is None or request.is_of_plugin:
         return None, needs
-    other_needs = needs if tensor_fusion.is_worker(annotations) else _without_shares(needs)
+    other_needs = _without_shares(needs) if request.resource else needs
     if problems:
         return UNREADABLE_DEMAND, other_needs
     return (
@@ -139,13 +141,19 @@ def _read(
     annotations: Mapping[str, str], needs: Mapping[str, int], **whose: str
 ) -> tuple[GpuRequest | None, tuple[AnnotationProblem, ...]]:
     """Raises Invalid where resources or KAI's annotations cannot be read."""
-    is_worker = tensor_fusion.is_worker(annotations)
-    plain = None if is_worker else _plain(annotations, needs)
-    if plain is None and not is_worker:
+    plain = None if tensor_fusion.sets_amounts(annotations) else _plain(annotations, needs)
+    if plain is None and not tensor_fusion.is_worker(annotations):
         return None, ()
     request, problems = tensor_fusion.read_request(annotations, **whose)
     if plain is not None:
         request = _with(request, plain)
+    elif not problems and request.isolation not in (SHARED, PARTITIONED) and request.request == DeviceShare():
+        nothing = Invalid(
+            f"annotation {tensor_fusion.VRAM_REQUEST}",
+            annotations.get(tensor_fusion.VRAM_REQUEST, ""),
+            "asks for nothing of a GPU; set it, or tflops-request, or isolation: shared for a whole one",
+        )
+        problems = (AnnotationProblem(DeviceReason.BAD_REQUEST, nothing),)
     if not 1 <= request.count <= COUNT_MAX:
         counted = Invalid(request.resource, request.count, f"ask for 1 to {COUNT_MAX} GPUs")
         problems = (*problems, AnnotationProblem(DeviceReason.GPU_COUNT_OUT_OF_RANGE, counted))

@@ -11,13 +11,15 @@ from karpool.model import durations, quantity
 from karpool.model.devices.amounts import DeviceShare
 from karpool.model.devices.device import PREFIX
 from karpool.model.devices.device_reasons import DeviceReason
-from karpool.model.devices.isolation import MODES, PARTITIONED, SOFT
+from karpool.model.devices.isolation import MODES, PARTITIONED, SHARED, SOFT
 from karpool.model.devices.request import COUNT_MAX, Gang, GpuRequest
 from karpool.model.errors import Invalid
 
 POOL = PREFIX + "gpupool"
 WORKLOAD_LABEL = PREFIX + "workload"
+COMPONENT_LABEL, WORKER = PREFIX + "component", "worker"
 GPU_IDS = PREFIX + "gpu-ids"
+VRAM_REQUEST = PREFIX + "vram-request"
 # What a pod says about the devices it asks for; gangs and QoS are about when, not about what.
 REQUEST_ANNOTATIONS = tuple(
     PREFIX + key
@@ -37,6 +39,11 @@ REQUEST_ANNOTATIONS = tuple(
         "partition-id",
         "qos",
     )
+)
+_AMOUNTS = tuple(PREFIX + key for key in ("tflops-request", "vram-request", "compute-percent-request"))
+_ASKING = (
+    *_AMOUNTS,
+    *(PREFIX + key for key in ("gpu-count", "gpu-indices", "isolation", "partition-id")),
 )
 QOS = ("low", "medium", "high", "critical")
 _INDEX_MAX = 2**31 - 1
@@ -67,10 +74,22 @@ class BadGpuRequest(Exception):
 
 
 def is_worker(annotations: Annotations) -> bool:
-    return any(
-        PREFIX + key in annotations
-        for key in ("tflops-request", "vram-request", "compute-percent-request", "gpu-count", "gpupool")
-    )
+    """Whether they ask for devices. A pool alone does not: it says where, in whatever dialect."""
+    return any(key in annotations for key in _ASKING)
+
+
+def sets_amounts(annotations: Annotations) -> bool:
+    """Whether they say how much of a device; a count or an index beside another dialect does not."""
+    mode = annotations.get(PREFIX + "isolation", "").strip()
+    return mode in (SHARED, PARTITIONED) or any(key in annotations for key in _AMOUNTS)
+
+
+def of_worker(annotations: Annotations, labels: Annotations) -> Annotations:
+    """Without the requests of a pod that is labelled as something else: a client carries the annotations of
+    the worker that is made for it, and the worker holds the device."""
+    if not annotations or labels.get(COMPONENT_LABEL, WORKER) == WORKER:
+        return annotations
+    return {key: text for key, text in annotations.items() if key not in REQUEST_ANNOTATIONS}
 
 
 def read_request(

@@ -215,7 +215,7 @@ def protected_seconds(pod: Pod) -> float:
 
 def holds_share(pod: Pod) -> bool:
     """Whether it holds, or asks for, shares of devices."""
-    annotations = pod.annotations
+    annotations = tensor_fusion.of_worker(pod.annotations, pod.labels)
     return bool(annotations) and (tensor_fusion.GPU_IDS in annotations or asks_for_share(annotations))
 
 

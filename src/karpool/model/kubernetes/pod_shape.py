@@ -112,7 +112,7 @@ def shape_of(pod: Pod) -> PodShape:
     preferred_node = (node.preferred_during_scheduling_ignored_during_execution or ()) if node else ()
     together = affinity.pod_affinity or _NO_TERMS
     apart = affinity.pod_anti_affinity or _NO_TERMS
-    demand, needs = device_demand_of(pod.annotations, effective_requests(pod))
+    demand, needs = device_demand_of(pod.annotations, labels, effective_requests(pod))
     return PodShape(
         requests=positive(needs),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
