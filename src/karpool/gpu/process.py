@@ -14,6 +14,7 @@ from karpool.manager.metrics import QueueMetrics
 from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
+from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.registry import backend
 
@@ -55,7 +56,9 @@ async def _build(
             maximum_age_seconds=options.maximum_age_seconds,
         ),
         monitor=monitor,
-        backend=await backend(options.backend, environment.client, options.smart_pods, monitor),
+        backend=await backend(
+            options.backend, environment.client, options.smart_pods, monitor, RequestPurpose.SCALE_UP
+        ),
         tell=QueueMetrics(registry, COMPONENT, environment.clock.monotonic),
     )
 

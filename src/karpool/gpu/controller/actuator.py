@@ -47,9 +47,11 @@ class ScaleUpActuator(Protocol):
 
 @dataclass
 class ActuationResult:
-    """What one plan came to. `stale`: somebody else wrote; look again soon."""
+    """What one plan came to. `stale`: somebody else wrote; look again soon. `unwritten` are records that were
+    not stored, or not removed."""
 
     stored: dict[str, ScaleUpRecord] = field(default_factory=dict)
+    unwritten: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
     stale: bool = False
 
@@ -59,26 +61,26 @@ async def actuate(
 ) -> ActuationResult:
     """`records` as the step saw them. Cancellation may come anywhere."""
     done = ActuationResult(stored=dict(records))
-    doubtful: set[str] = set()
     for record in plan.store:
         if not await _attempt(done, record.name, _store(done, record, hands)):
-            doubtful.add(record.name)
+            done.unwritten.add(record.name)
     for drop in plan.drops:
         await hands.drop(drop.uid)
     for hold in plan.holds:
         await hands.hold(hold)
     for delete in plan.deletes:
-        if delete.placeholder.request not in doubtful:
+        if delete.placeholder.request not in done.unwritten:
             await _attempt(done, delete.placeholder.key.name, hands.delete(delete))
     for name, group in groupby(plan.creates, key=lambda each: each.record):
         creates = list(group)
-        if name not in doubtful:
+        if name not in done.unwritten:
             await _attempt(done, name, hands.create(done.stored[name], creates))
     for commit in plan.commits:
-        if commit.record not in doubtful:
+        if commit.record not in done.unwritten:
             await _attempt(done, commit.item.request.key, hands.commit(commit, done.stored[commit.record]))
     for record in plan.remove:
-        await _attempt(done, record.name, hands.remove(record))
+        if not await _attempt(done, record.name, hands.remove(record)):
+            done.unwritten.add(record.name)
     return done
 
 

@@ -21,11 +21,11 @@ from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
-from karpool.gpu.controller.hands import ApiScaleUpActuator
+from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter
-from karpool.gpu.controller.telling import SmartPodCounter, report_step
+from karpool.gpu.controller.step_report import StepReport
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, WaitExplanation
@@ -83,7 +83,7 @@ class GpuScaler:
         self.metrics = metrics
         self.last_plan = ScaleUpPlan()
         self.steps = 0
-        self._pods = SmartPodCounter()
+        self._report = StepReport(metrics)
         self._client = client
         self._clock = client.clock
         settings, namespace = self.options.scale_up, self.options.smart_pod_namespace
@@ -186,6 +186,7 @@ class GpuScaler:
         plan = plan_step(world, self._settings)
         done = await actuate(plan, dict(world.records), self._hands)
         self.steps += 1
+        self._report.report(world, plan, done.unwritten)
         self._after(world, plan, {**found.refused, **self.sight.unreadable()})
         self._totals(view)
         if done.stale or done.failed:
@@ -230,9 +231,7 @@ class GpuScaler:
     def _after(self, world: ScaleUpInput, plan: ScaleUpPlan, refused: dict[str, WaitExplanation]) -> None:
         self.last_plan = plan
         self.announcer.tell([*plan.explanations.values(), *refused.values()])
-        report_step(world, plan, self.metrics)
         if self.metrics is not None:
-            self._pods.count(world, plan, self.metrics)
             self.metrics.observe(
                 self.sight.records().values(),
                 world.placeholders,
