@@ -277,8 +277,8 @@ _MARS = ["--region", "mars"]
     ("command", "flags", "said"),
     [
         (_NODE, ["--policy", "WhenEmpty", "--threshold", "2"], "--threshold is for --policy Balanced"),
-        (_NODE, _MARS, "no catalogue is shipped for it; there are ap-northeast-1"),
-        (("plan",), _MARS, "no catalogue is shipped for it; there are ap-northeast-1"),
+        (_NODE, _MARS, "no catalogue is shipped for it; `karpool catalogue regions` lists"),
+        (("plan",), _MARS, "no catalogue is shipped for it; `karpool catalogue regions` lists"),
     ],
 )
 def test_flags_that_mean_nothing_are_wrong_usage(plan, command, flags, said):

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,19 @@ import pytest
 import yaml
 
 from karpool.model.catalogue import files
-from karpool.model.catalogue.catalogue import Catalogue
-from karpool.model.catalogue.files import PACKED, load_shipped, read_catalogue, shipped_regions
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, TypeGpu
+from karpool.model.catalogue.files import (
+    PACKED,
+    load_shipped,
+    read_catalogue,
+    shipped_provider,
+    shipped_regions,
+    shipped_zones,
+)
+from karpool.model.devices.node_devices import type_yield
 from karpool.model.errors import Invalid
 from karpool.model.requirements import conflict, value_set
+from tests.model.build import node
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TOOL = Path(__file__).parents[2] / "tools" / "build_catalogue.py"
@@ -28,27 +38,160 @@ def shipped() -> Catalogue:
     return load_shipped("us-east-1")
 
 
-def test_four_regions_are_shipped_in_less_than_200_kb() -> None:
+def test_every_region_is_shipped_in_less_than_one_megabyte() -> None:
     import karpool.model as package
 
-    size = (Path(package.__path__[0]) / "data" / "aws.json.gz").stat().st_size
+    sizes = [path.stat().st_size for path in (Path(package.__path__[0]) / "data").iterdir()]
+    counts = Counter(shipped_provider(region) for region in shipped_regions())
 
-    assert shipped_regions() == ("ap-northeast-1", "eu-west-1", "us-east-1", "us-west-2")
-    assert size < 200_000
+    assert counts == {"aws": 24, "azure": 57, "gcp": 43}
+    assert sum(sizes) < 1_000_000
 
 
-@pytest.mark.parametrize("region", ["ap-northeast-1", "eu-west-1", "us-east-1", "us-west-2"])
+@pytest.mark.parametrize("region", shipped_regions())
 def test_every_shipped_type_can_be_used(region: str) -> None:
     found = load_shipped(region)
 
-    assert len(found.types) > 1000
+    assert len(found.types) > 50
+    assert set(shipped_zones(region)) == set(found.zones)
     for each in found.types.values():
-        assert each.offerings
+        assert each.offerings, each.name
         assert {"cpu", "memory", "pods", "ephemeral-storage"} <= each.allocatable.keys()
         assert all(0 < each.allocatable[name] <= each.capacity[name] for name in each.allocatable)
+        assert each.requirements.keys() <= found.label_keys
         for offering in each.offerings:
             price = offering.price_per_hour
             assert price is None or 0 < price < 1000
+
+
+def test_only_the_types_that_are_asked_for_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    sold = Catalogue._sold
+
+    def counted(self: Catalogue, name: str) -> InstanceType:
+        made.append(name)
+        return sold(self, name)
+
+    monkeypatch.setattr(Catalogue, "_sold", counted)
+    found = load_shipped("eu-central-1")
+
+    assert found.price("m5.large", "eu-central-1a", "on-demand") == 0.115
+    assert "m5.xlarge" in found.types
+    assert made == ["m5.large"]
+
+
+def test_an_azure_type_in_full() -> None:
+    """Figures of karpenter-provider-azure: 7.5 % for the machine, AKS's brackets, 750 MiB for eviction."""
+    found = load_shipped("westeurope").types["Standard_D4s_v5"]
+    gib = 2**30
+
+    assert found.capacity["cpu"] == 4000
+    assert found.capacity["memory"] == 16 * gib - math.ceil(16 * gib * 0.075)
+    assert found.allocatable["cpu"] == 4000 - 140
+    assert found.allocatable["memory"] == found.capacity["memory"] - 2662 * MIB - 750 * MIB
+    assert (found.allocatable["pods"], found.allocatable["ephemeral-storage"]) == (250, 128 * 10**9)
+    assert found.requirements["karpenter.azure.com/sku-series"] == value_set("In", ["Ds_v5"])
+    assert found.requirements["karpenter.azure.com/sku-family"] == value_set("In", ["D"])
+    assert found.requirements["karpenter.azure.com/sku-version"] == value_set("In", ["5"])
+    assert found.requirements["karpenter.azure.com/sku-gpu-name"] == value_set("DoesNotExist")
+    assert found.requirements["topology.kubernetes.io/zone"] == value_set(
+        "In", ["westeurope-1", "westeurope-2", "westeurope-3"]
+    )
+    assert found.price("westeurope-2", "on-demand") == 0.23
+
+
+def test_a_constrained_azure_size_has_the_cpus_it_is_constrained_to() -> None:
+    found = load_shipped("westeurope").types["Standard_E32-8s_v5"]
+
+    assert found.capacity["cpu"] == 8000
+    assert found.requirements["karpenter.azure.com/sku-cpu"] == value_set("In", ["8"])
+
+
+def test_a_gcp_type_in_full() -> None:
+    """Figures of karpenter-provider-gcp: 7 % for the machine, GKE's brackets, 100 MiB for eviction."""
+    found = load_shipped("europe-west1").types["n2-standard-4"]
+    memory = 16 * 2**30
+
+    assert found.capacity["memory"] == memory - int(memory * 0.07)
+    assert found.allocatable["cpu"] == 4000 - 80
+    assert found.allocatable["memory"] == found.capacity["memory"] - (1024 + 819 + 819 + 100) * MIB
+    assert found.allocatable["ephemeral-storage"] == (100 - 10 - 41) * 2**30
+    assert found.requirements["karpenter.k8s.gcp/instance-family"] == value_set("In", ["n2"])
+    assert found.requirements["karpenter.k8s.gcp/instance-shape"] == value_set("In", ["standard"])
+    assert found.requirements["cloud.google.com/machine-family"] == value_set("In", ["n2"])
+    assert found.price("europe-west1-b", "on-demand") == 0.213668
+    assert load_shipped("us-central1").types["e2-medium"].allocatable["cpu"] == 940
+
+
+def test_devices_of_all_clouds_are_resources_with_their_memory() -> None:
+    azure = load_shipped("eastus").types
+    gcp = load_shipped("us-central1").types
+
+    assert azure["Standard_NC24ads_A100_v4"].allocatable["nvidia.com/gpu"] == 1
+    amd = load_shipped("canadacentral").types["Standard_ND96isr_MI300X_v5"]
+    assert amd.allocatable["amd.com/gpu"] == 8
+    assert azure["Standard_NC24ads_A100_v4"].gpu == TypeGpu("a100-80gb", 81920, 1.0)
+    assert azure["Standard_NC24ads_A100_v4"].requirements["karpenter.azure.com/sku-gpu-name"] == value_set(
+        "In", ["A100"]
+    )
+    assert gcp["g2-standard-24"].allocatable["nvidia.com/gpu"] == 2
+    assert gcp["g4-standard-12"].gpu == TypeGpu("rtx-pro-6000", 24576, 0.25)
+
+
+def test_a_slice_of_a_device_has_a_slice_of_its_compute() -> None:
+    types = load_shipped("eastus").types
+    whole = type_yield(types["Standard_NV36ads_A10_v5"], "nvidia.com/gpu")
+    third = type_yield(types["Standard_NV12ads_A10_v5"], "nvidia.com/gpu")
+
+    assert (whole.tflops_milli, whole.vram_bytes) == (125_000, 24576 * MIB)
+    assert third.tflops_milli == pytest.approx(125_000 / 3, rel=0.001)
+    assert third.vram_bytes == 8192 * MIB
+
+
+def test_a_type_whose_size_nobody_publishes_is_priced_and_learnt() -> None:
+    found = load_shipped("eastus")
+    unsized = next(
+        name
+        for name in found._prices.on_demand
+        if name not in found.types  # type: ignore[union-attr]
+    )
+
+    assert found.price(unsized, "eastus-1", "on-demand")
+    assert found.knows_price_of(unsized)
+    labels = {
+        "node.kubernetes.io/instance-type": unsized,
+        "topology.kubernetes.io/zone": "eastus-1",
+        "karpenter.sh/capacity-type": "on-demand",
+    }
+    assert found.learn(node(labels=labels, cpu="4"))
+    assert found.types[unsized].price("eastus-1", "on-demand") == found.price(
+        unsized, "eastus-1", "on-demand"
+    )
+
+
+def test_a_type_that_is_not_sold_any_more_is_priced_and_never_launched() -> None:
+    found = load_shipped("us-east-1").types["p3.2xlarge"]
+
+    assert found.price("us-east-1a", "on-demand") == 3.06
+    assert not any(offering.available for offering in found.offerings)
+
+
+@pytest.mark.parametrize(
+    ("region", "name", "zone", "priced"),
+    [
+        ("us-west-1", "m5.large", "us-west-1b", True),  # an account sees any two of three letters
+        ("us-east-1", "m5.large", "us-east-1-bos-1a", False),  # a local zone has prices of its own
+        ("westus", "Standard_D4s_v3", "0", True),  # no zones: the node shows its fault domain
+        ("eastus", "Standard_D4s_v3", "0", True),
+        ("eastus", "Standard_D4s_v3", "westus2-1", False),
+        ("us-central1", "n2-standard-4", "us-central1-c", True),
+        ("us-central1", "n2-standard-4", "us-east1-b", False),
+    ],
+)
+def test_on_demand_is_priced_in_every_zone_of_the_region(
+    region: str, name: str, zone: str, priced: bool
+) -> None:
+    assert (load_shipped(region).price(name, zone, "on-demand") is not None) == priced
 
 
 def test_one_type_in_full(shipped: Catalogue) -> None:
@@ -110,11 +253,15 @@ def test_mixed_dates_are_shown(shipped: Catalogue) -> None:
     assert shipped.as_of == "on-demand 2026-07-20, spot 2026-08-22"
 
 
-def test_an_unknown_region_says_which_ones_there_are() -> None:
+def test_an_unknown_region_says_which_ones_are_spelt_alike() -> None:
     with pytest.raises(
-        Invalid, match=r"'us-east-9': is not in the catalogue, which has ap-northeast-1, .*--catalogue"
+        Invalid, match=r"'us-east-9': no catalogue is shipped for it; did you mean us-east-2 .*--catalogue"
     ):
         load_shipped("us-east-9")
+
+
+def test_a_region_in_another_currency_is_not_shipped() -> None:
+    assert not shipped_provider("cn-north-1")
 
 
 def custom() -> Any:
@@ -219,70 +366,62 @@ def test_a_file_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPa
         read_catalogue(b" " * 1001)
 
 
-def row(name: str, region: str = "r-1", **more: Any) -> dict[str, Any]:
-    return {
-        "provider": "aws",
-        "region": region,
-        "name": name,
+def test_the_tool_derives_the_same_file_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = {
+        "provider": "gcp",
+        "name": "n2-standard-2",
         "arch": "amd64",
         "vcpu": 2,
         "memory_mib": 8192,
-        "pods_max": 29,
-        "allocatable": {"cpu_milli": 1930, "memory_mib": 6903},
-        "on_demand_usd_per_hour": 0.1,
-        "on_demand_asof": "2026-01-01",
-        "spot_by_zone": {"r1-az1": 0.02, "r1-az2": 0.04},
-        "spot_asof": "2026-02-02",
-        **more,
+        "pods_max": 110,
+        "gpu": None,
+        "local_nvme_gb": None,
+        "spec_source": "x",
     }
+    unsized = kind | {"name": "n9-standard-2", "vcpu": None}
+    head = "provider,region,zone,type,on_demand,on_demand_asof,spot,spot_asof,zones"
+    prices = [
+        "gcp,here-west1,,n2-standard-2,0.1,2026-01-01,0.02,2026-02-02,here-west1-b here-west1-c",
+        "gcp,here-west1,,n9-standard-2,0.3,2026-01-01,,,",
+    ]
+    (tmp_path / "types.json.gz").write_bytes(gzip.compress(json.dumps([kind, unsized]).encode()))
+    (tmp_path / "prices.csv.gz").write_bytes(gzip.compress("\n".join([head, *prices]).encode()))
+    (tmp_path / "aws_karpenter_labels.json.gz").write_bytes(gzip.compress(b"{}"))
+    command = [sys.executable, str(TOOL), str(tmp_path), str(tmp_path)]
 
-
-def pack(folder: Path, rows: list[dict[str, Any]], *more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "in.json").write_text(json.dumps(rows))
-    command = [sys.executable, str(TOOL), str(folder / "in.json"), str(folder / "out.json.gz"), *more]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
-
-
-def test_what_the_tool_packs_can_be_read(tmp_path: Path) -> None:
-    gpu = {"manufacturer": "nvidia", "model": "l4", "count": 1, "memory_mib": 24576, "schedulable": 1}
-    rows = [row("m5.large"), row("g6.xlarge", gpu=gpu, spot_by_zone=None), row("x", provider="gcp")]
-
-    done = pack(tmp_path, rows, "--source", "us")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    first = (tmp_path / "gcp.catalogue").read_bytes()
+    subprocess.run(command, capture_output=True, check=True, timeout=50)
 
     assert done.returncode == 0, done.stderr
-    found = read_catalogue((tmp_path / "out.json.gz").read_bytes())
-    assert (found.provider, found.region) == ("aws", "r-1")
-    assert sorted(found.types) == ["g6.xlarge", "m5.large"]
-    assert list(found.zones) == ["r-1a", "r-1b"]
-    assert found.price("m5.large", "r-1a", "spot") == pytest.approx(0.03)
-    assert found.types["g6.xlarge"].allocatable["nvidia.com/gpu"] == 1
-    assert found.types["g6.xlarge"].requirements[AWS + "gpu-name"] == value_set("In", ["l4"])
-    assert found.types["m5.large"].requirements[AWS + "gpu-name"] == value_set("DoesNotExist")
-    assert found.types["m5.large"].requirements[AWS + "size"] == value_set("In", ["large"])
+    assert (tmp_path / "gcp.catalogue").read_bytes() == first
+    monkeypatch.setattr(files, "_PROVIDERS", ("gcp",))
+    monkeypatch.setattr(files, "_shipped_file", lambda provider: tmp_path / f"{provider}.catalogue")
+    caches = (files._providers_by_region, files._index, files._shipped_types)
+    for cached in caches:
+        cached.cache_clear()
+    try:
+        found = load_shipped("here-west1")
+        assert list(found.types) == ["n2-standard-2"]
+        assert found.price("n2-standard-2", "here-west1-b", "spot") == 0.02
+        assert found.price("n9-standard-2", "here-west1-b", "on-demand") == 0.3
+        assert found.as_of == "on-demand 2026-01-01, spot 2026-02-02"
+    finally:
+        for cached in caches:
+            cached.cache_clear()
 
 
-def test_documented_labels_and_resources_take_precedence(tmp_path: Path) -> None:
-    documented = {
-        "m5.large": {
-            "labels": {" Label ": " Value ", AWS + "family": "m5-documented"},
-            "allocatable": {"cpu": "1930m", "vpc.amazonaws.com/efa": "2"},
-        }
-    }
-    (tmp_path / "labels.json").write_text(json.dumps(documented))
+def test_the_tool_refuses_a_price_that_is_none() -> None:
+    sys.path.insert(0, str(TOOL.parent))
+    try:
+        from build_catalogue import price  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(TOOL.parent))
 
-    done = pack(tmp_path, [row("m5.large")], "--labels", str(tmp_path / "labels.json"))
-
-    assert done.returncode == 0, done.stderr
-    found = read_catalogue((tmp_path / "out.json.gz").read_bytes()).types["m5.large"]
-    assert found.requirements[AWS + "family"] == value_set("In", ["m5-documented"])
-    assert found.allocatable["vpc.amazonaws.com/efa"] == 2
-
-
-def test_the_tool_refuses_a_price_that_is_none(tmp_path: Path) -> None:
-    done = pack(tmp_path, [row("m5.large", on_demand_usd_per_hour=-1)])
-
-    assert done.returncode == 1
-    assert "r-1 m5.large: price -1" in done.stderr
+    with pytest.raises(SystemExit, match=r"r-1 m5\.large: price '-1'"):
+        price("-1", {"region": "r-1", "type": "m5.large"})
 
 
 def packed(**changes: Any) -> bytes:

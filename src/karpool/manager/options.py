@@ -450,9 +450,8 @@ Catalogue = Annotated[
 def region_problems(region: str, catalogue: Path | None) -> Iterator[Invalid]:
     """A region that no catalogue is shipped for; whoever reads a file of their own says whether it has it."""
     if region and catalogue is None:
-        from karpool.model.catalogue.files import shipped_regions  # only whoever names one waits for it
+        # Only whoever names one waits for it.
+        from karpool.model.catalogue.files import shipped_provider, unknown_region
 
-        if region not in (regions := sorted(shipped_regions())):
-            yield Invalid(
-                "--region", region, f"no catalogue is shipped for it; there are {', '.join(regions)}"
-            )
+        if not shipped_provider(region):
+            yield unknown_region("--region", region)

@@ -15,7 +15,13 @@ from karpool.kube.errors import KubeError
 from karpool.kube.snapshots.reader import read_objects
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
-from karpool.model.catalogue.files import load_shipped, read_catalogue, shipped_regions, shipped_zones
+from karpool.model.catalogue.files import (
+    load_shipped,
+    read_catalogue,
+    shipped_provider,
+    shipped_zones,
+    unknown_region,
+)
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import HOSTNAME
@@ -151,9 +157,8 @@ def catalogue_of(spec: ClusterSpec, file: Path | None = None) -> Catalogue:
     """The catalogue of the cluster's region in its zones, shipped or of a file; raises FleetError."""
     if file is not None:
         return _of_file(spec, file)
-    if spec.region not in shipped_regions():
-        known = ", ".join(shipped_regions())
-        raise FleetError(f"cluster {spec.name}: region: {spec.region!r}: no catalogue; there are {known}")
+    if not shipped_provider(spec.region):
+        raise FleetError(f"cluster {spec.name}: {unknown_region('region', spec.region)}")
     return load_shipped(spec.region, zones=_zones(spec, shipped_zones(spec.region)))
 
 

@@ -59,13 +59,14 @@ class RegionParam(click.ParamType[str]):
     name = "region"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from karpool.model.catalogue.files import shipped_regions  # only whoever names one waits for it
+        # Only whoever names one waits for it.
+        from karpool.model.catalogue.files import shipped_provider, unknown_region
 
         region = str(value)
         if ctx is not None and isinstance(ctx.params.get("catalogue"), Path):
             return region  # whoever reads the file says whether it has it
-        if region and region not in (known := sorted(shipped_regions())):
-            self.fail(f"{region!r}: no catalogue is shipped for it; there are {', '.join(known)}", param, ctx)
+        if region and not shipped_provider(region):
+            self.fail(str(unknown_region("", region)), param, ctx)
         return region
 
 

@@ -7,12 +7,11 @@ Until a region is known, only learnt types count.
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
 
 import structlog
 
 from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
-from karpool.model.catalogue.files import load_shipped, shipped_regions
+from karpool.model.catalogue.files import load_shipped, shipped_provider, unknown_region
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.meta import Labels
@@ -23,11 +22,6 @@ log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"
 _ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]")
 _SEEN_MAX = 10_000
-
-
-@cache
-def _shipped() -> frozenset[str]:
-    return frozenset(shipped_regions())
 
 
 class Market:
@@ -43,9 +37,8 @@ class Market:
         self.offerings = Offerings(self.catalogue)
         self._changes = 0
         if catalogue is None and region:
-            if region not in _shipped():
-                known = ", ".join(sorted(_shipped()))
-                raise Invalid("--region", region, f"no catalogue is shipped for it; there are {known}")
+            if not shipped_provider(region):
+                raise unknown_region("--region", region)
             self._load(region)
 
     @property
@@ -99,7 +92,7 @@ class Market:
                 self._place(region_of({ZONE: zone}))
 
     def _place(self, region: str) -> None:
-        if region and not self.known and region in _shipped():
+        if region and not self.known and shipped_provider(region):
             self._load(region)
 
     def _load(self, region: str) -> None:

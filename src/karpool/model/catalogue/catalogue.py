@@ -9,9 +9,11 @@ How catalogues are stored and read is in `files`.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+
+import msgspec
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
@@ -24,9 +26,11 @@ from karpool.model.resources import Resources
 ZONE_ID = "topology.k8s.aws/zone-id"
 
 
-@dataclass(frozen=True, slots=True)
-class Offering:
-    """One way to buy a type. `available` is False while the provider is out of stock."""
+class Offering(msgspec.Struct, frozen=True, gc=False):
+    """One way to buy a type. `available` is False while the provider is out of stock.
+
+    A struct of msgspec, because a region has tens of thousands and they must load in milliseconds.
+    """
 
     zone: str
     capacity_type: str
@@ -34,8 +38,18 @@ class Offering:
     available: bool = True
 
     def __post_init__(self) -> None:
-        if self.price_per_hour is not None:
-            checked_price(self.price_per_hour)
+        price = self.price_per_hour
+        if price is not None and not (type(price) is float and 0 <= price < math.inf):
+            checked_price(price)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeGpu:
+    """The GPU of a type: its model, its memory, and which share of a whole device one unit is."""
+
+    model: str
+    memory_mib: int = 0
+    partition: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +64,17 @@ class InstanceType:
     capacity: Resources = field(hash=False)
     allocatable: Resources = field(hash=False)
     offerings: tuple[Offering, ...] = ()
+    gpu: TypeGpu | None = None
 
     def sold_as(self, offerings: Iterable[Offering]) -> "InstanceType":
         """The same type with other offerings; the zones and capacity types in its labels follow."""
         chosen = tuple(offerings)
-        return replace(
-            self,
-            offerings=chosen,
-            requirements={
-                **self.requirements,
-                ZONE: _one_of(frozenset(offering.zone for offering in chosen)),
-                CAPACITY_TYPE: _one_of(frozenset(offering.capacity_type for offering in chosen)),
-            },
-        )
+        requirements = {
+            **self.requirements,
+            ZONE: _one_of(frozenset([offering.zone for offering in chosen])),
+            CAPACITY_TYPE: _one_of(frozenset([offering.capacity_type for offering in chosen])),
+        }
+        return InstanceType(self.name, requirements, self.capacity, self.allocatable, chosen, self.gpu)
 
     def price(self, zone: str, capacity_type: str) -> float | None:
         for offering in self.offerings:
@@ -88,30 +100,44 @@ def checked_price(price: float) -> float:
 class PriceList:
     """Prices of one region, by the provider's own zone ids.
 
-    The zone names that nodes carry differ from account to account; which name is which
-    id is learnt from nodes that carry both.
+    The zone names that AWS nodes carry differ from account to account; which name is which
+    id is learnt from nodes that carry both. Elsewhere the names are the ids, or prices do not
+    depend on the zone.
     """
 
     zone_ids: tuple[str, ...]
     on_demand: Mapping[str, float | None]
     spot: Mapping[str, Mapping[str, float]]  # type, then zone id
-    spot_median: Mapping[str, float | None]
+    spot_median: Mapping[str, float | None]  # of the region; the price itself where zones do not differ
+    sold: Mapping[str, frozenset[str]] | None = None  # type to zone ids; not there: everywhere
+    retired: frozenset[str] = frozenset()
 
     def offerings(self, name: str, zones: Mapping[str, str | None]) -> tuple[Offering, ...]:
         """In zones whose id is known: that zone's own price, and nothing where the type is not sold.
 
         In the others, the median over the region's zones.
         """
-        spot, fixed = self.spot.get(name, {}), self.on_demand.get(name)
+        spot, median, fixed = self.spot.get(name, {}), self.spot_median.get(name), self.on_demand.get(name)
+        sold = spot if self.sold is None else self.sold.get(name)
+        available = name not in self.retired
         offerings: list[Offering] = []
         for zone, zone_id in zones.items():
-            if zone_id is not None and spot and zone_id not in spot:
+            if zone_id is not None and sold and zone_id not in sold:
                 continue
-            offerings.append(Offering(zone, ON_DEMAND, fixed))
-            if spot:
-                price = self.spot_median.get(name) if zone_id is None else spot[zone_id]
-                offerings.append(Offering(zone, SPOT, price))
+            offerings.append(Offering(zone, ON_DEMAND, fixed, available))
+            if spot or median is not None:
+                price = median if zone_id is None else spot.get(zone_id, None if spot else median)
+                offerings.append(Offering(zone, SPOT, price, available))
         return tuple(offerings)
+
+    def price(self, name: str, zone_id: str | None, capacity_type: str) -> float | None:
+        """What it costs in a zone, whether the type is listed there or not."""
+        if capacity_type == ON_DEMAND:
+            return self.on_demand.get(name)
+        if capacity_type != SPOT:
+            return None
+        spot = self.spot.get(name, {})
+        return spot.get(zone_id) if zone_id is not None and spot else self.spot_median.get(name)
 
 
 # Labels that come with the type, on any cloud that Karpenter has a provider for.
@@ -121,8 +147,52 @@ _CAPACITY_TYPE_LABELS = {
     ("eks.amazonaws.com/capacityType", "SPOT"): SPOT,
     ("eks.amazonaws.com/capacityType", "ON_DEMAND"): ON_DEMAND,
     ("cloud.google.com/gke-spot", "true"): SPOT,
+    ("cloud.google.com/gke-preemptible", "true"): SPOT,
+    ("cloud.google.com/gke-provisioning", "spot"): SPOT,
+    ("cloud.google.com/gke-provisioning", "preemptible"): SPOT,
+    ("cloud.google.com/gke-provisioning", "standard"): ON_DEMAND,
     ("kubernetes.azure.com/scalesetpriority", "spot"): SPOT,
+    ("kubernetes.azure.com/scalesetpriority", "regular"): ON_DEMAND,
+    ("kubernetes.azure.com/priority", "spot"): SPOT,
+    ("kubernetes.azure.com/priority", "regular"): ON_DEMAND,
 }
+# What a node of these is that says nothing of the kind: both write a label on spot nodes only.
+_SILENT_ON_DEMAND = ("cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool")
+# What follows the region in the names of its zones. AWS has others (local zones), priced by themselves.
+_ZONE_ENDINGS = {"aws": re.compile(r"[a-z]"), "gcp": re.compile(r"-[a-z]"), "azure": re.compile(r"-[0-9]")}
+# AKS labels nodes outside of zones with their fault domain.
+_FAULT_DOMAIN = re.compile(r"[0-9]?")
+
+
+class TypeTable(Mapping[str, InstanceType]):
+    """Types by name, each made when it is first asked for: most questions are about a few of a thousand."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], InstanceType]) -> None:
+        self._make = make
+        self._made: dict[str, InstanceType | None] = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> InstanceType:
+        made = self._made[name]
+        if made is None:
+            made = self._made[name] = self._make(name)
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def put(self, instance_type: InstanceType) -> None:
+        self._made[instance_type.name] = instance_type
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Make these again when they are next asked for."""
+        for name in names:
+            self._made[name] = None
 
 
 class Catalogue:
@@ -132,23 +202,32 @@ class Catalogue:
         self,
         provider: str,
         region: str,
-        types: Iterable[InstanceType] = (),
+        types: Iterable[InstanceType] | TypeTable = (),
         *,
+        label_keys: frozenset[str] | None = None,
         as_of: str = "",
         prices: PriceList | None = None,
         zones: Mapping[str, str | None] | None = None,
+        open_zones: bool = False,
     ) -> None:
+        """`open_zones`: the zones are the usual ones, and nodes may show others of the region.
+
+        `label_keys` are those that `types` constrain, where asking each of them would take long.
+        """
         self.provider = provider
         self.region = region
         self.as_of = as_of
         self.version = 0
         self._prices = prices
         self._zones = dict(zones or {})
+        self._open_zones = open_zones
         self._learnt: set[str] = set()
+        self._seen: dict[str, tuple[Offering, ...]] = {}  # offerings that nodes show and no list has
+        listed = types if isinstance(types, TypeTable) else {one.name: one for one in types}
+        self._listed: Mapping[str, InstanceType] = listed
+        self._listed_keys = label_keys
         self._label_keys: tuple[int, frozenset[str]] = (-1, frozenset())
-        self._types = {instance_type.name: instance_type for instance_type in types}
-        if prices is not None:
-            self._price_all()
+        self._types = TypeTable(listed, self._sold)
 
     @property
     def types(self) -> Mapping[str, InstanceType]:
@@ -163,10 +242,10 @@ class Catalogue:
     def label_keys(self) -> frozenset[str]:
         """Every label that some type constrains: the provider's well-known labels."""
         if self._label_keys[0] != self.version:
-            keys = frozenset(
-                key for instance_type in self._types.values() for key in instance_type.requirements
-            )
-            self._label_keys = (self.version, keys)
+            listed = self._listed_keys
+            names: Iterable[str] = self._types if listed is None else self._learnt
+            keys = frozenset(key for name in names for key in self._types[name].requirements)
+            self._label_keys = (self.version, keys if listed is None else keys | listed)
         return self._label_keys[1]
 
     def is_learnt(self, name: str) -> bool:
@@ -175,7 +254,40 @@ class Catalogue:
     def price(self, name: str, zone: str, capacity_type: str) -> float | None:
         """USD per hour, whether in stock or not; None when it is not known."""
         instance_type = self._types.get(name)
-        return None if instance_type is None else instance_type.price(zone, capacity_type)
+        if instance_type is not None:
+            for offering in instance_type.offerings:
+                if offering.zone == zone and offering.capacity_type == capacity_type:
+                    return offering.price_per_hour
+            if zone in self._zones:
+                return None  # not sold there, as far as is known
+        return self._list_price(name, zone, capacity_type)
+
+    def knows_price_of(self, name: str) -> bool:
+        """Whether any price of the type is known, wherever it is sold."""
+        if self._prices is not None and name in self._prices.on_demand:
+            return True
+        instance_type = self._types.get(name)
+        return instance_type is not None and any(
+            offering.price_per_hour is not None for offering in instance_type.offerings
+        )
+
+    def _list_price(self, name: str, zone: str, capacity_type: str) -> float | None:
+        """Of the region's list, for a zone of the region; a node may run where nothing new is sold."""
+        if self._prices is None or not (zone in self._zones or self._is_own_zone(zone)):
+            return None
+        return self._prices.price(name, self._zones.get(zone), capacity_type)
+
+    def _is_own_zone(self, zone: str) -> bool:
+        if not self._open_zones:
+            return False
+        if self.provider == "azure" and _FAULT_DOMAIN.fullmatch(zone):
+            return True
+        ending = _ZONE_ENDINGS.get(self.provider)
+        return (
+            ending is not None
+            and zone.startswith(self.region)
+            and ending.fullmatch(zone, len(self.region)) is not None
+        )
 
     def learn(self, source: Node | NodeClaim) -> bool:
         """Take over what a live node shows and the catalogue lacks; True when that was anything.
@@ -196,23 +308,24 @@ class Catalogue:
     def _learn_zone(self, zone: str, zone_id: str | None) -> bool:
         if self._prices is None or not zone or self._zones.get(zone, "") == zone_id:
             return False
-        if zone_id not in self._prices.zone_ids:
+        if zone_id in self._prices.zone_ids:
+            self._zones[zone] = zone_id
+        elif zone not in self._zones and zone.startswith(self.region) and self._is_own_zone(zone):
+            self._zones[zone] = None
+        else:
             return False
-        self._zones[zone] = zone_id
-        self._price_all()
+        self._types.forget(name for name in self._types if name not in self._learnt)
         return True
 
-    def _price_all(self) -> None:
-        assert self._prices is not None
-        for name in self._prices.on_demand:
-            priced = self._prices.offerings(name, self._zones)
-            places = {(offering.zone, offering.capacity_type) for offering in priced}
-            others = [
-                offering
-                for offering in self._types[name].offerings
-                if offering.zone not in self._zones and (offering.zone, offering.capacity_type) not in places
-            ]
-            self._types[name] = self._types[name].sold_as((*priced, *others))
+    def _sold(self, name: str) -> InstanceType:
+        """A listed type with what it is sold as."""
+        listed, seen = self._listed[name], self._seen.get(name, ())
+        if self._prices is None or name not in self._prices.on_demand:
+            return listed.sold_as((*listed.offerings, *seen)) if seen else listed
+        priced = self._prices.offerings(name, self._zones)
+        places = {(offering.zone, offering.capacity_type) for offering in priced} if seen else ()
+        others = [one for one in seen if (one.zone, one.capacity_type) not in places]
+        return listed.sold_as((*priced, *others))
 
     def _learn_type(self, name: str, source: Node | NodeClaim) -> bool:
         if name in self._types and name not in self._learnt:
@@ -230,7 +343,7 @@ class Catalogue:
                 capacity=_smaller(before.capacity, learned.capacity),
                 allocatable=_smaller(before.allocatable, learned.allocatable),
             )
-        self._types[name] = learned
+        self._types.put(learned)
         self._learnt.add(name)
         return learned != before
 
@@ -243,11 +356,10 @@ class Catalogue:
             for offering in instance_type.offerings
         ):
             return False
-        fixed = self._prices.on_demand.get(name) if self._prices and zone in self._zones else None
-        price = fixed if capacity_type == ON_DEMAND else None  # on-demand costs the same in every zone
-        self._types[name] = instance_type.sold_as(
-            (*instance_type.offerings, Offering(zone, capacity_type, price))
-        )
+        price = self._list_price(name, zone, capacity_type)
+        seen = Offering(zone, capacity_type, price)
+        self._seen[name] = (*self._seen.get(name, ()), seen)
+        self._types.put(instance_type.sold_as((*instance_type.offerings, seen)))
         return True
 
 
@@ -255,9 +367,10 @@ def capacity_type_of(labels: Labels) -> str:
     """Empty when the node does not say."""
     if CAPACITY_TYPE in labels:
         return labels[CAPACITY_TYPE]
-    return next(
-        (kind for (key, value), kind in _CAPACITY_TYPE_LABELS.items() if labels.get(key) == value), ""
-    )
+    for (key, value), kind in _CAPACITY_TYPE_LABELS.items():
+        if labels.get(key) == value:
+            return kind
+    return ON_DEMAND if any(key in labels for key in _SILENT_ON_DEMAND) else ""
 
 
 def _type_labels(labels: Labels) -> dict[str, ValueSet]:

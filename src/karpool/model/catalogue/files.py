@@ -1,22 +1,35 @@
-"""Catalogues as files: the one that is shipped, and those that users write.
+"""Catalogues as files: those that are shipped, and those that users write.
 
-Two formats, told apart by their `format` field, both documented in docs/catalogue.md:
-packed columns for several regions of one provider (what `tools/build_catalogue.py`
-writes), and a list of types to write by hand, in YAML or JSON. Either may be gzipped.
-Whatever is wrong with a file is one Invalid that names the place and the value.
+Shipped is one file per provider: an index, then compressed columns of the types and of each region, of which
+only what is asked for is read. Users give either of two formats, told apart by their `format` field, both
+documented in docs/catalogue.md: packed columns for several regions of one provider, and a list of types to
+write by hand, in YAML or JSON. Either may be gzipped. Whatever is wrong with a file is one Invalid that
+names the place and the value.
 """
 
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
+from importlib.abc import Traversable
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
 from karpool.model import resources, safe_yaml
-from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, PriceList, checked_price
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.catalogue.columns import (
+    ABSENT,
+    PackedGpus,
+    PackedLabel,
+    PackedRegion,
+    PackedTypes,
+    ShippedIndex,
+    ShippedRegion,
+    unpack,
+)
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Wire, decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION
@@ -28,37 +41,22 @@ from karpool.model.resources import Resources
 PACKED = "karpool-packed-catalogue/1"
 READABLE = "karpool-catalogue/1"
 
-_KARPENTER_AWS = "karpenter.k8s.aws/"
-_AUTO_MODE = "eks.amazonaws.com/"
+MAGIC = b"karpool-catalogue/2\n"
+_PROVIDERS = ("aws", "azure", "gcp")
 _FILE_MAX = 64 * 2**20
 
 
-class PackedLabel(Wire, frozen=True):
-    """One label of all types: the values that occur, and which of them each type has (-1: none)."""
-
-    values: list[str]
-    of: list[int]
-
-
-class PackedRegion(Wire, frozen=True):
-    types: list[int]  # positions in the list of names
-    zone_ids: list[str]
-    zone_names: list[str]
-    on_demand: list[float | None]
-    spot: dict[str, list[float | None]]  # by zone id
-    spot_median: list[float | None]
-    on_demand_as_of: str = ""
-    spot_as_of: str = ""
-
-
 class PackedCatalogue(Wire, frozen=True):
+    """Types as in PackedTypes, and several regions of one provider."""
+
     format: str
     provider: str
     names: list[str]
     labels: dict[str, PackedLabel]
-    capacity: dict[str, list[int]]  # milli-CPU, bytes, counts; 0 where the type has none
+    capacity: dict[str, list[int]]
     allocatable: dict[str, list[int]]
     regions: dict[str, PackedRegion]
+    gpus: PackedGpus | None = None
     sources: list[str] | None = None
 
 
@@ -86,31 +84,85 @@ class ReadableCatalogue(Wire, frozen=True):
 
 
 def shipped_regions() -> tuple[str, ...]:
-    return tuple(_shipped().regions)
+    return tuple(_providers_by_region())
+
+
+def shipped_provider(region: str) -> str:
+    """Of a region; empty for one that is not shipped. No two clouds name a region alike."""
+    return _providers_by_region().get(region, "")
+
+
+def shipped_region(region: str) -> ShippedRegion:
+    """What the index says of a region; raises KeyError for one that is not in it."""
+    return _index(_providers_by_region()[region])[0].regions[region]
 
 
 def shipped_zones(region: str) -> tuple[str, ...]:
     """The usual names of a region's zones; raises KeyError for a region that is not in it."""
-    return tuple(_shipped().regions[region].zone_names)
+    return tuple(shipped_region(region).zone_names)
 
 
 def load_shipped(
     region: str, *, zones: Mapping[str, str | None] | None = None, auto_mode: bool = False
 ) -> Catalogue:
-    """The AWS catalogue that comes with the package, for one region.
+    """The catalogue that comes with the package, for one region of any cloud.
 
     `zones` names the zones of the cluster and gives the provider's id of each (None: not known);
-    without it the usual names are taken, with no ids. `auto_mode` names the labels as EKS Auto
-    Mode does. Raises Invalid for a region that is not in it.
+    without it the usual names are taken. `auto_mode` names the labels as EKS Auto Mode does.
+    Raises Invalid for a region that is not in it.
     """
-    return unpack(_shipped(), region, zones=zones, auto_mode=auto_mode)
+    provider = shipped_provider(region)
+    if not provider:
+        raise unknown_region("region", region)
+    index, start = _index(provider)
+    columns = msgspec.msgpack.decode(
+        _section(provider, start, index.regions[region].place), type=PackedRegion
+    )
+    return unpack(provider, _shipped_types(provider), region, columns, zones=zones, auto_mode=auto_mode)
+
+
+def unknown_region(path: str, region: str) -> Invalid:
+    """Says which regions there are that are spelt alike, and what to do."""
+    near = get_close_matches(region, shipped_regions(), n=3, cutoff=0.7)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    reason = (
+        f"no catalogue is shipped for it; {hint}`karpool catalogue regions` lists those that are,"
+        " --catalogue gives your own"
+    )
+    return Invalid(path, region, reason)
 
 
 @cache
-def _shipped() -> PackedCatalogue:
-    """Kept: it is a few megabytes, and is asked for region by region."""
-    data = files("karpool.model").joinpath("data/aws.json.gz").read_bytes()
-    return msgspec.json.decode(_inflated(data), type=PackedCatalogue)
+def _providers_by_region() -> dict[str, str]:
+    return {region: provider for provider in _PROVIDERS for region in sorted(_index(provider)[0].regions)}
+
+
+@cache
+def _index(provider: str) -> tuple[ShippedIndex, int]:
+    """And where its sections start."""
+    with _shipped_file(provider).open("rb") as file:
+        head = file.read(len(MAGIC) + 4)
+        assert head.startswith(MAGIC), f"{provider}.catalogue is not of this version"
+        size = int.from_bytes(head[len(MAGIC) :], "little")
+        return msgspec.msgpack.decode(zlib.decompress(file.read(size)), type=ShippedIndex), len(head) + size
+
+
+@cache
+def _shipped_types(provider: str) -> PackedTypes:
+    """Kept: all regions of a provider share them."""
+    index, start = _index(provider)
+    return msgspec.msgpack.decode(_section(provider, start, index.types), type=PackedTypes)
+
+
+def _section(provider: str, start: int, place: tuple[int, int]) -> bytes:
+    offset, size = place
+    with _shipped_file(provider).open("rb") as file:
+        file.seek(start + offset)
+        return zlib.decompress(file.read(size))
+
+
+def _shipped_file(provider: str) -> Traversable:
+    return files("karpool.model").joinpath(f"data/{provider}.catalogue")
 
 
 def read_catalogue(
@@ -126,7 +178,14 @@ def read_catalogue(
         packed = decode(raw, PackedCatalogue)
         if not region and len(packed.regions) == 1:
             region = next(iter(packed.regions))
-        return unpack(packed, region, zones=zones)
+        if region not in packed.regions:
+            raise Invalid(
+                "region",
+                region,
+                f"is not in the file, which has {', '.join(packed.regions)}; choose with --region",
+            )
+        types = PackedTypes(packed.names, packed.labels, packed.capacity, packed.allocatable, packed.gpus)
+        return unpack(packed.provider, types, region, packed.regions[region], zones=zones)
     if kind == READABLE:
         return _from_readable(decode(raw, ReadableCatalogue), zones)
     raise Invalid("format", kind, f"must be {READABLE} or {PACKED}; see docs/catalogue.md")
@@ -160,107 +219,6 @@ def _inflated(data: bytes) -> bytes:
     return text
 
 
-def unpack(
-    packed: PackedCatalogue,
-    region: str,
-    *,
-    zones: Mapping[str, str | None] | None = None,
-    auto_mode: bool = False,
-) -> Catalogue:
-    chosen = packed.regions.get(region)
-    if chosen is None:
-        regions = ", ".join(packed.regions)
-        raise Invalid(
-            "region", region, f"is not in the catalogue, which has {regions}; give one with --catalogue"
-        )
-    _check_columns(packed, chosen, f"regions.{region}")
-    names = [packed.names[position] for position in chosen.types]
-    return Catalogue(
-        packed.provider,
-        region,
-        _types(packed, chosen, region, auto_mode),
-        as_of=f"on-demand {chosen.on_demand_as_of}, spot {chosen.spot_as_of}",
-        prices=_prices(names, chosen),
-        zones=dict.fromkeys(chosen.zone_names) if zones is None else zones,
-    )
-
-
-def _check_columns(packed: PackedCatalogue, region: PackedRegion, path: str) -> None:
-    size, rows = len(packed.names), len(region.types)
-    columns: dict[str, tuple[int, int]] = {
-        f"{path}.onDemand": (len(region.on_demand), rows),
-        f"{path}.spotMedian": (len(region.spot_median), rows),
-    }
-    columns |= {f"{path}.spot.{zone}": (len(prices), rows) for zone, prices in region.spot.items()}
-    columns |= {f"labels.{key}.of": (len(label.of), size) for key, label in packed.labels.items()}
-    for part in ("capacity", "allocatable"):
-        columns |= {f"{part}.{name}": (len(units), size) for name, units in getattr(packed, part).items()}
-    for column, (length, expected) in columns.items():
-        if length != expected:
-            raise Invalid(column, length, f"must have one entry per type, that is {expected}")
-    for key, label in packed.labels.items():
-        if label.of and not -1 <= min(label.of) <= max(label.of) < len(label.values):
-            raise Invalid(f"labels.{key}.of", max(label.of), "points outside the values of the label")
-    if region.types and not 0 <= min(region.types) <= max(region.types) < size:
-        raise Invalid(f"{path}.types", max(region.types), "points outside the list of names")
-
-
-_ABSENT = ValueSet()
-
-
-def _types(
-    packed: PackedCatalogue, region: PackedRegion, region_name: str, auto_mode: bool
-) -> list[InstanceType]:
-    columns = []
-    for key, label in packed.labels.items():
-        shown = key.replace(_KARPENTER_AWS, _AUTO_MODE) if auto_mode else key
-        # One set per value, shared by all types that have it; -1 finds the last, the absence.
-        sets = [*(ValueSet(frozenset((value,))) for value in label.values), _ABSENT]
-        columns.append((shown, sets, label.of))
-    place = ValueSet(frozenset((region_name,)))
-    types = []
-    for position in region.types:
-        requirements = {key: sets[of[position]] for key, sets, of in columns}
-        requirements[REGION] = place
-        types.append(
-            InstanceType(
-                packed.names[position],
-                requirements,
-                _row(packed.capacity, position),
-                _row(packed.allocatable, position),
-            )
-        )
-    return types
-
-
-def _row(columns: Mapping[str, list[int]], position: int) -> Resources:
-    return {name: units[position] for name, units in columns.items() if units[position]}
-
-
-def _prices(names: list[str], region: PackedRegion) -> PriceList:
-    spot: dict[str, dict[str, float]] = {}
-    for zone_id, prices in region.spot.items():
-        for name, price in zip(names, prices, strict=True):
-            if price is not None:
-                spot.setdefault(name, {})[zone_id] = _checked(price, f"{name}.{zone_id}")
-    for name, price in zip(names, region.on_demand, strict=True):
-        if price is not None:
-            _checked(price, name)
-    return PriceList(
-        zone_ids=tuple(region.zone_ids),
-        on_demand=dict(zip(names, region.on_demand, strict=True)),
-        spot=spot,
-        spot_median=dict(zip(names, region.spot_median, strict=True)),
-    )
-
-
-def _checked(price: float, path: str) -> float:
-    try:
-        return checked_price(price)
-    except Invalid as error:
-        raise error.at(path) from None
-
-
 def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] | None = None) -> Catalogue:
     types: dict[str, InstanceType] = {}
     for index, entry in enumerate(readable.types):
@@ -278,7 +236,7 @@ def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] |
             for name, instance_type in types.items()
         }
     keys = {key for instance_type in types.values() for key in instance_type.requirements}
-    absent = dict.fromkeys(sorted(keys), _ABSENT)
+    absent = dict.fromkeys(sorted(keys), ABSENT)
     zones = {offering.zone: None for instance_type in types.values() for offering in instance_type.offerings}
     return Catalogue(
         readable.provider,

@@ -9,7 +9,7 @@ them, not when the node is ready. Pure.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
@@ -158,14 +158,15 @@ def _uses(
 
 def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
     """What one node of this type brings."""
-    labels = instance_type.requirements
-    return _yield(
-        model_name(_required(labels, _NAME)),
-        _required(labels, _MEMORY) or "0",
+    labels, gpu = instance_type.requirements, instance_type.gpu
+    brings = _yield(
+        model_name(gpu.model if gpu else _required(labels, _NAME)),
+        str(gpu.memory_mib) if gpu and gpu.memory_mib else _required(labels, _MEMORY) or "0",
         instance_type.allocatable.get(resource, 0),
         resource,
         instance_type.allocatable,
     )
+    return replace(brings, tflops_milli=int(brings.tflops_milli * gpu.partition)) if gpu else brings
 
 
 def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
