@@ -27,7 +27,7 @@ from karpool.scheduler.process import scheduler_settings
 from karpool_fleet.clusters.controllers import embedded_options
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import Estimators
-from karpool_fleet.clusters.runtime import Build, Context
+from karpool_fleet.runtime.supervisor import Build, Context
 from tests.chaos.company import FLAGS, Company
 
 LEASES = "karpool-leases"  # a namespace

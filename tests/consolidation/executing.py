@@ -21,8 +21,8 @@ from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.clusters.clock import run_manual
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.deployment import DeploymentController
 from karpool_fleet.workloads.replicaset import ReplicaSetController
 from tests.fleet.invariants import Judge, is_going, is_ready, labels_of, name_of

@@ -36,7 +36,6 @@ from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.cloud.cloud import Cloud, CloudStockOut
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Build
 from karpool_fleet.faults.faults import Fault
 from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
@@ -45,6 +44,7 @@ from karpool_fleet.kube_controllers.quota import enforce_quotas
 from karpool_fleet.kube_controllers.volumes import volumes
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kubelet.kubelet import kubelet
+from karpool_fleet.runtime.supervisor import Build
 from karpool_fleet.workloads import workload_components
 from tests.fleet.invariants import Judge, after_a_step, world
 

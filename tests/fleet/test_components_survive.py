@@ -6,7 +6,7 @@ from karpool.model.kubernetes.api_resources import CONFIGMAPS, NODES
 from karpool.model.kubernetes.node import Node
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 
 class Greeter:

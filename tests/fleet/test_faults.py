@@ -11,7 +11,7 @@ from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 Story = Callable[[EmbeddedCluster], Awaitable[object]]
 

@@ -13,7 +13,7 @@ from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.placeholders.smart_pod import SELECTOR
 from karpool_fleet.clusters.live import LiveCluster
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from tests.fleet.living import play
 
 T = TypeVar("T")

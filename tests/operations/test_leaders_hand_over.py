@@ -16,7 +16,7 @@ from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import LEASES, NAMESPACES
 from karpool.scheduler.controller.controller import Scheduler
 from karpool_fleet.apiserver.storage.history import StoredEvent
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from tests.consolidation import executing
 from tests.fleet.karpenter.acting import catalogue
 from tests.scheduler import acting

@@ -16,7 +16,7 @@ from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 from karpool.provisioning.placeholders.writes import DeleteBackoff
 from karpool_fleet.clusters.clock import run_manual
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from tests.fleet.karpenter.acting import GIB, Stage, staged
 from tests.provisioning.acting import SETTINGS, followed, replacement
 

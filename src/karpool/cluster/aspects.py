@@ -12,6 +12,7 @@ class Aspect(Flag):
     DAEMONS = auto()  # what runs on every new node
     STOCK = auto()  # what could not be bought, which pools do not deliver
     DISRUPTION = auto()  # what taking a pod away costs, and budgets
+    BUDGETS = auto()  # budgets alone
     QUOTAS = auto()
     PRIORITIES = auto()
     DEVICES = auto()  # GPUs as objects say them; what pods hold of them is seen without

@@ -14,6 +14,7 @@ from karpool.cluster import kinds
 from karpool.cluster.aspects import Aspect, NotWatched
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, change_of_raw, is_selected
 from karpool.cluster.cluster_room import ClusterRoom, flattened, identity
+from karpool.cluster.expected_rows import ExpectedRows
 from karpool.cluster.kinds import ClusterKind, kinds_of
 from karpool.cluster.market import claim_news
 from karpool.cluster.market.failures import LaunchFailures
@@ -52,7 +53,12 @@ class _Reader:
 
 
 class Cluster:
-    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise."""
+    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise.
+
+    `expected`: the rows of the room are what nodes will be once they have started, machines without a node
+    included, as Karpenter plans with them. `shares=False` is for those who imitate a component that knows
+    of no shares of devices.
+    """
 
     def __init__(
         self,
@@ -61,12 +67,14 @@ class Cluster:
         market: Market | None = None,
         failures: LaunchFailures | None = None,
         left_out: LeftOut | None = None,
+        expected: bool = False,
+        shares: bool = True,
     ) -> None:
         self.aspects = aspects | Aspect.ROOM
         self.kinds: Sequence[ClusterKind] = kinds_of(self.aspects)
         self.market = market if market is not None else Market()
         self.failures = failures if failures is not None else LaunchFailures()
-        self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects)
+        self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares)
         self.problems: UnreadableObjects = self.room.problems
         self.changes = 0  # of objects, whether or not they were news
         self._left_out = left_out
@@ -75,7 +83,10 @@ class Cluster:
         self._pods = PodDisruptionStore()
         self._daemons = DaemonOverhead()
         self._daemon_shapes: Mapping[ObjectKey, Any] = MappingProxyType({})
-        self._budgets: dict[ObjectKey, CompiledPdb] = {}
+        self._expected = ExpectedRows(self.room, self._daemons) if expected else None
+        if self._expected is not None:
+            self._nodes.listeners.append(self._expected.change)
+        self._budgets: dict[str, dict[str, CompiledPdb]] = {}  # by namespace, by name
         self._stock = StockOutEvents(self.failures)
         self._created: dict[str, float] = {}  # claims, since when
         self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
@@ -111,6 +122,19 @@ class Cluster:
         if Aspect.DISRUPTION in self.aspects or self._latest_facts is None or self._latest_facts[0] != key:
             self._latest_facts = key, self._facts(room, joined, claims)
         return self._latest_facts[1]
+
+    @property
+    def nodes(self) -> StateNodeStore:
+        """Nodes joined with their claims as they are now, and who listens to their changes."""
+        if Aspect.NODECLAIMS not in self.aspects:
+            raise NotWatched(Aspect.NODECLAIMS)
+        return self._nodes
+
+    def budgets(self, namespace: str) -> Iterable[CompiledPdb]:
+        """Of pods in a namespace, as they are now."""
+        if not kinds.BUDGETS.aspects & self.aspects:
+            raise NotWatched(Aspect.BUDGETS)
+        return self._budgets.get(namespace, {}).values()
 
     def claim(self, name: str) -> NodeClaim | None:
         return self._nodes.claims.get(name)
@@ -252,13 +276,15 @@ class Cluster:
     # Nodes and claims
 
     def _put_node(self, key: ObjectKey, node: Node, now: float) -> None:
-        self.room.upsert_node(node)
+        if self._expected is None:
+            self.room.upsert_node(node)
         if Aspect.NODECLAIMS in self.aspects:
             self.market.learn(node)
             self._nodes.put_node(node)
 
     def _drop_node(self, key: ObjectKey, now: float) -> None:
-        self.room.remove_node(key.name)
+        if self._expected is None:
+            self.room.remove_node(key.name)
         self._nodes.drop_node(key.name)
 
     def _put_claim(self, key: ObjectKey, claim: NodeClaim, now: float) -> None:
@@ -306,10 +332,14 @@ class Cluster:
         self.room.upsert_pod(pod)
         if Aspect.DISRUPTION in self.aspects:
             self._pods.put(key, pod)
+        if self._expected is not None:
+            self._expected.put_pod(str(key), pod)
 
     def _drop_pod(self, key: ObjectKey, now: float) -> None:
         self.room.remove_pod(key.namespace, key.name)
         self._pods.drop(key)
+        if self._expected is not None:
+            self._expected.drop_pod(str(key))
 
     def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         self.room.hold_pod(key, raw, error)
@@ -324,30 +354,37 @@ class Cluster:
             return
         self.problems.clear("DaemonSet", str(key))
         if self._daemons.put(key, shape):
-            self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
+            self._daemons_changed()
 
     def _drop_daemon_set(self, key: ObjectKey, now: float) -> None:
         self.problems.clear("DaemonSet", str(key))
         if self._daemons.remove(key):
-            self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
+            self._daemons_changed()
+
+    def _daemons_changed(self) -> None:
+        self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
+        if self._expected is not None:
+            self._expected.change_daemons()
 
     def _put_budget(self, key: ObjectKey, pdb: PodDisruptionBudget, now: float) -> None:
         try:
-            self._budgets[key] = budget_of(pdb)
-            self.problems.clear("PodDisruptionBudget", str(key))
+            budget = budget_of(pdb)
         except Invalid as error:
             self._close_namespace(key, b"", error, now)
+            return
+        self._budgets.setdefault(key.namespace, {})[key.name] = budget
+        self.problems.clear("PodDisruptionBudget", str(key))
 
     def _close_namespace(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         """What it protects cannot be told; as it selects pods that nobody may touch, nothing of the
         namespace moves until it can be read."""
-        self._budgets[key] = CompiledPdb(
+        self._budgets.setdefault(key.namespace, {})[key.name] = CompiledPdb(
             key.namespace, key.name, EVERYTHING, 0, is_fully_blocking=True, frees_unready_pods=False
         )
         self.problems.add("PodDisruptionBudget", str(key), error)
 
     def _drop_budget(self, key: ObjectKey, now: float) -> None:
-        self._budgets.pop(key, None)
+        self._budgets.get(key.namespace, {}).pop(key.name, None)
         self.problems.clear("PodDisruptionBudget", str(key))
 
     # Facts
@@ -355,7 +392,7 @@ class Cluster:
     def _facts(
         self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
     ) -> ClusterFacts:
-        budgets = [self._budgets[key] for key in sorted(self._budgets)]
+        budgets = [held[name] for _, held in sorted(self._budgets.items()) for name in sorted(held)]
         disruption = Aspect.DISRUPTION in self.aspects
         pools = self._pools.compiled()
         return ClusterFacts(

@@ -69,7 +69,10 @@ NODECLAIMS = ClusterKind(api.NODECLAIMS, NodeClaim, Aspect.NODECLAIMS | Aspect.S
 NODECLASSES = ClusterKind(api.EC2NODECLASSES, NodeClass, Aspect.POOLS, may_be_absent=True)
 DAEMONSETS = ClusterKind(api.DAEMONSETS, dict, Aspect.DAEMONS, may_be_absent=True)
 BUDGETS = ClusterKind(
-    api.PDBS, PodDisruptionBudget, Aspect.DISRUPTION, unreadable=Unreadable.CLOSES_NAMESPACE
+    api.PDBS,
+    PodDisruptionBudget,
+    Aspect.DISRUPTION | Aspect.BUDGETS,
+    unreadable=Unreadable.CLOSES_NAMESPACE,
 )
 STOCK_EVENTS = ClusterKind(
     api.EVENTS,

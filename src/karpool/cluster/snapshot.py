@@ -145,7 +145,7 @@ class Snapshot:
 
     @property
     def budgets(self) -> Sequence[CompiledPdb]:
-        self._need(Aspect.DISRUPTION)
+        self._need(Aspect.DISRUPTION | Aspect.BUDGETS)
         return self.facts.budgets
 
     @property

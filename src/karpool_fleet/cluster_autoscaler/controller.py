@@ -21,7 +21,7 @@ from karpool_fleet.cluster_autoscaler.reporting import Reporter
 from karpool_fleet.cluster_autoscaler.scale_down_actuator import GroupScaleDownActuator
 from karpool_fleet.cluster_autoscaler.scale_up_actuator import GroupScaleUpActuator
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
-from karpool_fleet.clusters.runtime import Build, Context
+from karpool_fleet.runtime.supervisor import Build, Context
 
 log = structlog.get_logger(__name__)
 
@@ -164,7 +164,7 @@ class ClusterAutoscaler:
 
     def _look(self, nodes: Sequence[Node], now: float) -> None:
         found = scale_down.find_unneeded(
-            self._watched.snapshot(),
+            self._watched.snapshot().room,
             nodes,
             self._watched.pods_on,
             self._watched.budgets,

@@ -7,7 +7,7 @@ from karpool.kube.event_recorder import EventType, ObjectReference
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool_fleet.cluster_autoscaler import status
 from karpool_fleet.cluster_autoscaler.group_counts import NodeCounts
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 
 class Reporter:

@@ -27,7 +27,7 @@ from karpool_fleet.cluster_autoscaler.group_counts import (
 from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings
 from karpool_fleet.cluster_autoscaler.scale_down import moves
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 log = structlog.get_logger(__name__)
 _TAINT_TRIES = 3

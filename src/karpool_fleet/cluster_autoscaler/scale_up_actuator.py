@@ -29,7 +29,7 @@ from karpool_fleet.cluster_autoscaler.groups import (
 from karpool_fleet.cluster_autoscaler.reporting import Reporter
 from karpool_fleet.cluster_autoscaler.status import NAMESPACE
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 # A pod is told the same again only after this long.
 _REPEAT_SECONDS = 300.0
@@ -132,7 +132,7 @@ class GroupScaleUpActuator:
 
     async def grow_for_pods(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> bool:
         """Whether a group was grown for pods."""
-        snapshot = self._watched.snapshot()
+        snapshot = self._watched.snapshot().room
         cutoff = self._settings.expendable_pods_priority_cutoff
         pods = [
             PendingPod(
@@ -212,7 +212,7 @@ class GroupScaleUpActuator:
 
     def _rows(self, group: NodeGroup, zones: Sequence[str], prefix: str) -> list[NodeRow]:
         """Numbered so that their order by name is the order in which they would come."""
-        daemons = self._watched.daemons()
+        daemons = list(self._watched.snapshot().daemons.values())
         made = {zone: self._templates.row(group, zone, "", daemons) for zone in dict.fromkeys(zones)}
         return [
             self._templates.named(made[zone], f"{prefix}{group.name}/{number:06d}")

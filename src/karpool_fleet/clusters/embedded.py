@@ -20,8 +20,9 @@ from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.clusters.clock import LoopClock
-from karpool_fleet.clusters.runtime import Build, Context, Informers, SharedInformers, Supervisor
 from karpool_fleet.faults.faults import Faults
+from karpool_fleet.runtime.informers import Informers, SharedInformers
+from karpool_fleet.runtime.supervisor import Build, Context, Supervisor
 
 
 class EmbeddedCluster:

@@ -17,7 +17,7 @@ from karpool.kube.clock import Clock
 from karpool.manager.manager import Manager
 from karpool.manager.options import read_options
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 Metadata = tuple[tuple[str, str], ...]
 _Method = Callable[[bytes, Any], Awaitable[bytes]]

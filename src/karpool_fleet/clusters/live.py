@@ -34,7 +34,6 @@ from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
 from karpool_fleet.clusters.object_loader import load_objects
-from karpool_fleet.clusters.runtime import Build
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
@@ -44,6 +43,7 @@ from karpool_fleet.kube_controllers.volumes import volumes
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
+from karpool_fleet.runtime.supervisor import Build
 from karpool_fleet.workloads import workload_components
 
 ZONES = 3  # of a region, when a cluster does not say which

@@ -21,7 +21,7 @@ from karpool.scheduler.estimates.estimator_client import EstimatorClient
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.estimators import EstimatorComponent, Estimators
 from karpool_fleet.clusters.fleet import EmbeddedFleet
-from karpool_fleet.clusters.runtime import Build, Context, FleetComponent
+from karpool_fleet.runtime.supervisor import Build, Context, FleetComponent
 
 OptionsT = TypeVar("OptionsT")
 Flags = Mapping[str, Any]

@@ -8,7 +8,6 @@ components; others are members. There is no scheduler here: whoever writes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from karpool_fleet.clusters.runtime import Build
 from karpool_fleet.karmada.members.clusters import ClusterController, ClusterSettings
 from karpool_fleet.karmada.members.eviction import TIMEOUT_SECONDS, GracefulEvictionController
 from karpool_fleet.karmada.members.members import JoinedMember, join, unjoin
@@ -21,6 +20,7 @@ from karpool_fleet.karmada.status.binding_status import BindingStatusController
 from karpool_fleet.karmada.status.cluster_status import ClusterStatusController, StatusSettings
 from karpool_fleet.karmada.status.resource_interpreter import Interpretation, ResourceInterpreter
 from karpool_fleet.karmada.status.work_status import WorkStatusController
+from karpool_fleet.runtime.supervisor import Build
 
 __all__ = [
     "ClusterSettings",

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from karpool_fleet.cloud.cloud import Cloud
-from karpool_fleet.clusters.runtime import Build
 from karpool_fleet.karpenter.controller import Karpenter
 from karpool_fleet.karpenter.settings import KarpenterSettings
+from karpool_fleet.runtime.supervisor import Build
 
 __all__ = ["Karpenter", "KarpenterSettings", "karpenter_components"]
 

@@ -3,7 +3,6 @@
 import asyncio
 
 from karpool_fleet.cloud.cloud import Cloud, Instance
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.karpenter.disruption.loop import DisruptionLoop
 from karpool_fleet.karpenter.lifecycle.interruption import Interruptions
 from karpool_fleet.karpenter.lifecycle.lifecycle import Lifecycle
@@ -14,6 +13,7 @@ from karpool_fleet.karpenter.provisioning.provisioner import Provisioner
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.karpenter.shared import shared
 from karpool_fleet.karpenter.termination.node_terminator import NodeTerminator
+from karpool_fleet.runtime.supervisor import Context
 
 
 class Karpenter:

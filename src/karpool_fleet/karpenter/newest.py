@@ -19,7 +19,7 @@ from karpool.kube.errors import Conflict, NotFound
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import WireObject
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 T = TypeVar("T", bound=WireObject)
 VERIFY_SECONDS = 30.0

@@ -5,7 +5,7 @@ from karpool.kube.expiring import ExpiringSet
 from karpool.kube.transport.rate_limit import TokenBucket
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.meta import WireObject
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 
 WINDOW_SECONDS = 120.0
 FAILED_SCHEDULING_SECONDS = 300.0

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from karpool_fleet.cloud.cloud import Cloud
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.karpenter.lifecycle.health import RegistrationHealth
 from karpool_fleet.karpenter.provisioning.machines import Machines
 from karpool_fleet.karpenter.provisioning.market import LaunchMarket, UnavailableOfferings
 from karpool_fleet.karpenter.reporting import KarpenterReporter
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.karpenter.view import KarpenterState
+from karpool_fleet.runtime.supervisor import Context
 
 
 @dataclass(frozen=True)

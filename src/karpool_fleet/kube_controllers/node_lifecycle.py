@@ -28,8 +28,9 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 from karpool_fleet.cloud.cloud import Cloud, Instance
-from karpool_fleet.clusters.runtime import Build, Context
 from karpool_fleet.kubelet.pod_status import condition_patch
+from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.watched_cluster import PodsByNode
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -82,8 +83,7 @@ class NodeLifecycle:
         self._heard: dict[str, tuple[str, float]] = {}  # the last heartbeat, and when it was seen
         self._gone_at: dict[str, float] = {}  # nodes whose machine is gone, and since when that is known
         self._driving_out: dict[str, dict[Taint, float]] = {}  # NoExecute taints by node, and since when
-        self._pods_on: dict[str, dict[ObjectKey, None]] = {}
-        self._node_of: dict[ObjectKey, str] = {}
+        self._pods_by_node = PodsByNode()
 
     async def run(self) -> None:
         await self._context.informers.synced()
@@ -126,18 +126,9 @@ class NodeLifecycle:
             self._node_queue.add(name)
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
-        key, pod = change.key, change.object
-        if change.type == "DELETED" or pod is None:
-            node = self._node_of.pop(key, None)
-            if node is not None:
-                self._pods_on[node].pop(key, None)
-                if not self._pods_on[node]:
-                    del self._pods_on[node]
-        elif pod.spec.node_name and key not in self._node_of:
-            self._node_of[key] = pod.spec.node_name
-            self._pods_on.setdefault(pod.spec.node_name, {})[key] = None
-            if pod.spec.node_name in self._driving_out:
-                self._pod_queue.add(key)
+        key = change.key
+        if self._pods_by_node.take(change) and self._pods_by_node.node_of(key) in self._driving_out:
+            self._pod_queue.add(key)
 
     def _follow_taints(self, node: Node) -> None:
         before = self._driving_out.pop(node.name, {})
@@ -148,7 +139,7 @@ class NodeLifecycle:
         if found:
             self._driving_out[node.name] = found
         if found.keys() != before.keys():
-            for key in self._pods_on.get(node.name, ()):
+            for key in self._pods_by_node.on(node.name):
                 self._pod_queue.add(key)
 
     # Nodes
@@ -246,7 +237,7 @@ class NodeLifecycle:
 
     async def _drive_out(self, key: ObjectKey) -> Requeue | None:
         pod = self._pods.get(key)
-        taints = self._driving_out.get(self._node_of.get(key, ""))
+        taints = self._driving_out.get(self._pods_by_node.node_of(key))
         if pod is None or pod.is_terminating or not taints:
             return None
         left = _wait(self._stay_left(pod, taints))

@@ -37,7 +37,8 @@ from karpool.model.requirements import node_terms_of
 from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.node_table import node_row, table_of
 from karpool_fleet.cloud.delays import Delay, constant
-from karpool_fleet.clusters.runtime import Build, Context, Feed
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Build, Context
 
 Object = dict[str, Any]
 _FREE = ("", "Pending", "Available")

@@ -5,14 +5,15 @@ taken until the pod is seen on a node or the binding is known to have failed. Ho
 late events come, room is therefore never given away twice.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from karpool.cluster.changes import ObjectChange
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.changes import DELETED, ObjectChange
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import BUDGETS, NAMESPACES, NODES, PODS, ClusterKind
+from karpool.kube.clock import Clock
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
@@ -40,23 +41,25 @@ class Happened:
 
 
 class SchedulerCache:
-    def __init__(self) -> None:
-        self.state = ClusterRoom(devices=False)
+    def __init__(self, clock: Clock) -> None:
+        self.cluster = Cluster(Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.BUDGETS, shares=False)
+        self._clock = clock
+        self._room = self.cluster.room
         self._assumed: dict[ObjectKey, Assumed] = {}
         self._board: PlacementBoard | None = None
         self._happened = Happened({})
 
     def snapshot(self) -> Room:
-        return self.state.snapshot()
+        return self._room.snapshot()
 
     def board(self) -> PlacementBoard:
         """The same one as long as only our own placements changed anything."""
         if self._board is None:
-            self._board = PlacementBoard(self.state.snapshot())
+            self._board = PlacementBoard(self.snapshot())
         return self._board
 
     def shape_of(self, key: ObjectKey) -> PodShape | None:
-        return self.state.shape_of(key.namespace, key.name)
+        return self._room.shape_of(key.namespace, key.name)
 
     def take_happened(self) -> Happened:
         happened, self._happened = self._happened, Happened({})
@@ -72,7 +75,7 @@ class SchedulerCache:
         board = self.board()
         node = board.names[row]
         self._assumed[key] = Assumed(uid, node)
-        self.state.put_pod(str(key), shape, node)
+        self._room.put_pod(str(key), shape, node)
         board.place(shape, row)
         self._happened.topology = True
         return node
@@ -84,7 +87,7 @@ class SchedulerCache:
         if known is not None and known.node != pod.spec.node_name:
             self._touch(known.node)
         self._assumed[key] = Assumed(pod.metadata.uid, pod.spec.node_name)
-        self.state.upsert_pod(pod)
+        self._put_pod(key, pod)
         self._touch(pod.spec.node_name)
 
     def forget(self, key: ObjectKey, now: Pod | None) -> None:
@@ -92,30 +95,27 @@ class SchedulerCache:
         known = self._assumed.pop(key, None)
         if known is None:
             return
-        if now is None:
-            self.state.remove_pod(key.namespace, key.name)
-        else:
-            self.state.upsert_pod(now)
+        self._put_pod(key, now)
         self._touch(known.node)
 
     # Events
 
     def pod_changed(self, change: ObjectChange[Pod]) -> None:
         key, pod = change.key, change.object
-        before = self.state.version
+        before = self._room.version
         known = self._assumed.get(key)
-        if change.type == "DELETED" or pod is None:
+        if change.type == DELETED or pod is None:
             if known is not None and (pod is None or pod.metadata.uid == known.uid):
                 del self._assumed[key]
-            self.state.remove_pod(key.namespace, key.name)
+            self._put_pod(key, None)
         else:
             if known is not None:
                 if pod.spec.node_name or pod.metadata.uid != known.uid:
                     del self._assumed[key]
                 else:
                     pod = _placed(pod, known.node)
-            self.state.upsert_pod(pod)
-        if self.state.version != before:
+            self._put_pod(key, pod)
+        if self._room.version != before:
             old = change.old if change.old is not None else change.object
             for name in (known.node if known else "", old.spec.node_name if old else ""):
                 if name:
@@ -124,24 +124,21 @@ class SchedulerCache:
                 self._touch(pod.spec.node_name)
 
     def node_changed(self, change: ObjectChange[Node]) -> None:
-        before = self.state.version
-        if change.type == "DELETED" or change.object is None:
-            self.state.remove_node(change.key.name)
-        else:
-            self.state.upsert_node(change.object)
-        if self.state.version != before:
+        before = self._room.version
+        self.cluster.apply(NODES, (change,), self._clock.now())
+        if self._room.version != before:
             self._touch(change.key.name)
 
-    def other_changed(self, kind: str, changes: Iterable[ObjectChange[dict[str, Any]]]) -> None:
-        """Namespaces, claims, volumes and storage classes, as they come."""
-        for change in changes:
-            if change.type == "DELETED":
-                self.state.sink(kind).apply((change,))
-            elif change.object is not None:
-                self.state.load(({**change.object, "kind": kind},))
-        self._board = None
-        self._happened.topology = True
-        self._happened.volumes = self._happened.volumes or kind != "Namespace"
+    def other_changed(self, kind: ClusterKind) -> None:
+        """Namespaces, claims, volumes and storage classes; budgets say nothing about room."""
+        if kind is not BUDGETS:
+            self._board = None
+            self._happened.topology = True
+            self._happened.volumes = self._happened.volumes or kind is not NAMESPACES
+
+    def _put_pod(self, key: ObjectKey, pod: Pod | None) -> None:
+        change = ObjectChange("MODIFIED" if pod is not None else DELETED, key, pod)
+        self.cluster.apply(PODS, (change,), self._clock.now())
 
     def _touch(self, node: str) -> None:
         self._board = None

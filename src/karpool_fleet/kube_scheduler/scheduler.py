@@ -9,32 +9,19 @@ that race for the same room may therefore overcommit a node; one never does.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from karpool.cluster import kinds
 from karpool.cluster.changes import ObjectChange
-from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import (
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODS,
-    PVCS,
-    PVS,
-    STORAGECLASSES,
-    ApiResource,
-    ObjectKey,
-)
-from karpool.model.kubernetes.meta import decode
+from karpool.cluster.kinds import ClusterKind
+from karpool.model.kubernetes.api_resources import NODES, PODS, PVCS, ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
-from karpool_fleet.clusters.runtime import Build, Context, Feed
 from karpool_fleet.kube_scheduler import claims, messages
 from karpool_fleet.kube_scheduler.board import RoomSubset, has_rules
 from karpool_fleet.kube_scheduler.cache import Happened, SchedulerCache
@@ -43,12 +30,14 @@ from karpool_fleet.kube_scheduler.preemption import Preemption, preempt
 from karpool_fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kube_scheduler.writer import Bind, Report, SchedulerWriter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.watched_cluster import ClusterFeeds
 
 log = structlog.get_logger(__name__)
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 _BATCH = 64  # decisions between two looks at what has happened
-_OTHER_KINDS = (NAMESPACES, PVCS, PVS, STORAGECLASSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +67,9 @@ class KubeScheduler:
         self._chance = context.random.random
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
-        self._budgets: Feed[dict[str, Any]] = context.informers.of(PDBS)
-        self._others: dict[ApiResource, Feed[dict[str, Any]]] = {
-            resource: context.informers.of(resource) for resource in _OTHER_KINDS
-        }
-        self._cache = SchedulerCache()
+        self._claims: Feed[dict[str, Any]] = context.informers.of(PVCS)
+        self._cache = SchedulerCache(context.clock)
+        self._feeds = ClusterFeeds(context, self._cache.cluster, but=(kinds.NODES, kinds.PODS))
         self._queue = SchedulingQueue(
             settings.first_backoff_seconds,
             settings.longest_backoff_seconds,
@@ -97,14 +84,13 @@ class KubeScheduler:
             settings,
             self._cache,
             pod=self._pods.get,
-            claim=self._others[PVCS].get,
+            claim=self._claims.get,
             try_again=self._try_again,
         )
 
     async def run(self) -> None:
         await self._context.informers.synced()
-        for resource, feed in self._others.items():
-            feed.add_sink(_Others(self._cache, resource.kind, self._others_changed))
+        self._feeds.start(self._other_changed)
         self._nodes.on_change(self._node_changed)
         await self._learn_what_events_have_not_said()
         self._pods.on_change(self._pod_changed)
@@ -126,9 +112,11 @@ class KubeScheduler:
         self._cache.node_changed(change)
         self._woken.set()
 
-    def _others_changed(self) -> None:
-        self._writer.claims_changed()
-        self._woken.set()
+    def _other_changed(self, kind: ClusterKind) -> None:
+        self._cache.other_changed(kind)
+        if kind is not kinds.BUDGETS:
+            self._writer.claims_changed()
+            self._woken.set()
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         self._cache.pod_changed(change)
@@ -281,7 +269,7 @@ class KubeScheduler:
         problem = next(
             (
                 unreadable_object
-                for unreadable_object in self._cache.state.problems
+                for unreadable_object in self._cache.cluster.problems
                 if unreadable_object.name == str(queued.key)
             ),
             None,
@@ -298,7 +286,7 @@ class KubeScheduler:
         now: float,
     ) -> None:
         verdict = self._current_chooser().verdict(shape)
-        if verdict.whole and (name := claims.missing_claim(pod, self._others[PVCS].get)):
+        if verdict.whole and (name := claims.missing_claim(pod, self._claims.get)):
             verdict.whole = f'persistentvolumeclaim "{name}" not found'
         after, victims = "", None
         if self._settings.preemption and verdict.nodes:
@@ -334,7 +322,7 @@ class KubeScheduler:
             shape,
             verdict.helpable,
             lambda key: self._pods.get(ObjectKey(*key.split("/", 1))),
-            self._disruption_budgets(),
+            self._cache.cluster.snapshot().budgets,
             reserved=reserved,
             candidates=self._settings.preemption_candidates,
             start=self._chance(),
@@ -366,26 +354,6 @@ class KubeScheduler:
             ):
                 return True
         return False
-
-    def _disruption_budgets(self) -> list[CompiledPdb]:
-        found = []
-        for raw in self._budgets.objects():
-            try:
-                found.append(budget_of(decode(raw, PodDisruptionBudget)))
-            except Invalid as error:
-                log.info("disruption budget ignored", budget=raw["metadata"]["name"], reason=str(error))
-        return found
-
-
-class _Others:
-    """Kinds that are read whole."""
-
-    def __init__(self, cache: SchedulerCache, kind: str, then: Callable[[], None]) -> None:
-        self._cache, self._kind, self._then = cache, kind, then
-
-    def apply(self, changes: Sequence[ObjectChange[dict[str, Any]]], /) -> None:
-        self._cache.other_changed(self._kind, changes)
-        self._then()
 
 
 def _queued(key: ObjectKey, pod: Pod, attempts: int = 0) -> QueuedPod:

@@ -18,12 +18,12 @@ from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.kubernetes.volumes import SELECTED_NODE
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.kube_scheduler.cache import SchedulerCache
 from karpool_fleet.kube_scheduler.claims import Claim, claim_keys, selected_node, unbound_claims
 from karpool_fleet.kube_scheduler.preemption import Preemption
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kubelet.pod_status import condition_patch
+from karpool_fleet.runtime.supervisor import Context
 
 _MOMENT = 1e-6  # times are sums of floats
 _CONFLICT_SECONDS = 1.0  # until an event that we have not seen yet should have come

@@ -26,8 +26,8 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.cloud.cloud import Cloud, Instance
 from karpool_fleet.cloud.delays import Delay, constant, lognormal
-from karpool_fleet.clusters.runtime import Build, Context
 from karpool_fleet.kubelet import pod_status
+from karpool_fleet.runtime.supervisor import Build, Context
 
 RUN_SECONDS = "embedded.karpool.dev/run-seconds"
 OUTCOME = "embedded.karpool.dev/outcome"  # Succeeded (default), Failed, or NeverReady

@@ -30,8 +30,8 @@ from karpool.wire.addresses import PORT, service_name
 from karpool_fleet.clusters.controllers import add_controllers
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.object_loader import load_objects
-from karpool_fleet.clusters.runtime import Context, FleetComponent
 from karpool_fleet.clusters.wiring import Flags, Team, Work, Working
+from karpool_fleet.runtime.supervisor import Context, FleetComponent
 from karpool_fleet.tour.manifests import Object, namespace
 
 # Some times are shorter than the defaults, so that a failure and what follows from it fit a tour.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from karpool_fleet.clusters.runtime import Build
+from karpool_fleet.runtime.supervisor import Build
 from karpool_fleet.workloads.daemonset import DaemonSetController
 from karpool_fleet.workloads.deployment import DeploymentController
 from karpool_fleet.workloads.job import JobController

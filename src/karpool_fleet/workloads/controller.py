@@ -19,7 +19,8 @@ from karpool.kube.errors import AlreadyExists, ApiUnreachable, KubeError, NotFou
 from karpool.kube.event_recorder import EventType, ref
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
-from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.dependents import Dependents, key_of, meta_of
 from karpool_fleet.workloads.ownership import Selectors, selector_of
 from karpool_fleet.workloads.pods import name_for

@@ -17,7 +17,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import scaled
 from karpool.model.kubernetes.workload import daemon_tolerations
 from karpool.model.taints import Toleration
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.daemon_places import NOWHERE, DaemonLedger, DaemonStanding, assess
 from karpool_fleet.workloads.dependents import Dependents

@@ -23,7 +23,7 @@ from karpool.kube.errors import NotFound
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, Wire
 from karpool.model.labels import LabelMatcher
-from karpool_fleet.clusters.runtime import STRUCTS, Feed
+from karpool_fleet.runtime.informers import STRUCTS, Feed
 
 T = TypeVar("T")
 

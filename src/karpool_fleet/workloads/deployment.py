@@ -13,7 +13,7 @@ from karpool.kube.api.decoding import Object
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads import progress
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import controller_of, meta_of

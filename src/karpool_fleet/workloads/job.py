@@ -16,7 +16,7 @@ from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import JOBS, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.dependents import controller_of, key_of
 from karpool_fleet.workloads.job_rules import (

@@ -15,7 +15,8 @@ from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.watched_cluster import PodsByNode
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class PodGC:
         self._settings = settings or PodGCSettings()
         self._synced = context.informers.synced
         self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
-        self._pods_on: dict[str, dict[ObjectKey, None]] = {}
-        self._node_of: dict[ObjectKey, str] = {}
+        self._pods_by_node = PodsByNode()
         self._gone_since: dict[str, float] = {}
         self._nodes = context.informers.of(NODES, Node)
         self._pods = context.informers.of(PODS, Pod)
@@ -39,7 +39,7 @@ class PodGC:
 
     async def run(self) -> None:
         await self._synced()
-        for node in list(self._pods_on):
+        for node in self._pods_by_node.nodes():
             self._suspect(node)
         await self._queue.run(self._reconcile)
 
@@ -50,28 +50,18 @@ class PodGC:
             self._gone_since.pop(change.key.name, None)
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:
-        pod = change.object
-        if pod is None or change.type == "DELETED":
-            node = self._node_of.pop(change.key, None)
-            if node is not None:
-                held = self._pods_on[node]
-                del held[change.key]
-                if not held:
-                    del self._pods_on[node]
-        elif pod.spec.node_name and change.key not in self._node_of:
-            node = self._node_of[change.key] = pod.spec.node_name
-            self._pods_on.setdefault(node, {})[change.key] = None
-            self._suspect(node)
+        if self._pods_by_node.take(change):
+            self._suspect(self._pods_by_node.node_of(change.key))
 
     def _suspect(self, node: str) -> None:
-        if ObjectKey("", node) in self._nodes or node not in self._pods_on:
+        if ObjectKey("", node) in self._nodes or not self._pods_by_node.on(node):
             return
         self._gone_since.setdefault(node, self._clock.monotonic())
         self._queue.add_after(node, self._settings.quarantine_seconds)
 
     async def _reconcile(self, node: str) -> Requeue | None:
         since = self._gone_since.get(node)
-        if since is None or ObjectKey("", node) in self._nodes or node not in self._pods_on:
+        if since is None or ObjectKey("", node) in self._nodes or not self._pods_by_node.on(node):
             self._gone_since.pop(node, None)
             return None
         wait = since + self._settings.quarantine_seconds - self._clock.monotonic()
@@ -80,10 +70,9 @@ class PodGC:
         if await self._exists(node):
             self._gone_since.pop(node, None)
             return None
-        for key in list(self._pods_on.get(node, ())):
-            pod = self._pods.get(key)
-            if pod is not None and pod.spec.node_name == node:
-                await self._remove(pod)
+        for pod in list(self._pods_by_node.on(node).values()):
+            if (now := self._pods.get(ObjectKey(pod.metadata.namespace, pod.name))) is not None:
+                await self._remove(now)
         self._gone_since.pop(node, None)
         return None
 

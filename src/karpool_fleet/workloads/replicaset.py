@@ -16,7 +16,7 @@ from karpool.model.kubernetes.api_resources import PODS, REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_active
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.ownership import claim, owner_reference
 from karpool_fleet.workloads.pods import (

@@ -13,7 +13,8 @@ from karpool.kube.errors import AlreadyExists, KubeError
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
-from karpool_fleet.clusters.runtime import Context, Feed
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, hash_of, remember

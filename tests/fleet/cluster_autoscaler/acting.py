@@ -23,9 +23,9 @@ from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool_fleet.cluster_autoscaler.groups import GROUP_TAG, AutoscalerSettings, NodeGroup
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads import workload_components
 
 CATALOGUE_ZONES = ("a", "b")

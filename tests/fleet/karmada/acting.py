@@ -26,10 +26,11 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada import KarmadaSettings, karmada_components
 from karpool_fleet.karmada.members.members import JoinedMember, join
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, CLAIM_LABELS, execution_space
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.workloads import workload_components
 from tests.fleet.workloads.acting import Lifegiver, template
 

@@ -26,10 +26,10 @@ from karpool_fleet.cloud.cloud import Cloud, CloudSettings
 from karpool_fleet.cloud.delays import constant
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Context
 from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
+from karpool_fleet.runtime.supervisor import Context
 
 GIB = 2**30
 ZONES = ("zone-a", "zone-b")

@@ -10,7 +10,7 @@ from karpool.model import resources
 from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from karpool.model.kubernetes.meta import condition
-from karpool_fleet.clusters.runtime import Context
+from karpool_fleet.runtime.supervisor import Context
 from tests.fleet.karpenter.acting import Stage, play, pod, pool, status_of
 
 

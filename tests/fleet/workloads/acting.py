@@ -24,7 +24,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.clusters.runtime import Build, Context
+from karpool_fleet.runtime.supervisor import Build, Context
 from karpool_fleet.workloads import workload_components
 
 

@@ -8,7 +8,7 @@ Nodes count against limits with what they show once they are initialised; before
 and a claim without a machine with the largest type it may become. Those that leave do not count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from karpool.cluster.market.market import Market
@@ -26,12 +26,15 @@ from karpool.model.resources import Resources, add
 _SAME_MAX = 10_000
 _NO_CLAIM = ""
 
+StateNodeListener = Callable[[StateNode | None, StateNode | None], None]  # before, after
+
 
 class StateNodeStore:
     """`version` rises with every change of a joined node."""
 
     def __init__(self, market: Market, problems: UnreadableObjects) -> None:
         self.version = 0
+        self.listeners: list[StateNodeListener] = []
         self.market = market
         self.claims: dict[str, NodeClaim] = {}
         self._problems = problems
@@ -55,6 +58,22 @@ class StateNodeStore:
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
+
+    def of_claim(self, name: str) -> StateNode | None:
+        """With its node, if it has one."""
+        return self._joined.get(self._holder(name)) or self._waiting.get(name)
+
+    def claim_with(self, provider_id: str) -> str:
+        """Empty for none; also of a node that is gone, or not there yet."""
+        return min(self._claims_with.get(provider_id, ()), default="") if provider_id else ""
+
+    def nodes_with(self, provider_id: str) -> list[str]:
+        """By name; more than one is a mistake of somebody's."""
+        return sorted(self._nodes_with.get(provider_id, ())) if provider_id else []
+
+    def without_node(self) -> Iterable[StateNode]:
+        """Claims, in no order."""
+        return self._waiting.values()
 
     def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
         """Nodes by name, and claims without a node by name; neither changes any more."""
@@ -185,7 +204,7 @@ class StateNodeStore:
             if node is None:
                 if name in self._joined:
                     self._own()
-                    del self._joined[name]
+                    self._tell(self._joined.pop(name), None)
                 self._problems.clear("Node claim", name)
                 self._count(f"n/{name}", "", {})
                 continue
@@ -204,6 +223,7 @@ class StateNodeStore:
             if known is None or not _same_node(known, joined):
                 self._own()
                 self._joined[name] = joined
+                self._tell(known, joined)
             self._count_node(self._joined[name])
 
     def _refresh_claims(self, names: Iterable[str]) -> None:
@@ -213,7 +233,7 @@ class StateNodeStore:
             if claim is None or self._holder(name):
                 if name in self._waiting:
                     self._own()
-                    del self._waiting[name]
+                    self._tell(self._waiting.pop(name), None)
                 self._count(f"c/{name}", "", {})
                 continue
             price = node_price(self.market.catalogue, claim.labels)
@@ -222,6 +242,7 @@ class StateNodeStore:
             if known is None or not _same_node(known, joined):
                 self._own()
                 self._waiting[name] = joined
+                self._tell(known, joined)
             leaving = joined.is_leaving
             self._count(f"c/{name}", "" if leaving else joined.pool, self._claimed(claim))
 
@@ -231,6 +252,10 @@ class StateNodeStore:
         if self._shared:
             self._joined, self._waiting = dict(self._joined), dict(self._waiting)
             self._shared = False
+
+    def _tell(self, before: StateNode | None, after: StateNode | None) -> None:
+        for listener in self.listeners:
+            listener(before, after)
 
     @staticmethod
     def _unindex(index: dict[str, set[str]], links: Iterable[str], name: str) -> None:

@@ -24,7 +24,6 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
     CLUSTER_FINALIZER,
@@ -36,6 +35,8 @@ from karpool_fleet.karmada.propagation.names import (
     Object,
     execution_space,
 )
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 LEAVE_RETRY = Requeue(1.0)
 

@@ -13,11 +13,12 @@ from karpool.kube.errors import NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import Object
 from karpool_fleet.karmada.status.resource_interpreter import HEALTHY
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 TIMEOUT_SECONDS = 600.0
 

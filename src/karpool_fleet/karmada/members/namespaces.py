@@ -9,7 +9,6 @@ from typing import NamedTuple
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import owner_of
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
@@ -22,6 +21,8 @@ from karpool_fleet.karmada.propagation.names import (
     is_reserved,
 )
 from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, write_work
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 
 class _Pair(NamedTuple):

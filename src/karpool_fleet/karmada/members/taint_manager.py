@@ -23,10 +23,11 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_EXECUTE, Taint, Toleration
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import BindingRef, evict
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, Object
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 PRODUCER, REASON = "TaintManager", "TaintUntolerated"
 

@@ -17,7 +17,6 @@ from karpool.model.kubernetes.api_resources import (
     ListOptions,
     ObjectKey,
 )
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import MemberKinds
 from karpool_fleet.karmada.propagation.bindings import BindingRef, keeps_works_in, ref_in, ref_of, targets_of
 from karpool_fleet.karmada.propagation.conflicts import looking_again
@@ -31,6 +30,8 @@ from karpool_fleet.karmada.propagation.names import (
 from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
 from karpool_fleet.karmada.propagation.works import manifests, new_work, write_work
 from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 KIND_RETRY = Requeue(10.0)
 

@@ -20,7 +20,6 @@ from karpool.model.kubernetes.api_resources import (
     RESOURCEBINDINGS,
     ObjectKey,
 )
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.bindings import (
     BindingRef,
     binding_patch,
@@ -46,6 +45,8 @@ from karpool_fleet.karmada.propagation.templates import (
     same_specification,
 )
 from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 KIND_RETRY = Requeue(10.0)  # a kind that is not served may be defined later
 GOING_RETRY = Requeue(1.0)  # until the binding of a predecessor is gone

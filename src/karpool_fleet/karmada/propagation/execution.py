@@ -17,7 +17,6 @@ from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, Wire
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import (
     Connection,
     Connections,
@@ -36,6 +35,8 @@ from karpool_fleet.karmada.propagation.names import (
 )
 from karpool_fleet.karmada.propagation.names import cluster_of as cluster_of_space
 from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 APPLIED = ("Applied", "AppliedSuccessful", "Manifest has been successfully applied")
 SUSPENDED = ("SuspendDispatching", "Work dispatching is in a suspended state.")

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
-from karpool_fleet.clusters.runtime import STRUCTS, Context, Feed
 from karpool_fleet.karmada.members.members import MemberKinds, start_in
 from karpool_fleet.karmada.propagation.names import Object
+from karpool_fleet.runtime.informers import STRUCTS, Feed
+from karpool_fleet.runtime.supervisor import Context
 
 
 class TemplateKey(NamedTuple):

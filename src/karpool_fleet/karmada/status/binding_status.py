@@ -13,7 +13,6 @@ from karpool.kube.errors import NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
 from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of, targets_of
 from karpool_fleet.karmada.propagation.conflicts import looking_again
@@ -25,6 +24,8 @@ from karpool_fleet.karmada.propagation.templates import (
     same_specification,
 )
 from karpool_fleet.karmada.status.resource_interpreter import UNKNOWN, ResourceInterpreter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 GATHER_SECONDS = 0.1
 _DONE = ("True", "FullyAppliedSuccess", "All works have been successfully applied")

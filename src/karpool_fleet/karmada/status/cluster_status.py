@@ -22,7 +22,6 @@ from karpool.model.kubernetes.meta import ObjectMeta, Wire
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339, rfc3339_micro
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import (
     Connection,
     Connections,
@@ -33,6 +32,8 @@ from karpool_fleet.karmada.members.members import (
 from karpool_fleet.karmada.members.summary import Models, SummaryBuilder
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Object
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from karpool.kube.api.conditions import condition_of
 from karpool.kube.errors import NotFound
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
-from karpool_fleet.clusters.runtime import Context, Feed
 from karpool_fleet.karmada.members.members import Connections, JoinedMember, MemberInformers, MemberQueues
 from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
 from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 GATHER_SECONDS = 0.1
 UNSEEN_RETRY = Requeue(1.0)

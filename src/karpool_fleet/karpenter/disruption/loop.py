@@ -162,7 +162,7 @@ class DisruptionLoop:
 
     def _state(self) -> tuple[int, int]:
         pools = sum(pool.metadata.generation for pool in self._view.pools.objects())
-        return self._view.snapshot().version, pools
+        return self._view.snapshot().room.version, pools
 
     def _is_fruitless(self, name: str) -> bool:
         known = self._fruitless.get(name)

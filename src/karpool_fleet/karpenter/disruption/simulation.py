@@ -55,7 +55,7 @@ class Simulator:
         view, now = self._view, self._clock.now()
         if any(view.is_leaving(candidate.claim, candidate.node) for candidate in candidates):
             return NoMove("candidate is deleting")
-        whole = view.snapshot()
+        whole = view.snapshot().room
         pods = demand(whole, view, now)
         moved = [pod for candidate in candidates for pod in self._movable(whole, candidate, now)]
         gone = [*view.leaving(), *(disruption_candidate.name for disruption_candidate in candidates)]

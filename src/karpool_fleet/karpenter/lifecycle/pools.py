@@ -17,7 +17,6 @@ from karpool.model.karpenter.objects import (
 from karpool.model.kubernetes.api_resources import KWOKNODECLASSES, ObjectKey
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, quantities
-from karpool_fleet.clusters.runtime import Feed
 from karpool_fleet.karpenter.lifecycle.conditions import (
     FALSE,
     NODE_CLASS_READY,
@@ -28,6 +27,7 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION, VERSION, pool_hash
 from karpool_fleet.karpenter.shared import Shared
+from karpool_fleet.runtime.informers import Feed
 
 _ALWAYS_SHOWN = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, NODES)
 _CAPACITY_TYPES = (SPOT, ON_DEMAND, RESERVED)

@@ -139,11 +139,11 @@ class Provisioner:
     def plan(self) -> PackResult | None:
         """Where the pods that need room now would go; None when there are none."""
         view = self._view
-        snapshot = view.snapshot()
-        pods = demand(snapshot, view, self._clock.now())
+        room = view.snapshot().room
+        pods = demand(room, view, self._clock.now())
         if not pods:
             return None
-        return self.pack(snapshot.without(view.leaving()), pods)
+        return self.pack(room.without(view.leaving()), pods)
 
     def pack(self, room: Room, pods: Sequence[PendingPod]) -> PackResult:
         """Put pods onto nodes that are there, then onto the cheapest that could be launched now."""
@@ -152,7 +152,7 @@ class Provisioner:
             pods,
             self.pools(),
             self._market.offerings,
-            daemons=tuple(self._view.daemons.shapes.values()),
+            daemons=tuple(self._view.snapshot().daemons.values()),
             usage=self._view.usages(),
             unavailable=self._market.unavailable.stock_outs(),
             options=PackOptions(

@@ -1,0 +1,4 @@
+"""How every embedded component runs: what it is given, what it listens to, what becomes of it when it fails.
+Start with `supervisor`; `watched_cluster` is for those who keep a picture of the cluster.
+Imports nothing of the embedded world.
+"""
