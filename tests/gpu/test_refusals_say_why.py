@@ -174,9 +174,10 @@ def test_slices_are_cut_until_the_device_has_no_slot_left():
 
 
 def test_a_device_without_a_free_run_of_slots_is_passed_over():
-    allocator = opened([gpu("g-0", tflops=312, vram=80), gpu("g-1", tflops=312, vram=80)], catalogue=MIG)
+    in_the_way = {"small": DevicePartition("19", start=0)}
+    devices = [gpu("g-0", tflops=312, vram=80, partitions=in_the_way), gpu("g-1", tflops=312, vram=80)]
+    allocator = opened(devices, catalogue=MIG)
     sliced = replace(ask(tflops=20, vram=5), isolation="partitioned")
-    allocator.hold(replace(sliced, uid="small", template="19"), ["g-0"], 0.0)
 
     found = allocator.try_allocate(replace(sliced, uid="big", template="5"))
     refused = allocator.try_allocate(replace(sliced, uid="second", template="5"))

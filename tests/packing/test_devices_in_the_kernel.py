@@ -20,12 +20,12 @@ from karpool.packing.tables.room import PodPlacement, Room
 from tests.packing.naive_devices import NaiveDevice, pods_served
 
 GIB = 2**30
-A10G = DeviceAmount(125_000, 24 * GIB)
+A10 = DeviceAmount(125_000, 24 * GIB)
 MOST = 6  # pod slots of a node
 
 
 def gpu_node(name: str, gpus: int, slots: int = MOST) -> NodeRow:
-    labels = {"nvidia.com/gpu.product": "NVIDIA-A10G", "nvidia.com/gpu.memory": str(24 * 1024)}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": str(24 * 1024)}
     return NodeRow(name, labels, allocatable={"cpu": 64_000, "pods": slots, "nvidia.com/gpu": gpus})
 
 
@@ -64,7 +64,7 @@ demands = st.builds(
         st.builds(lambda percent: DeviceShare(0, 0, percent * 1000, percent * 1000), st.integers(1, 100)),
     ),
     isolation=st.sampled_from(("soft", "soft", "hard", "shared")),
-    model=st.sampled_from(("", "A10G", "A10G", "T4")),
+    model=st.sampled_from(("", "A10", "A10", "T4")),
 )
 placings = st.lists(st.tuples(st.integers(0, 2), demands), max_size=6)
 
@@ -73,7 +73,7 @@ def filled(gpus: list[int], placed: list[tuple[int, DeviceDemand]]) -> tuple[Roo
     """The same pods on the same devices, in a room and in plain loops."""
     cluster = ClusterRoom()
     naive = [
-        [NaiveDevice(f"n{node}-gpu-{index}", "A10G", A10G) for index in range(number)]
+        [NaiveDevice(f"n{node}-gpu-{index}", "A10", A10) for index in range(number)]
         for node, number in enumerate(gpus)
     ]
     for node, number in enumerate(gpus):
@@ -134,7 +134,7 @@ def test_nodes_that_go_and_come_take_their_devices_along(gpus, placed, demand) -
     by_node = fits(room, wants(demand)).tolist()
     assert fits(room.without(["n0"]), wants(demand)).tolist() == by_node[1:]
     more = room.plus([gpu_node("new", 2), plain_node("plain")])
-    idle = pods_served([NaiveDevice("", "A10G", A10G) for _ in range(2)], demand, MOST)
+    idle = pods_served([NaiveDevice("", "A10", A10) for _ in range(2)], demand, MOST)
     assert fits(more, wants(demand)).tolist() == [*by_node, idle, 0]
     assert fits(more.without(["n0", "plain"]), wants(demand)).tolist() == [*by_node[1:], idle]
 

@@ -57,7 +57,7 @@ def test_four_devices_of_one_node_need_the_large_type() -> None:
 
 
 def test_shares_fill_devices_and_whole_ones_stand_apart() -> None:
-    halves = [wants(60, 11)] * 2
+    halves = [wants(35, 11)] * 2
     assert len(packed(*halves).nodes) == 1
     assert chosen(packed(*halves)) == ["g5.xlarge"]
     for node in packed(*halves, WHOLE).nodes:
@@ -83,7 +83,7 @@ def test_what_no_type_has_buys_nothing_and_says_so(shape: PodShape) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 20), st.integers(1, 4), st.integers(1, 30))
 def test_the_closed_form_promises_no_more_than_is_placed(fifths, vram, gpus, replicas) -> None:
-    shape = wants(25 * fifths, vram, gpus)
+    shape = wants(14 * fifths, vram, gpus)
     (found,) = NewNodeCapacity([POOL], OFFERINGS).potential(shape, {}, nodes_max=100, wanted=replicas)
     result = packed(*[shape] * replicas)
     placed = sum(len(node.pods) for node in result.nodes)

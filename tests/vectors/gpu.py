@@ -27,6 +27,7 @@ from karpool.model.devices import isolation, oversubscription, partitions, quota
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount
 from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import stable_code
+from karpool.model.devices.gpu_models import find_model
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
 from karpool.model.devices.request import Gang, GpuRequest
 from karpool.model.infeasible import Infeasible
@@ -634,6 +635,22 @@ def answer_partition_check(case: Case) -> Given:
     return (
         {"error": stable_code(found)} if isinstance(found, Infeasible) else {"ok": True, "start": found.start}
     )
+
+
+@kind("mig_create")
+def answer_mig(case: Case) -> Given:
+    given = case["input"]
+    model = find_model(given["model"])
+    assert model is not None
+    known = partitions.templates_of(model)
+    enough = DeviceAmount(10**9, 2**50)
+    held = [DevicePartition(each["profile"], start=each["start"]) for each in given["instances"]]
+    found = partitions.place_partition(
+        known[given["create"]], PartitionHost("NVIDIA", enough, enough, held), known
+    )
+    if isinstance(found, Infeasible):
+        return {"refused": True}
+    return {"start": found.start, "size": known[given["create"]].slots}
 
 
 @kind("ascend_group")

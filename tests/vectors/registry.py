@@ -28,12 +28,12 @@ CAPABILITIES = {
         uniform_pool_properties validation_failure_reason""",
     "gpu": """adjust_allocation admit_rejected_pod allocate apply_twice ascend_group available_percent
         build_requirements capacity_type_label capacity_update clamp_available cleanup_inflight
-        clone_claim_metadata compose_request dynamic_lock filter filter_with_preempt gang_config gang_permit
-        gang_strict_reject hard_sm_percent isolation_compatible max_inflight node_capacity node_score
-        partition_check partition_match partition_usage prefilter_nodes prepare_node queue_hint quota_alert
-        quota_check quota_usage quota_validate rebuild_from_pods recompute_available recover_modes
-        reserve_for_nominated reserve_inflight scenario score select sweep_assumed template_identifier
-        virtual_capacity""",
+        clone_claim_metadata compose_request dynamic_lock filter filter_with_preempt gang_config
+        gang_permit gang_strict_reject hard_sm_percent isolation_compatible max_inflight mig_create
+        node_capacity node_score partition_check partition_match partition_usage prefilter_nodes
+        prepare_node queue_hint quota_alert quota_check quota_usage quota_validate rebuild_from_pods
+        recompute_available recover_modes reserve_for_nominated reserve_inflight scenario score
+        select sweep_assumed template_identifier virtual_capacity""",
 }
 KNOWN = {kind: capability for capability, kinds in CAPABILITIES.items() for kind in kinds.split()}
 

@@ -82,7 +82,9 @@ class DeviceStore:
             return
         if plugin_of(node.allocatable):
             self.offering[node.name] = node
-            self._labelled[node.name] = labelled_devices(node.name, node.labels, node.allocatable)
+            self._labelled[node.name] = labelled_devices(
+                node.name, node.labels, node.allocatable, node.registers
+            )
             self._stale.add(node.name)
         elif self.offering.pop(node.name, None) is not None or node.name in self._described:
             self._stale.add(node.name)

@@ -150,7 +150,7 @@ def by_partition(table: DeviceColumns, rows: Rows, *, template: str, catalogue: 
     def cap(row: int) -> int:
         model = table.device(row).model
         if model not in caps:
-            known = not template or catalogue.named(model, template) is not None
+            known = not template or catalogue.named(model, table.capacity(row), template) is not None
             caps[model] = catalogue.cap(model) if known else 0
         return caps[model]
 

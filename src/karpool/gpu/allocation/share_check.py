@@ -82,7 +82,7 @@ class ShareCheck:
         host = PartitionHost(
             device.vendor, capacity, free, self.partitions(device.name), self.catalogue.cap(device.model)
         )
-        partition = place_partition(template, host, self.catalogue.templates.get(device.model) or {})
+        partition = place_partition(template, host, self.catalogue.of(device.model, capacity))
         if isinstance(partition, Infeasible):
             return partition
         return HeldShare(device.name, template.cost(capacity.tflops_milli), partition)
@@ -128,7 +128,7 @@ class ShareCheck:
             return capacity
         row = self.table.find(name)
         if partition is not None and row is not None:
-            template = self.catalogue.named(self.table.device(row).model, partition.template)
+            template = self.catalogue.named(self.table.device(row).model, capacity, partition.template)
             if template is not None:
                 return template.cost(capacity.tflops_milli)
         return request.request.on(capacity)

@@ -1,22 +1,34 @@
-"""Devices of nodes that nobody describes device by device: from labels and allocatable resources.
+"""Devices of nodes that nobody describes device by device, as the allocator and the kernel take them.
 
-Where GPU objects exist they are the truth; elsewhere a node with GPUs becomes that many
-devices. The model comes from the labels of GPU feature discovery or of Karpenter, its
-memory from the same, its compute from a table; a model that the table does not know has
-no compute that could be asked for in TFLOPS. Devices are there when the plugin offers
-them, not when the node is ready. Pure.
+Where GPU objects exist they are the truth; elsewhere `inventory` says what a node has. Only devices that
+are whole, and not handed out in shares by somebody else's plugin, or that a register lists one by one,
+can have shares given out. Devices are there when the plugin offers them, not when the node is ready. Pure.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
+from karpool.model.devices.gpu_models import find_model
+from karpool.model.devices.inventory import (
+    HAMI,
+    KARPENTER_MEMORY,
+    KARPENTER_NAME,
+    MIB,
+    PRODUCT,
+    REGISTERS,
+    VOLCANO,
+    DeviceForm,
+    DeviceGroup,
+    inventory_of,
+    labelled,
+)
 from karpool.model.devices.request import COUNT_MAX
 from karpool.model.karpenter.objects import NODEPOOL
-from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.meta import NO_LABELS, Labels
 from karpool.model.kubernetes.node import Node
 from karpool.model.requirements import Requirements
 from karpool.model.resources import CPU, GPU, MEMORY
@@ -24,34 +36,7 @@ from karpool.model.resources import CPU, GPU, MEMORY
 AMD_GPU = "amd.com/gpu"
 RESOURCES = (GPU, AMD_GPU)
 PLUGIN = "nvidia-device-plugin"
-_MIB = 2**20
-_PRODUCT, _PRODUCT_MEMORY, _REPLICAS = (
-    "nvidia.com/gpu.product",
-    "nvidia.com/gpu.memory",
-    "nvidia.com/gpu.replicas",
-)
-_NAME = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-name\Z")
-_MEMORY = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-memory\Z")
 _NOISE = re.compile(r"\A(nvidia|tesla|quadro|geforce|amd)[-_ ]+", re.IGNORECASE)
-
-# Half-precision TFLOPS with tensor cores, dense, as the vendors publish them.
-TFLOPS = {
-    "T4": 65,
-    "T4G": 65,
-    "V100": 125,
-    "A10": 125,
-    "A10G": 125,
-    "A16": 36,
-    "A30": 165,
-    "A40": 150,
-    "A100": 312,
-    "L4": 121,
-    "L40": 181,
-    "L40S": 362,
-    "H100": 989,
-    "H200": 989,
-    "B200": 2250,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +54,13 @@ class NodeYield:
 
 def model_name(text: str) -> str:
     """One name for one model: `nvidia-a100-sxm4-80gb`, `NVIDIA A100-SXM4-80GB` and `a100` are A100."""
+    model = find_model(text)
+    if model is not None:
+        return model.family
     plain = _NOISE.sub("", text.strip())
     while plain != (shorter := _NOISE.sub("", plain)):
         plain = shorter
-    first = re.split(r"[-_ ]", plain, maxsplit=1)[0].upper()
-    return first if first in TFLOPS else plain
+    return plain
 
 
 def pool_of_node(labels: Labels) -> str:
@@ -83,7 +70,7 @@ def pool_of_node(labels: Labels) -> str:
 def has_gpus(node: Node) -> bool:
     """Whether it has devices, will have, or belongs to a GPU pool. What cannot be told is yes."""
     labels = node.labels
-    if POOL_LABEL in labels or _PRODUCT in labels or _labelled(labels, _NAME):
+    if POOL_LABEL in labels or PRODUCT in labels or labelled(labels, KARPENTER_NAME):
         return True
     return any(resource in (node.status.allocatable or {}) for resource in RESOURCES)
 
@@ -93,19 +80,54 @@ def plugin_of(offered: Mapping[str, int]) -> str:
     return next((resource for resource in RESOURCES if offered.get(resource, 0) > 0), "")
 
 
-def labelled_devices(name: str, labels: Labels, offered: Mapping[str, int]) -> tuple[Device, ...]:
-    """The devices of a node as its labels and its plugin describe them, all idle; none that are cut into
-    time slices, and none where the number is not one of devices."""
+def registers_of(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """The annotations that list devices one by one."""
+    return {key: annotations[key] for key in REGISTERS if key in annotations} or NO_LABELS
+
+
+def labelled_devices(
+    name: str, labels: Labels, offered: Mapping[str, int], registers: Mapping[str, str] = NO_LABELS
+) -> tuple[Device, ...]:
+    """The devices of a node of which shares can be given out, all idle; none where the number is not one
+    of devices."""
     if offered.get(plugin_of(offered), 0) > COUNT_MAX:
         return ()
-    devices = node_devices(name, labels, offered, smart_pods={}, others=0, busy=())
-    return tuple(device for device in devices if not device.resource)
+    groups = inventory_of(labels, registers, offered).groups
+    pool = pool_of_node(labels)
+    return tuple(device for group in groups if _takes_shares(group) for device in _devices(group, name, pool))
+
+
+def _takes_shares(group: DeviceGroup) -> bool:
+    if group.form is not DeviceForm.WHOLE or group.unstable:
+        return False
+    if group.handed_out_by in (HAMI, VOLCANO):
+        return True
+    return group.resource in RESOURCES and not group.shareable
+
+
+def _devices(group: DeviceGroup, node: str, pool: str) -> Iterator[Device]:
+    amount = DeviceAmount(group.tflops_milli or 0, (group.memory_mib or 0) * MIB)
+    for index in range(group.devices):
+        yield Device(
+            name=group.names[index] if group.names else f"{node}-gpu-{index}",
+            node=node,
+            owner=node,
+            pool=pool,
+            phase=RUNNING,
+            vendor=group.vendor,
+            model=model_name(group.model),
+            index=index,
+            capacity=amount,
+            available=amount,
+            compute_known=group.tflops_milli is not None,
+        )
 
 
 def node_devices(
     name: str,
     labels: Labels,
     offered: Mapping[str, int],
+    registers: Mapping[str, str] = NO_LABELS,
     *,
     smart_pods: Mapping[str, int],
     others: int,
@@ -115,34 +137,9 @@ def node_devices(
 
     Which devices a plugin gave away is not told; those that no worker has (`busy`) are assumed.
     """
-    resource = plugin_of(offered)
-    if not resource:
-        return ()
-    model = model_name(labels.get(_PRODUCT) or _labelled(labels, _NAME) or "")
-    memory = labels.get(_PRODUCT_MEMORY) or _labelled(labels, _MEMORY) or "0"
-    replicas = int(labels[_REPLICAS]) if labels.get(_REPLICAS, "").isdecimal() else 1
-    brings = _yield(model, memory, offered[resource], resource, {})
-    amount = DeviceAmount(brings.tflops_milli // max(replicas, 1), brings.vram_bytes // max(replicas, 1))
-    names = [f"{name}-gpu-{index}" for index in range(offered[resource])]
-    used = _uses(names, smart_pods, others, busy)
-    return tuple(
-        Device(
-            name=device,
-            node=name,
-            owner=name,
-            pool=pool_of_node(labels),
-            phase=RUNNING,
-            vendor=brings.vendor,
-            model=model,
-            index=index,
-            capacity=amount,
-            available=amount,
-            used_by=used.get(device, ""),
-            resource=resource if replicas > 1 else "",
-            compute_known=brings.tflops_milli > 0,
-        )
-        for index, device in enumerate(names)
-    )
+    devices = labelled_devices(name, labels, offered, registers)
+    used = _uses([device.name for device in devices], smart_pods, others, busy)
+    return tuple(replace(device, used_by=used.get(device.name, "")) for device in devices)
 
 
 def _uses(
@@ -158,15 +155,21 @@ def _uses(
 
 def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
     """What one node of this type brings."""
-    labels, gpu = instance_type.requirements, instance_type.gpu
-    brings = _yield(
-        model_name(gpu.model if gpu else _required(labels, _NAME)),
-        str(gpu.memory_mib) if gpu and gpu.memory_mib else _required(labels, _MEMORY) or "0",
+    facts, gpu = instance_type.requirements, instance_type.gpu
+    memory = _required(facts, KARPENTER_MEMORY)
+    told = gpu.memory_mib if gpu and gpu.memory_mib else int(memory) if memory.isdecimal() else 0
+    name = gpu.model if gpu else _required(facts, KARPENTER_NAME)
+    model = find_model(name, told) if name else None
+    compute, known_mib = (model.tflops_milli or 0, model.memory_mib or 0) if model is not None else (0, 0)
+    return NodeYield(
         instance_type.allocatable.get(resource, 0),
-        resource,
-        instance_type.allocatable,
+        int(compute * gpu.partition) if gpu else compute,
+        (told or known_mib) * MIB,
+        instance_type.allocatable.get(CPU, 0),
+        instance_type.allocatable.get(MEMORY, 0),
+        model_name(name),
+        "AMD" if resource == AMD_GPU else "NVIDIA",
     )
-    return replace(brings, tflops_milli=int(brings.tflops_milli * gpu.partition)) if gpu else brings
 
 
 def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
@@ -184,24 +187,6 @@ def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
         models.pop() if len(models) == 1 else "",
         vendors.pop() if len(vendors) == 1 else "",
     )
-
-
-def _yield(
-    model: str, memory_mib: str, devices: int, resource: str, allocatable: Mapping[str, int]
-) -> NodeYield:
-    return NodeYield(
-        devices,
-        TFLOPS.get(model, 0) * 1000,
-        int(memory_mib) * _MIB if memory_mib.isdecimal() else 0,
-        allocatable.get(CPU, 0),
-        allocatable.get(MEMORY, 0),
-        model,
-        "AMD" if resource == AMD_GPU else "NVIDIA",
-    )
-
-
-def _labelled(labels: Labels, key: re.Pattern[str]) -> str:
-    return next((value for name, value in labels.items() if key.match(name)), "")
 
 
 def _required(labels: Requirements, key: re.Pattern[str]) -> str:

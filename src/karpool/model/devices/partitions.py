@@ -7,14 +7,17 @@ with extended resources (Ascend). Others have no slices.
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from karpool.model.devices.amounts import MILLI, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
+from karpool.model.devices.gpu_models import GpuModel, find_model
 
 GIB = 2**30
+MIB = 2**20
 DEVICE_CAP = 7
 GROUPS_MAX = 4
 PER_GROUP = 2
@@ -58,9 +61,28 @@ def _plain(text: str) -> str:
     return _SEPARATORS.sub("-", text.lower()).removeprefix("mig-")
 
 
+@lru_cache(maxsize=256)
+def templates_of(model: GpuModel) -> Mapping[str, PartitionTemplate]:
+    """The MIG profiles of a card whose places are known, as templates."""
+    return {
+        profile.name: PartitionTemplate(
+            profile.name,
+            profile.name,
+            # Whole GiB, and never more than there is; 0 where nobody has published it: found by name only.
+            memory_gib=(profile.memory_mib or 0) // 1024,
+            compute_percent=100 * model.compute_share(profile),
+            max_partition=profile.max_instances,
+            placement=profile.starts,
+            slots=profile.size,
+        )
+        for profile in model.profiles
+        if profile.starts
+    }
+
+
 @dataclass(frozen=True)
 class PartitionCatalogue:
-    """Templates and caps per model."""
+    """Templates and caps per model; those of the shipped table of models where nobody gives others."""
 
     templates: Templates = field(default_factory=dict)
     max_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -68,8 +90,14 @@ class PartitionCatalogue:
     def cap(self, model: str) -> int:
         return self.max_partitions.get(model) or DEVICE_CAP
 
-    def named(self, model: str, requested: str) -> PartitionTemplate | None:
-        of_model = self.templates.get(model) or {}
+    def of(self, model: str, capacity: DeviceAmount) -> Mapping[str, PartitionTemplate]:
+        if self.templates:
+            return self.templates.get(model) or {}
+        shipped = find_model(model, capacity.vram_bytes // MIB)
+        return templates_of(shipped) if shipped is not None else {}
+
+    def named(self, model: str, capacity: DeviceAmount, requested: str) -> PartitionTemplate | None:
+        of_model = self.of(model, capacity)
         exact = of_model.get(requested)
         if exact is not None:
             return exact
@@ -80,10 +108,10 @@ class PartitionCatalogue:
     ) -> PartitionTemplate | NoDevice:
         """The named template, or the one that covers the request with the least waste."""
         if requested:
-            named = self.named(model, requested)
+            named = self.named(model, capacity, requested)
             choices = [] if named is None else [named]
         else:
-            choices = list((self.templates.get(model) or {}).values())
+            choices = list(self.of(model, capacity).values())
         fitting = [choice for choice in choices if choice.cost(capacity.tflops_milli).covers(amount)]
         if not fitting:
             asked = f"the template {requested}" if requested else "a template"
@@ -144,7 +172,7 @@ def _place_in_slots(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
 ) -> DevicePartition | NoDevice:
     taken = _occupied(host.partitions, templates)
-    start = _free_start(template, taken)
+    start = _driver_start(template, taken, templates.values())
     if start is None and template.placement:
         return no_device(DeviceReason.NO_PLACEMENT_SLOT, f"no free slots for {template.id}")
     cost = template.cost(host.capacity.tflops_milli)
@@ -169,20 +197,35 @@ def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, Par
                 continue
             start = partition.start if partition.start is not None else _free_start(template, taken)
             if start is not None:
-                taken.update(range(start, start + max(1, template.slots)))
+                taken.update(_slots(template, start))
     return taken
 
 
+def _driver_start(
+    template: PartitionTemplate, taken: set[int], templates: Iterable[PartitionTemplate]
+) -> int | None:
+    """Of the places that are legal and free, NVIDIA's driver takes the one that leaves most places open to
+    later slices, and the first of equals: a 3g goes to slot 4 while a 4g is still possible at 0, a first 1g
+    to slot 6. Seen on a real H200, instance by instance."""
+    others = list(templates)
+
+    def openness(start: int) -> int:
+        then = taken | set(_slots(template, start))
+        return sum(len(_free_starts(other, then)) for other in others)
+
+    return max(_free_starts(template, taken), key=openness, default=None)
+
+
 def _free_start(template: PartitionTemplate, taken: set[int]) -> int | None:
-    width = max(1, template.slots)
-    return next(
-        (
-            start
-            for start in template.placement
-            if not any(slot in taken for slot in range(start, start + width))
-        ),
-        None,
-    )
+    return next(iter(_free_starts(template, taken)), None)
+
+
+def _free_starts(template: PartitionTemplate, taken: set[int]) -> list[int]:
+    return [start for start in template.placement if taken.isdisjoint(_slots(template, start))]
+
+
+def _slots(template: PartitionTemplate, start: int) -> range:
+    return range(start, start + max(1, template.slots))
 
 
 def _place_in_group(

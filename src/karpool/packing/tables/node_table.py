@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from karpool.model.devices.node_devices import registers_of
 from karpool.model.kubernetes.meta import NO_LABELS, Labels
 from karpool.model.kubernetes.node import Node, allocatable, zone_key
 from karpool.model.requirements import ValueSet
@@ -30,12 +31,15 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, existing or potential. A cordoned node carries the `unschedulable` taint."""
+    """One node, existing or potential. A cordoned node carries the `unschedulable` taint.
+
+    `registers` are annotations in which a device plugin lists the node's devices one by one."""
 
     name: str
     labels: Labels = field(default_factory=lambda: NO_LABELS)
     taints: TaintSet = ()
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    registers: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
 
 
 def node_row(node: Node) -> NodeRow:
@@ -43,7 +47,7 @@ def node_row(node: Node) -> NodeRow:
     taints = tuple(node.spec.taints or ())
     if node.spec.unschedulable and UNSCHEDULABLE not in taints:
         taints = (UNSCHEDULABLE, *taints)
-    return NodeRow(node.name, node.labels, taints, allocatable(node))
+    return NodeRow(node.name, node.labels, taints, allocatable(node), registers_of(node.annotations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,7 +390,7 @@ class ExtendedRoom(Room):
             (
                 (self._base.n + number, device, plugin_of(row.allocatable))
                 for number, row in enumerate(self._extra)
-                for device in labelled_devices(row.name, row.labels, row.allocatable)
+                for device in labelled_devices(row.name, row.labels, row.allocatable, row.registers)
             ),
         )
         return base.joined(more) if base is not None and more is not None else base or more
