@@ -12,7 +12,7 @@ from typing import Any
 
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.allocation.allocation import GpuAllocation
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.records.scale_up_record import ATTEMPTING, STAGES, ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GIB, ScaleUpCandidate, WaitingWorker
@@ -414,8 +414,8 @@ class Cluster:
             node=claim.node,
         )
 
-    def _facts(self, node: Node) -> NodeFacts:
-        return NodeFacts(
+    def _facts(self, node: Node) -> GpuNodeFacts:
+        return GpuNodeFacts(
             node.name,
             ready=self.now >= node.ready_at,
             going=node.going,

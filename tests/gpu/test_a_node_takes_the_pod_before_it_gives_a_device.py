@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import HoldDevices
 from karpool.gpu.scale_up.settings import ScaleUpSettings
@@ -40,7 +40,7 @@ def two_nodes(change: Change) -> ClusterRoom:
 
 def looked(cluster: ClusterRoom, *workers: GpuWorker, state: AllocatorState | None = None):
     nodes = tuple(
-        NodeFacts(name, ready=True, devices=tuple(devices_of(name, 1)), cpu_milli=4000, memory_bytes=2**33)
+        GpuNodeFacts(name, ready=True, devices=tuple(devices_of(name, 1)), cpu_milli=4000, memory_bytes=2**33)
         for name in ("node-0", "node-1")
     )
     view = View(now=0.0, workers=workers, nodes=nodes, room=cluster.snapshot())

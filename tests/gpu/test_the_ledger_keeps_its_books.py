@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings, fits_template
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
@@ -294,7 +294,7 @@ def running(uid, tflops=10, **more):
 
 
 def host(*devices):
-    return NodeFacts("node-0", ready=True, devices=devices, cpu_milli=8000, memory_bytes=64 * GIB)
+    return GpuNodeFacts("node-0", ready=True, devices=devices, cpu_milli=8000, memory_bytes=64 * GIB)
 
 
 def started(workers, *devices, **settings):

@@ -11,10 +11,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.node_facts import claim_facts
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import read_catalogue
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
+from karpool.model.karpenter.objects import NodeClaim, NodePool, pool_of, requested, requirements_of
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.kubernetes.pod import Pod
@@ -50,8 +52,8 @@ def read_claim(raw: Any) -> object:
     claim = decode(raw, NodeClaim)
     Catalogue("p", "r").learn(claim)
     return (
-        capacity(claim),
-        requested(claim),
+        counted_capacity(claim_facts(claim), None),
+        requested(claim.spec),
         requirements_of(claim.spec.requirements or (), "spec.requirements"),
     )
 

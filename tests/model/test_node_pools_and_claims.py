@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.node_facts import claim_facts
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodePool, capacity, pool_of, requested, requirements_of
+from karpool.model.karpenter.objects import NodeClaim, NodePool, pool_of, requested, requirements_of
 from karpool.model.kubernetes.meta import decode
 from karpool.model.requirements import value_set
 from karpool.model.taints import Taint
@@ -321,13 +323,13 @@ def test_the_resources_of_a_claim() -> None:
         resources={"requests": {"cpu": "3150m", "pods": "6"}},
     )
 
-    assert capacity(made) == {"cpu": 8000, "memory": 15155 * 2**20}
-    assert requested(made) == {"cpu": 3150, "pods": 6}
+    assert counted_capacity(claim_facts(made), None) == {"cpu": 8000, "memory": 15155 * 2**20}
+    assert requested(made.spec) == {"cpu": 3150, "pods": 6}
     assert made.provider_id == "aws:///a/i-1"
-    assert capacity(claim()) == {}
-    assert requested(claim()) == {}
+    assert counted_capacity(claim_facts(claim()), None) == {}
+    assert requested(claim().spec) == {}
 
 
 def test_a_bad_capacity_is_named() -> None:
     with pytest.raises(Invalid, match=r"status\.capacity\.cpu: 'eight'"):
-        capacity(claim(status={"capacity": {"cpu": "eight"}}))
+        counted_capacity(claim_facts(claim(status={"capacity": {"cpu": "eight"}})), None)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from karpool.cluster.nodes.node_facts import facts_of
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.execution.validation import command_timeout, same_outcome
 from karpool.consolidation.policy.budgets import BudgetUse, remaining, use_of
@@ -203,10 +204,11 @@ def machine(given: Given, name: str) -> StateNode:
         "metadata": {"name": name, "labels": labels, **leaving},
         "status": {"conditions": [terminating] if given.get("instance_terminating") else []},
     }
-    return StateNode(
-        decode(node, Node) if given.get("has_node", True) else None,
+    claim_shown, node_shown = facts_of(
         decode(claim, NodeClaim) if given.get("managed", True) else None,
+        decode(node, Node) if given.get("has_node", True) else None,
     )
+    return StateNode(node_shown, claim_shown)
 
 
 @kind("command_revalidation")

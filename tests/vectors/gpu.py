@@ -9,7 +9,7 @@ import numpy as np
 
 from karpool.gpu.allocation import device_filters
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.open_nodes import OpenNodes, by_nodes
 from karpool.gpu.allocation.preemption import FreedDevices, free_without
@@ -479,7 +479,7 @@ def whole_device(name: str, node: str) -> Device:
 def answer_permit(case: Case) -> Given:
     """Members arrive one by one where there is a device for each; who is served goes on."""
     arrivals, required = case["input"]["arrivals"], case["input"]["required"]
-    node = NodeFacts("n", True, devices=tuple(whole_device(f"gpu-{uid}", "n") for uid in arrivals))
+    node = GpuNodeFacts("n", True, devices=tuple(whole_device(f"gpu-{uid}", "n") for uid in arrivals))
     state, workers = AllocatorState(ScaleUpSettings()), {}
     results, released = [], []
     for item in gang_members(required, arrivals):

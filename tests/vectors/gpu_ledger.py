@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.device_columns import DeviceColumns
@@ -145,7 +145,7 @@ def answer_rebuild(case: Case) -> Given:
         for each in given["pods"]
     )
     state = AllocatorState(ScaleUpSettings())
-    state.refresh(View(0.0, workers, nodes=(NodeFacts("node-a", devices=devices),)), lambda item: ())
+    state.refresh(View(0.0, workers, nodes=(GpuNodeFacts("node-a", devices=devices),)), lambda item: ())
     available = state.allocator.available
     return {each["name"]: show(available(each["name"]) or NOTHING) for each in given["gpus"]}
 

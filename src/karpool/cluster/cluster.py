@@ -21,6 +21,7 @@ from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import StockOutEvents
 from karpool.cluster.nodes.expected import DaemonOverhead
+from karpool.cluster.nodes.node_facts import ClaimFacts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
@@ -136,11 +137,8 @@ class Cluster:
             raise NotWatched(Aspect.BUDGETS)
         return self._budgets.get(namespace, {}).values()
 
-    def claim(self, name: str) -> NodeClaim | None:
+    def claim(self, name: str) -> ClaimFacts | None:
         return self._nodes.claims.get(name)
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.node(name)
 
     # Feeding
 
@@ -312,11 +310,11 @@ class Cluster:
             self._given_up(claim, claim, now)
         self._created.pop(key.name, None)
 
-    def _given_up(self, before: NodeClaim, claim: NodeClaim, now: float) -> None:
+    def _given_up(self, before: ClaimFacts, claim: NodeClaim | ClaimFacts, now: float) -> None:
         if not before.is_deleting and not before.is_registered:
             claim_news.given_up(
                 claim.name,
-                before.pool_name,
+                before.pool,
                 created=self._created.get(claim.name, now),
                 launched=claim.is_launched,
                 failures=self.failures,

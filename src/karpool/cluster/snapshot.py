@@ -14,12 +14,11 @@ from karpool.cluster.aspects import Aspect, NotWatched
 from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
+from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.model.karpenter.objects import CompiledPool, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import ObjectMeta
-from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources
@@ -65,9 +64,7 @@ class Snapshot:
         """By row of the room. Without NODECLAIMS there are no claims to be joined, nor prices."""
         self._need(Aspect.NODECLAIMS)
         find = self.facts.joined.get
-        return tuple(
-            find(name) or StateNode(Node(metadata=ObjectMeta(name=name)), None) for name in self.room.names
-        )
+        return tuple(find(name) or StateNode(NodeFacts(name), None) for name in self.room.names)
 
     @property
     def claims_without_node(self) -> Sequence[StateNode]:

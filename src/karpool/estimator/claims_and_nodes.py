@@ -14,6 +14,7 @@ from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import StockOutEvents, listed_values
 from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.node_facts import facts_of
 from karpool.kube.clock import Clock
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL, UNREGISTERED, NodeClaim, requested
@@ -244,10 +245,10 @@ class NodeClaimStore:
 
     def unlaunched(self, claim: NodeClaim) -> tuple[Resources, Resources]:
         """What a claim that has no machine yet will hold at least, and take from limits at most."""
-        names = listed_values(claim, INSTANCE_TYPE)
+        names = listed_values(claim.spec, INSTANCE_TYPE)
         types = [self.market.catalogue.types[each] for each in names if each in self.market.catalogue.types]
         try:
-            least = most = requested(claim)
+            least = most = requested(claim.spec)
         except Invalid:
             least = most = {}
         if types:
@@ -262,7 +263,7 @@ class NodeClaimStore:
     @staticmethod
     def _capacity(claim: NodeClaim | None, node: Node | None) -> Resources:
         try:
-            return counted_capacity(claim, node)
+            return counted_capacity(*facts_of(claim, node))
         except Invalid as error:
             log.info("capacity not understood", object=(node or claim), reason=str(error))
             return {}

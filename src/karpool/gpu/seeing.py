@@ -17,7 +17,7 @@ from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
-from karpool.gpu.allocation.allocator_state import GpuWorker, NodeFacts, View
+from karpool.gpu.allocation.allocator_state import GpuNodeFacts, GpuWorker, View
 from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up, without_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
@@ -332,7 +332,7 @@ class Sight:
 
     def _facts(
         self, node: Node, room: Room, placeholders: Sequence[Placeholder], busy: frozenset[str]
-    ) -> NodeFacts:
+    ) -> GpuNodeFacts:
         try:
             offered = allocatable(node)
         except Invalid as error:
@@ -351,7 +351,7 @@ class Sight:
             )
         infeasible = readiness(node, {})
         lack = infeasible.reason if infeasible is not None else None
-        return NodeFacts(
+        return GpuNodeFacts(
             node.name,
             ready=lack is None or (lack is LaunchReason.NODE_NOT_INITIALIZED and not self._is_starting(node)),
             going=lack is LaunchReason.NODE_GOING,

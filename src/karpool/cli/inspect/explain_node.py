@@ -26,7 +26,6 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
-from karpool.model.kubernetes.times import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +74,13 @@ def explained(node: str, planned_cluster: PlannedCluster, settings: PlanSettings
 
 def _lifetime(node: str, seen: PlannedCluster) -> float | None:
     claim = next((machine.claim for machine in seen.view.machines if machine.name == node), None)
-    created = moment(claim.metadata.creation_timestamp) if claim is not None else None
-    if claim is None or created is None or not claim.spec.expire_after:
+    if claim is None or claim.created is None or not claim.expire_after:
         return None
     try:
-        expiry = durations.seconds_or_never(claim.spec.expire_after)
+        expiry = durations.seconds_or_never(claim.expire_after)
     except Invalid:
         return None
-    return lifetime_remaining(expiry, seen.now - created)
+    return lifetime_remaining(expiry, seen.now - claim.created)
 
 
 def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:

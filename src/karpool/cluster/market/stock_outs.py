@@ -12,7 +12,7 @@ from itertools import product
 from karpool.cluster.market.failures import RECOVERY_SECONDS, LaunchFailures, OfferingKey
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT, NodeClaim, requirements_of
+from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT, NodeClaim, NodeClaimSpec, requirements_of
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
@@ -84,17 +84,18 @@ def offer_of(claim: NodeClaim) -> OfferingKey | None:
 
 def offers_of(claim: NodeClaim) -> Iterator[OfferingKey]:
     """What a launch of the claim would have tried; without a zone in the claim, any zone."""
-    kinds = listed_values(claim, CAPACITY_TYPE)
+    kinds = listed_values(claim.spec, CAPACITY_TYPE)
     if SPOT in kinds:
         kinds = [SPOT]  # others are tried only when there is no spot left to try
-    places = product(listed_values(claim, INSTANCE_TYPE), listed_values(claim, ZONE) or [""], kinds or [""])
+    types, zones = listed_values(claim.spec, INSTANCE_TYPE), listed_values(claim.spec, ZONE)
+    places = product(types, zones or [""], kinds or [""])
     return (OfferingKey(*place) for place in places)
 
 
-def listed_values(claim: NodeClaim, key: str) -> list[str]:
+def listed_values(spec: NodeClaimSpec, key: str) -> list[str]:
     """The values that a claim's requirement lists; none when it lists none."""
     try:
-        wanted = requirements_of(claim.spec.requirements or (), "spec.requirements").get(key)
+        wanted = requirements_of(spec.requirements or (), "spec.requirements").get(key)
     except Invalid:
         return []
     return [] if wanted is None or wanted.complement else sorted(wanted.values)

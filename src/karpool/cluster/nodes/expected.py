@@ -8,22 +8,19 @@ taken off. Pure.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
-from karpool.model.karpenter.objects import (
-    INITIALIZED,
-    REGISTERED,
-    UNREGISTERED,
-    NodeClaim,
-    capacity,
-    claim_allocatable,
-)
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import REGISTERED, UNREGISTERED
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.node import HOSTNAME, Node, allocatable
+from karpool.model.kubernetes.node import HOSTNAME
+from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import PODS, Resources, parse
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.packing.feasibility import admitted
-from karpool.packing.tables.node_table import NodeRow, node_row
+from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 
 _EPHEMERAL = (
@@ -45,47 +42,71 @@ def same_taint(one: Taint, other: Taint) -> bool:
     return one.key == other.key and one.effect == other.effect
 
 
-def row_name(claim: NodeClaim | None, node: Node | None) -> str:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def row_name(claim: _Named | None, node: _Named | None) -> str:
     """A node's own name; a claim without a node gets one that no node can have."""
     if node is not None:
         return node.name
     return f"nodeclaim/{claim.name}" if claim is not None else ""
 
 
-def expected_row(claim: NodeClaim | None, node: Node | None) -> NodeRow:
+def expected_row(claim: ClaimFacts | None, node: NodeFacts | None) -> NodeRow:
     """Raises Invalid when the resources cannot be read."""
     if node is None:
         assert claim is not None
         labels = {**claim.labels, HOSTNAME: claim.name}
         return NodeRow(row_name(claim, None), labels, tuple(claim.taints), claim_allocatable(claim))
-    if claim is None or node.labels.get(INITIALIZED) == "true":
-        return node_row(node)
+    if claim is None or node.is_initialized:
+        return NodeRow(node.name, node.labels, _with_cordon(node, node.taints), _allocatable(node))
     registered = node.labels.get(REGISTERED) == "true"
     labels = dict(node.labels) if registered else {**node.labels, **claim.labels}
     return NodeRow(node.name, labels, _lasting_taints(claim, node), _promised(claim, node))
 
 
-def _lasting_taints(claim: NodeClaim, node: Node) -> tuple[Taint, ...]:
-    starting = claim.spec.startup_taints or ()
+def _lasting_taints(claim: ClaimFacts, node: NodeFacts) -> tuple[Taint, ...]:
+    starting = (claim.spec.startup_taints if claim.spec is not None else None) or ()
     shown = [
         taint
-        for taint in node.spec.taints or ()
+        for taint in node.taints
         if not is_ephemeral(taint) and not any(same_taint(taint, other) for other in starting)
     ]
     shown += [taint for taint in claim.taints if not any(same_taint(taint, other) for other in shown)]
-    return (UNSCHEDULABLE, *shown) if node.spec.unschedulable else tuple(shown)
+    return _with_cordon(node, tuple(shown))
 
 
-def _promised(claim: NodeClaim, node: Node) -> Resources:
-    shown, promised = allocatable(node), claim_allocatable(claim)
+def _with_cordon(node: NodeFacts, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    return (UNSCHEDULABLE, *taints) if node.is_unschedulable and UNSCHEDULABLE not in taints else taints
+
+
+def _promised(claim: ClaimFacts, node: NodeFacts) -> Resources:
+    shown, promised = _allocatable(node), claim_allocatable(claim)
     return {**shown, **{name: units for name, units in promised.items() if not shown.get(name)}}
 
 
-def counted_capacity(claim: NodeClaim | None, node: Node | None) -> Resources:
-    """What it takes from its pool's limits. Raises Invalid."""
-    if node is not None and (claim is None or node.labels.get(INITIALIZED) == "true"):
-        return parse(node.status.capacity)
-    return capacity(claim) if claim is not None else {}
+def counted_capacity(claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
+    """What it takes from its pool's limits; a claim nothing before launch. Raises Invalid."""
+    if node is not None and (claim is None or node.is_initialized):
+        return _parsed(node.capacity, "status.capacity")
+    return _parsed(claim.capacity, "status.capacity") if claim is not None else {}
+
+
+def claim_allocatable(claim: ClaimFacts) -> Resources:
+    return _parsed(claim.allocatable, "status.allocatable")
+
+
+def _allocatable(node: NodeFacts) -> Resources:
+    return _parsed(node.allocatable, "status.allocatable")
+
+
+def _parsed(amounts: QuantityMap, path: str) -> Resources:
+    try:
+        return parse(amounts)
+    except Invalid as error:
+        raise error.at(path) from None
 
 
 class DaemonOverhead:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, INITIALIZED, NODEPOOL, NodeClaim
-from karpool.model.kubernetes.meta import NO_LABELS, condition
-from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
-from karpool.model.kubernetes.times import moment
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
+from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT
+from karpool.model.kubernetes.meta import NO_LABELS, Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -48,11 +48,11 @@ class NodeTraits(NamedTuple):
 class StateNode:
     """A node and the claim it came from; one of them may be missing.
 
-    What is read off them is kept: of some hundred nodes few change between two plans.
+    What planning reads off them is kept: of some hundred nodes few change between two plans.
     """
 
-    node: Node | None
-    claim: NodeClaim | None
+    node: NodeFacts | None
+    claim: ClaimFacts | None
     price_per_hour: float | None = None
     blocked: int = 0  # pods on it that cannot be read: nothing may be placed there, nor taken away
     reserved: str = ""  # who holds it for something that is still to come: a scale-up, a move, a buffer
@@ -64,23 +64,26 @@ class StateNode:
         assert self.claim is not None
         return self.claim.name
 
+    @property
+    def labels(self) -> Labels:
+        """Of the node; none while there is none."""
+        return self.node.labels if self.node is not None else NO_LABELS
+
     @cached_property
     def pool(self) -> str:
-        from_node = self.node.labels.get(NODEPOOL, "") if self.node is not None else ""
-        return from_node or (self.claim.pool_name if self.claim is not None else "")
+        from_node = self.node.pool if self.node is not None else ""
+        return from_node or (self.claim.pool if self.claim is not None else "")
 
     @cached_property
     def is_initialized(self) -> bool:
-        return self.node is not None and self.node.labels.get(INITIALIZED) == "true"
+        return self.node is not None and self.node.is_initialized
 
     @cached_property
     def is_leaving(self) -> bool:
         claim, node = self.claim, self.node
-        if claim is not None and claim.is_deleting:
-            return True
-        return node is not None and node.metadata.deletion_timestamp is not None
+        return (claim is not None and claim.is_deleting) or (node is not None and node.is_deleting)
 
-    @cached_property
+    @property
     def stage(self) -> NodeStage:
         claim, node = self.claim, self.node
         if self.is_leaving:
@@ -94,11 +97,10 @@ class StateNode:
 
     @cached_property
     def marks(self) -> NodeTraits:
-        claim = self.claim
-        labels = self.node.labels if self.node is not None else NO_LABELS
+        claim, labels = self.claim, self.labels
         annotations = self.node.annotations if self.node is not None else NO_LABELS
         return NodeTraits(
-            pool_label=labels.get(NODEPOOL, ""),
+            pool_label=self.node.pool if self.node is not None else "",
             managed=claim is not None,
             initialized=self.is_initialized,
             deleting=self.is_leaving,
@@ -106,9 +108,9 @@ class StateNode:
             instance_type=labels.get(INSTANCE_TYPE, ""),
             capacity_type=labels.get(CAPACITY_TYPE, ""),
             zone=labels.get(ZONE, ""),
-            consolidatable=claim is not None and claim.is_true("Consolidatable"),
-            drifted=claim is not None and claim.is_true("Drifted"),
-            has_grace_period=claim is not None and claim.spec.termination_grace_period is not None,
+            consolidatable=claim is not None and claim.is_consolidatable,
+            drifted=claim is not None and claim.is_drifted,
+            has_grace_period=claim is not None and claim.has_grace_period,
             blocked=self.blocked,
             reserved=self.reserved,
         )
@@ -119,37 +121,32 @@ class StateNode:
         node, claim = self.node, self.claim
         said = (
             self.name,
-            claim.metadata.uid if claim is not None else "",
+            claim.uid if claim is not None else "",
             self.is_leaving,
             self.is_initialized,
             self.price_per_hour,
             (self.blocked, self.reserved),
             node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
-            (node.spec, node.labels) if node is not None else None,
+            (node.taints, node.is_unschedulable, node.provider_id, node.labels) if node is not None else None,
         )
         return blake2b(_ENCODER.encode(said), digest_size=12).digest()
 
-    @cached_property
+    @property
     def initialized_at(self) -> float | None:
         """When its claim was; None while it is not."""
-        found = condition(self.claim.status.conditions, "Initialized") if self.claim is not None else None
-        if found is None or found.status != "True":
-            return None
-        return moment(found.last_transition_time) or 0.0
+        return self.claim.initialized_at if self.claim is not None else None
 
-    @cached_property
+    @property
     def last_pod_event_at(self) -> float:
         """As Karpenter noted it, which may be late; 0 when it has not."""
-        return (moment(self.claim.status.last_pod_event_time) or 0.0) if self.claim is not None else 0.0
+        return self.claim.last_pod_event_at if self.claim is not None else 0.0
 
-    @cached_property
+    @property
     def is_counted(self) -> bool:
         """By budgets: a node of a pool that is in service, and not already being taken from under it."""
         claim = self.claim
-        if claim is None or not self.pool or not self.is_initialized:
-            return False
-        return not claim.is_true("InstanceTerminating")
+        return claim is not None and bool(self.pool) and self.is_initialized and not claim.is_terminating
 
-    @cached_property
+    @property
     def is_down(self) -> bool:
         return self.is_leaving or self.node is None or not self.node.is_ready

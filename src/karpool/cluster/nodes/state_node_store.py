@@ -15,10 +15,11 @@ from karpool.cluster.market.market import Market
 from karpool.cluster.market.prices import node_price
 from karpool.cluster.market.stock_outs import listed_values
 from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts, SharedValues, claim_facts, node_facts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, requested
+from karpool.model.karpenter.objects import NodeClaim, NodeClaimSpec, requested
 from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
@@ -36,9 +37,10 @@ class StateNodeStore:
         self.version = 0
         self.listeners: list[StateNodeListener] = []
         self.market = market
-        self.claims: dict[str, NodeClaim] = {}
+        self.claims: dict[str, ClaimFacts] = {}
         self._problems = problems
-        self._nodes: dict[str, Node] = {}
+        self._shared_values = SharedValues()
+        self._nodes: dict[str, NodeFacts] = {}
         self._joined: dict[str, StateNode] = {}  # by node
         self._waiting: dict[str, StateNode] = {}  # claims without a node, by claim
         self._claim_of: dict[str, str] = {}  # node to the claim that it takes itself to be of
@@ -55,9 +57,6 @@ class StateNodeStore:
         self._shared = False
 
     # Reading
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
 
     def of_claim(self, name: str) -> StateNode | None:
         """With its node, if it has one."""
@@ -92,11 +91,14 @@ class StateNodeStore:
 
     def put_node(self, node: Node) -> None:
         name = node.name
+        facts = node_facts(node, self._shared_values)
         before = self._nodes.get(name)
-        self._nodes[name] = node
-        if before is None or _links_of_node(before) != _links_of_node(node):
+        if facts == before:
+            return  # a heartbeat
+        self._nodes[name] = facts
+        if before is None or _links_of_node(before) != _links_of_node(facts):
             self._unindex(self._nodes_with, _links_of_node(before), name)
-            for link in _links_of_node(node):
+            for link in _links_of_node(facts):
                 self._nodes_with.setdefault(link, set()).add(name)
             self._rejoin((name,))
         else:
@@ -111,9 +113,12 @@ class StateNodeStore:
 
     def put_claim(self, claim: NodeClaim) -> None:
         name = claim.name
+        facts = claim_facts(claim, self._shared_values)
         before = self.claims.get(name)
-        self.claims[name] = claim
-        old, new = _links_of_claim(before), _links_of_claim(claim)
+        if facts == before:
+            return
+        self.claims[name] = facts
+        old, new = _links_of_claim(before), _links_of_claim(facts)
         affected = set(self._nodes_of.get(name, ()))
         if old != new or before is None:
             self._unindex(self._claims_with, old, name)
@@ -163,7 +168,7 @@ class StateNodeStore:
         node = self._nodes.get(name)
         if node is None:
             return _NO_CLAIM
-        provider = node.spec.provider_id
+        provider = node.provider_id
         for link in (*((provider,) if provider else ()), f"node/{name}"):
             if claims := self._claims_with.get(link):
                 return min(claims)
@@ -194,7 +199,7 @@ class StateNodeStore:
         nodes = self._nodes_of.get(claim)
         if not nodes:
             return ""
-        named = self.claims[claim].status.node_name if claim in self.claims else ""
+        named = self.claims[claim].node_name if claim in self.claims else ""
         return named if named in nodes else min(nodes)
 
     def _refresh(self, names: Iterable[str]) -> None:
@@ -220,7 +225,7 @@ class StateNodeStore:
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
             joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
             known = self._joined.get(name)
-            if known is None or not _same_node(known, joined):
+            if known != joined:
                 self._own()
                 self._joined[name] = joined
                 self._tell(known, joined)
@@ -239,7 +244,7 @@ class StateNodeStore:
             price = node_price(self.market.catalogue, claim.labels)
             known = self._waiting.get(name)
             joined = StateNode(None, claim, price)
-            if known is None or not _same_node(known, joined):
+            if known != joined:
                 self._own()
                 self._waiting[name] = joined
                 self._tell(known, joined)
@@ -280,16 +285,17 @@ class StateNodeStore:
             amounts = self._claimed(claim)
         self._count(f"n/{node.name}", pool, amounts)
 
-    def _claimed(self, claim: NodeClaim) -> Resources:
+    def _claimed(self, claim: ClaimFacts) -> Resources:
         return self._capacity(claim, None) if claim.provider_id else self._equal(self.unlaunched(claim)[1])
 
-    def unlaunched(self, claim: NodeClaim) -> tuple[Resources, Resources]:
+    def unlaunched(self, claim: ClaimFacts) -> tuple[Resources, Resources]:
         """What a claim that has no machine yet will hold at least, and take from limits at most."""
-        names = listed_values(claim, INSTANCE_TYPE)
+        spec = claim.spec or NodeClaimSpec()
+        names = listed_values(spec, INSTANCE_TYPE)
         known = self.market.catalogue.types
         types = [known[name] for name in names if name in known]
         try:
-            least = most = requested(claim)
+            least = most = requested(spec)
         except Invalid:
             least = most = {}
         if types:
@@ -299,7 +305,7 @@ class StateNodeStore:
             most = {name: max(each.capacity.get(name, 0) for each in types) for name in keys}
         return least, most
 
-    def _capacity(self, claim: NodeClaim | None, node: Node | None) -> Resources:
+    def _capacity(self, claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
         try:
             return self._equal(counted_capacity(claim, node))
         except Invalid as error:
@@ -333,38 +339,16 @@ class StateNodeStore:
             add(used, amounts)
 
 
-def _links_of_node(node: Node | None) -> tuple[str, ...]:
+def _links_of_node(node: NodeFacts | None) -> tuple[str, ...]:
     """By what a claim may be found: provider id first, then owners."""
     if node is None:
         return ()
-    owners = node.metadata.owner_references or ()
-    named = (f"claim/{reference.name}" for reference in owners if reference.kind == "NodeClaim")
-    return ((node.spec.provider_id,) if node.spec.provider_id else ()) + tuple(named)
+    named = tuple([f"claim/{owner}" for owner in node.owners])
+    return (node.provider_id, *named) if node.provider_id else named
 
 
-def _links_of_claim(claim: NodeClaim | None) -> tuple[str, ...]:
+def _links_of_claim(claim: ClaimFacts | None) -> tuple[str, ...]:
     if claim is None:
         return ()
-    named = (f"node/{claim.status.node_name}",) if claim.status.node_name else ()
-    return ((claim.provider_id,) if claim.provider_id else ()) + named
-
-
-def _same_node(one: StateNode, other: StateNode) -> bool:
-    """Whether nothing changed that anybody asks for: heartbeats are no news."""
-    return (
-        (one.price_per_hour, one.blocked, one.reserved)
-        == (other.price_per_hour, other.blocked, other.reserved)
-        and (one.claim is other.claim or one.claim == other.claim)
-        and (one.node is other.node or _lasting(one.node) == _lasting(other.node))
-    )
-
-
-def _lasting(node: Node | None) -> tuple[object, ...]:
-    if node is None:
-        return ()
-    meta, status = node.metadata, node.status
-    return (
-        (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, meta.owner_references),
-        node.spec,
-        (status.allocatable, status.capacity, node.is_ready),
-    )
+    named = (f"node/{claim.node_name}",) if claim.node_name else ()
+    return (claim.provider_id, *named) if claim.provider_id else named

@@ -285,7 +285,7 @@ class Consolidator:
             cordoned=frozenset(
                 machine.name
                 for machine in view.machines
-                if machine.node is not None and machine.node.spec.unschedulable
+                if machine.node is not None and machine.node.is_unschedulable
             ),
             arrived_prices={r.name: in_flight_view.arrived_price(r, view) for r in records if r.arrived},
             measured={

@@ -14,6 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from karpool.cluster.changes import ChangeSink, ObjectChange
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import EVICTABLE
 from karpool.consolidation.execution.node_marks import PROTECTED
@@ -26,12 +27,12 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
-from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NodeClaim
+from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.kubernetes.times import moment, rfc3339
+from karpool.model.kubernetes.times import rfc3339
 from karpool.model.resources import PODS, add
 from karpool.model.taints import Toleration
 from karpool.packing.new_nodes.pack_result import LaunchOption
@@ -111,8 +112,7 @@ def _shown(machine: StateNode, taken: set[str], own: set[str], new: set[str]) ->
     if node is None:
         return machine
     if node.name in taken and claim is not None and not machine.is_leaving:
-        going = msgspec.structs.replace(claim.metadata, deletion_timestamp=_EPOCH)
-        return replace(machine, claim=msgspec.structs.replace(claim, metadata=going))
+        return replace(machine, claim=msgspec.structs.replace(claim, is_deleting=True))
     if node.name in own and node.annotations.get(PROTECTED) == "true":
         return replace(machine, node=_annotated(node, None))
     if node.name in new:
@@ -120,13 +120,11 @@ def _shown(machine: StateNode, taken: set[str], own: set[str], new: set[str]) ->
     return machine
 
 
-def _annotated(node: Node, value: str | None) -> Node:
+def _annotated(node: NodeFacts, value: str | None) -> NodeFacts:
     annotations = {key: text for key, text in node.annotations.items() if key != DO_NOT_DISRUPT}
     if value is not None:
         annotations[DO_NOT_DISRUPT] = value
-    return msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
-    )
+    return msgspec.structs.replace(node, annotations=annotations)
 
 
 def closed_pools(
@@ -149,7 +147,7 @@ def closed_pools(
 
 
 def is_looked_at(
-    record: MoveRecord, now: float, quiet_seconds: float, claim: Callable[[str], NodeClaim | None]
+    record: MoveRecord, now: float, quiet_seconds: float, claim: Callable[[str], ClaimFacts | None]
 ) -> bool:
     """Whether the next step of a record depends on its move being looked at again."""
     match record.phase:
@@ -226,7 +224,7 @@ def _overruled(move: Move, view: ClusterView) -> Iterable[Infeasible[Consolidati
     for source in move.nodes:
         row = view.snapshot.find(source.name)
         claim = view.machines[row].claim if row is not None else None
-        if row is not None and claim is not None and claim.spec.termination_grace_period is not None:
+        if row is not None and claim is not None and claim.has_grace_period:
             going.update(int(pods.budget[pod]) for pod in pods.on(row) if pods.flags[pod] & EVICTABLE)
     for number, pods_of in going.items():
         if number >= 0 and pods_of > view.budgets[number].disruptions_allowed:
@@ -279,7 +277,7 @@ def _prices_of_new(record: MoveRecord, view: ClusterView) -> dict[str, float | N
     found: dict[str, float | None] = dict.fromkeys(record.arrived)
     for machine in view.machines:
         if machine.name in found:
-            made = moment(machine.claim.metadata.creation_timestamp) if machine.claim is not None else None
+            made = machine.claim.created if machine.claim is not None else None
             # Times of objects are whole seconds.
             is_new = made is None or made >= record.created - 1.0
             found[machine.name] = machine.price_per_hour if is_new else 0.0

@@ -14,7 +14,6 @@ from karpool.consolidation.execution.step import MeasuredSavings
 from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.times import moment
 
 AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over
@@ -127,8 +126,7 @@ def _extra(
         and move_record.deleted_at < began
     ]
     for row, machine in enumerate(view.machines):
-        claim = machine.claim
-        made = moment(claim.metadata.creation_timestamp) if claim is not None else None
+        made = machine.claim.created if machine.claim is not None else None
         # Times of objects are whole seconds.
         if made is None or made < began - 1.0 or machine.name in planned:
             continue

@@ -7,6 +7,7 @@ quarter of an hour at the earliest; one with other numbers is another statement.
 
 from collections.abc import Iterator
 
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove
@@ -16,7 +17,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference, ref
 from karpool.kube.expiring import ExpiringMap
 from karpool.model.infeasible import Infeasible
-from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, NODES, ApiResource
 
 AGAIN_SECONDS = 900.0
 _REMEMBERED = 10_000
@@ -142,9 +143,13 @@ def _nodes_of(move: Move, view: ClusterView) -> Iterator[ObjectReference]:
             continue
         machine = view.machines[row]
         if machine.node is not None:
-            yield ref(NODES, machine.node)
+            yield _reference(NODES, machine.node)
         if machine.claim is not None:
-            yield ref(NODECLAIMS, machine.claim)
+            yield _reference(NODECLAIMS, machine.claim)
+
+
+def _reference(resource: ApiResource, machine: NodeFacts | ClaimFacts) -> ObjectReference:
+    return ObjectReference(resource.api_version, resource.kind, "", machine.name, machine.uid)
 
 
 def _pools_of(move: Move, view: ClusterView) -> Iterator[ObjectReference]:

@@ -128,7 +128,7 @@ class _Again:
     def _identity(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         for row, node in zip(rows, self._move.nodes, strict=True):
             claim = self._view.machines[row].claim
-            if claim is None or claim.metadata.uid != node.claim_uid:
+            if claim is None or claim.uid != node.claim_uid:
                 yield Infeasible(
                     ConsolidationReason.REPLACED,
                     f"node {node.name} has another NodeClaim than planned",

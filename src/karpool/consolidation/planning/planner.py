@@ -5,7 +5,7 @@ in, through `elapsed`, and then the plan says what it did not look at.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from math import fsum
 
@@ -145,8 +145,7 @@ class Planner:
 
     def source(self, row: int) -> SourceNode:
         machine = self.view.machines[row]
-        labels = machine.node.labels if machine.node is not None else {}
-        claim = machine.claim
+        labels, claim = machine.labels, machine.claim
         return SourceNode(
             machine.name,
             claim.name if claim is not None else "",
@@ -156,7 +155,7 @@ class Planner:
             labels.get(CAPACITY_TYPE, ""),
             machine.price_per_hour,
             float(self.world.costs[row]),
-            claim.metadata.uid if claim is not None else "",
+            claim.uid if claim is not None else "",
         )
 
     def _destinations(self, draft: CandidateMove) -> dict[int, deque[tuple[int, int, int]]]:
@@ -331,8 +330,7 @@ def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
         if machine.name in gone:
             continue
         nodes += 1
-        labels: Mapping[str, str] = machine.node.labels if machine.node is not None else {}
-        by_type[labels.get(INSTANCE_TYPE, "")] += 1
+        by_type[machine.labels.get(INSTANCE_TYPE, "")] += 1
         by_pool[machine.pool] += 1
         if machine.price_per_hour is None:
             unpriced += 1

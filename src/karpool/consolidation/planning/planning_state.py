@@ -230,8 +230,7 @@ class PlanningState:
     def kind(self, row: int) -> SourceKind:
         known = self._kinds.get(row)
         if known is None:
-            node = self.view.machines[row].node
-            labels: Mapping[str, str] = node.labels if node is not None else {}
+            labels = self.view.machines[row].labels
             known = self._kinds[row] = SourceKind(
                 labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), float(self.prices[row])
             )

@@ -337,8 +337,7 @@ def nodes(name: str, view: ClusterView, now: float, *, pool: str | None = None) 
 def node_row(
     machine: StateNode, requested: dict[str, int], allocatable: dict[str, int], pods: int
 ) -> NodeSummary:
-    node = machine.node
-    labels = node.labels if node is not None else {}
+    node, labels = machine.node, machine.labels
     return NodeSummary(
         name=machine.name,
         pool=machine.pool,
@@ -350,7 +349,7 @@ def node_row(
         pods=pods,
         price_per_hour=machine.price_per_hour,
         ready=node is not None and node.is_ready,
-        cordoned=node is not None and node.spec.unschedulable,
+        cordoned=node is not None and node.is_unschedulable,
         leaving=machine.is_leaving,
     )
 

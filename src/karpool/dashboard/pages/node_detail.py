@@ -24,7 +24,7 @@ def node_detail(
     node = machine.node
     pods = _pods(view, row)
     verdict, why = verdict_of(name, plan)
-    conditions = (node.status.conditions if node is not None else None) or ()
+    conditions = node.conditions if node is not None else ()
     return NodeDetail(
         cluster=cluster,
         node=node_row(machine, used, whole, len(view.snapshot.pods_on(row))),
@@ -32,14 +32,10 @@ def node_detail(
         why=why,
         pods=pods[:PODS_MAX],
         pods_left_out=max(0, len(pods) - PODS_MAX),
-        labels=dict(sorted(node.labels.items())[:LABELS_MAX]) if node is not None else {},
-        taints=[
-            f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-            for taint in (node.spec.taints if node is not None else None) or ()
-        ],
+        labels=dict(sorted(machine.labels.items())[:LABELS_MAX]),
+        taints=[str(taint) for taint in (node.taints if node is not None else ())],
         conditions=[
-            f"{condition.type}={condition.status} {condition.message or ''}".strip()
-            for condition in conditions
+            f"{condition.type}={condition.status} {condition.message}".strip() for condition in conditions
         ],
         claim=machine.claim.name if machine.claim is not None else "",
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
 from karpool.cluster.market.stock_outs import listed_values
 from karpool.cluster.nodes.expected import DaemonOverhead, expected_row, row_name
+from karpool.cluster.nodes.node_facts import facts_of
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.waiting import PendingDemand, is_tied
 from karpool.model.catalogue.catalogue import Catalogue
@@ -78,10 +79,10 @@ def coming_rows(objects: KarpenterObjects, snapshot: Room) -> list[IncomingNode]
 
 def _row(objects: KarpenterObjects, claim: NodeClaim, node: Node | None) -> NodeRow:
     if claim.provider_id or node is not None:
-        return expected_row(claim, node)
+        return expected_row(*facts_of(claim, node))
     least, _ = objects.machines.unlaunched(claim)
     keys = {canonical_key(requirement.key) for requirement in claim.spec.requirements or ()}
-    decided = {key: listed_values(claim, key) for key in keys}
+    decided = {key: listed_values(claim.spec, key) for key in keys}
     labels = {key: values[0] for key, values in decided.items() if len(values) == 1}
     return NodeRow("", {**labels, **claim.labels}, tuple(claim.taints), least)
 

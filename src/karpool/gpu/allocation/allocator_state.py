@@ -58,7 +58,7 @@ class GpuWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class GpuNodeFacts:
     """A node as seen: its devices, and its room for all workers together."""
 
     name: str
@@ -82,7 +82,7 @@ class View:
     records: Mapping[str, ScaleUpRecord] = field(default_factory=dict)
     placeholders: tuple[Placeholder, ...] = ()
     claims: Mapping[str, ClaimProgress] = field(default_factory=dict)
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[GpuNodeFacts, ...] = ()
     resting: Mapping[str, float] = field(default_factory=dict)
     room: Room | None = None  # of the cluster's snapshot; None: nodes are not asked for more than devices
 
@@ -113,7 +113,7 @@ class AllocatorState:
         self.deletes: dict[str, tuple[float, int]] = {}
         self.refused_resizes: dict[str, NoDevice] = {}  # by uid of the pod
         self._devices: dict[str, Device] = {}
-        self._nodes: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, GpuNodeFacts] = {}
         self._latest: OpenNodes | None = None
         self._answers: dict[tuple[GpuRequest, NodeYield], NoDevice | None] = {}
 
@@ -193,7 +193,7 @@ class AllocatorState:
             gangs_running=running,
         )
 
-    def _node(self, node: NodeFacts) -> GpuNodeView:
+    def _node(self, node: GpuNodeFacts) -> GpuNodeView:
         taken = self.allocator.ledger.load_of(node.name)
         return GpuNodeView(
             node.name,
@@ -210,7 +210,7 @@ class AllocatorState:
 
     # What is seen
 
-    def _sync_nodes(self, nodes: Iterable[NodeFacts]) -> None:
+    def _sync_nodes(self, nodes: Iterable[GpuNodeFacts]) -> None:
         """Nothing new goes to a node that goes: its devices are no longer running for the allocator."""
         seen: dict[str, Device] = {}
         facts = {node.name: node for node in nodes}
@@ -275,7 +275,7 @@ class AllocatorState:
             if known.get(namespace) != quota:
                 self.allocator.put_quota(quota)
 
-    def pool_totals(self, nodes: Iterable[NodeFacts]) -> dict[str, DevicePoolTotals]:
+    def pool_totals(self, nodes: Iterable[GpuNodeFacts]) -> dict[str, DevicePoolTotals]:
         """By pool: what its devices have, what is not committed, and limits beside what they may use."""
         totals: dict[str, DevicePoolTotals] = {}
         for node in nodes:

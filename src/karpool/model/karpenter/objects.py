@@ -190,26 +190,12 @@ class NodeClaim(WireObject, frozen=True):
         return self.spec.taints or ()
 
 
-def capacity(claim: NodeClaim) -> Resources:
-    """What it counts against its pool's limits; empty before launch. Raises Invalid."""
-    return _parsed(claim.status.capacity, "status.capacity")
-
-
-def claim_allocatable(claim: NodeClaim) -> Resources:
-    return _parsed(claim.status.allocatable, "status.allocatable")
-
-
-def requested(claim: NodeClaim) -> Resources:
-    """What the pods planned for it and its daemons ask for. Raises Invalid."""
-    claim_resources = claim.spec.resources
-    return _parsed(claim_resources.requests if claim_resources else None, "spec.resources.requests")
-
-
-def _parsed(raw: QuantityMap | None, path: str) -> Resources:
+def requested(spec: NodeClaimSpec) -> Resources:
+    """What the pods planned for a claim and its daemons ask for. Raises Invalid."""
     try:
-        return resources.parse(raw)
+        return resources.parse(spec.resources.requests if spec.resources else None)
     except Invalid as error:
-        raise error.at(path) from None
+        raise error.at("spec.resources.requests") from None
 
 
 DEFAULT_DISRUPTION = Disruption()

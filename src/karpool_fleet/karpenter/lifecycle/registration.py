@@ -79,7 +79,7 @@ def not_initialized(claim: NodeClaim, node: Node) -> Waiting | None:
         if is_ephemeral(taint):
             return Waiting("KnownEphemeralTaintsExist", f"KnownEphemeralTaint {str(taint)!r} still exists")
     try:
-        wanted, shown = requested(claim), allocatable(node)
+        wanted, shown = requested(claim.spec), allocatable(node)
     except Invalid as error:
         return Waiting("ResourceNotRegistered", str(error))
     for name, units in wanted.items():

@@ -86,7 +86,7 @@ class LaunchMarket:
 
     def _find(self, claim: NodeClaim, out: Collection[CloudOffer]) -> tuple[CloudOffer, ...]:
         wanted = requirements_of(claim.spec.requirements or (), "spec.requirements")
-        need = requested(claim)
+        need = requested(claim.spec)
         pool = PoolOfferings(
             CompiledPool(claim.pool_name, requirements=wanted),
             self.catalogue.types.values(),
