@@ -21,6 +21,12 @@ HELD = {
     "bare-share": ("pod_do_not_disrupt", "pod team/trainer asks not to be disturbed"),
     "threshold": ("nodepool_unreadable", "consolidationThreshold: 7: must be a whole number from 1 to 3"),
     "static-pool": ("static", "nodepool general is static"),
+    "overlay-price": ("not_cheaper", "costs less than $0.0038 per hour"),
+    "overlays-contradict": ("nodepool_unreadable", "NodeOverlays one and two have the same weight"),
+    "overlay-contradicts-itself": (
+        "nodepool_unreadable",
+        "priceAdjustment: '+1': contradicts spec.price",
+    ),
     "until": ("pod_do_not_disrupt", "pod team/web asks not to be disturbed"),
 }
 

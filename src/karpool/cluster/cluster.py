@@ -221,6 +221,13 @@ class Cluster:
                 return self._of_room(kind)
             case kinds.SCALE_UPS:
                 return self._reserving(self._holder(kind))
+            case kinds.NODE_OVERLAYS:
+                overlays = self.market.overlays
+                return _Reader(
+                    lambda key, overlay, now: overlays.put(overlay),
+                    lambda key, now: overlays.drop(key.name),
+                    lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
+                )
             case kinds.GPUS:
                 return _both(self._of_room(kind), self._holder(kind))
         return self._holder(kind)
@@ -393,6 +400,7 @@ class Cluster:
         budgets = [held[name] for _, held in sorted(self._budgets.items()) for name in sorted(held)]
         disruption = Aspect.DISRUPTION in self.aspects
         pools = self._pools.compiled()
+        unclear = self.market.unclear_pools()
         return ClusterFacts(
             aspects=self.aspects,
             joined=joined,
@@ -401,7 +409,7 @@ class Cluster:
             failures=self.failures,
             pools=pools,
             pool_objects=self._pools.objects,
-            broken_pools=self._pools.broken,
+            broken_pools={**self._pools.broken, **unclear},
             usage=self._nodes.usage(),
             daemons=self._daemon_shapes,
             budgets=budgets,
@@ -411,7 +419,7 @@ class Cluster:
             held=MappingProxyType(dict(self._held)),
             problems=(
                 *self.problems,
-                *(f"NodePool {name}: {why}" for name, why in self._pools.broken.items()),
+                *(f"NodePool {name}: {why}" for name, why in {**self._pools.broken, **unclear}.items()),
                 *self._pods.problems(),
             ),
             blocked=MappingProxyType(dict(self.room.blocked)),

@@ -14,6 +14,7 @@ from karpool.model.devices.device import GpuObject
 from karpool.model.devices.gpu_quota import QUOTAS as GPU_QUOTAS
 from karpool.model.devices.gpu_quota import GpuResourceQuota
 from karpool.model.karpenter.node_class import NodeClass
+from karpool.model.karpenter.node_overlay import NodeOverlay
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes import api_resources as api
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
@@ -88,7 +89,9 @@ GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
 GPU_RESOURCE_QUOTAS = ClusterKind(GPU_QUOTAS, GpuResourceQuota, Aspect.DEVICE_QUOTAS, may_be_absent=True)
 SCALE_UPS = ClusterKind(api.SCALEUPS, dict, Aspect.RECORDS, may_be_absent=True)
 CAPACITY_BUFFERS = ClusterKind(api.CAPACITYBUFFERS, dict, Aspect.BUFFERS, may_be_absent=True)
-NODE_OVERLAYS = ClusterKind(api.NODEOVERLAYS, dict, Aspect.OVERLAYS, may_be_absent=True)
+NODE_OVERLAYS = ClusterKind(
+    api.NODEOVERLAYS, NodeOverlay, Aspect.OVERLAYS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
+)
 RESOURCE_SLICES = ClusterKind(api.RESOURCESLICES, dict, Aspect.DRA, may_be_absent=True)
 RESOURCE_CLAIMS = ClusterKind(api.RESOURCECLAIMS, dict, Aspect.DRA, may_be_absent=True)
 DEVICE_CLASSES = ClusterKind(api.DEVICECLASSES, dict, Aspect.DRA, may_be_absent=True)

@@ -120,8 +120,13 @@ class Snapshot:
         return self.failures.stock_outs(now)
 
     def deliverable_pools(self, now: float) -> Mapping[str, CompiledPool]:
-        """The pools, those that do not deliver at present marked as not ready."""
-        dry = [name for name in self.pools if self.failures.of_pool(name, now) is not None]
+        """The pools, those that do not deliver at present, or at what price nobody can tell, marked as
+        not ready."""
+        dry = [
+            name
+            for name in self.pools
+            if name in self.broken_pools or self.failures.of_pool(name, now) is not None
+        ]
         if not dry:
             return self.pools
         return {**self.pools, **{name: replace(self.pools[name], ready=False) for name in dry}}

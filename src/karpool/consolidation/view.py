@@ -38,6 +38,7 @@ ASPECTS = (
     | Aspect.DISRUPTION
     | Aspect.DEVICES
     | Aspect.RECORDS
+    | Aspect.OVERLAYS
 )
 
 

@@ -84,7 +84,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
-- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
@@ -161,7 +161,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
-- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}

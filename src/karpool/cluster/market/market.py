@@ -10,10 +10,19 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
+from karpool.cluster.market.prices import usable_price
 from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
 from karpool.model.catalogue.files import load_shipped, shipped_provider, unknown_region
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodePool
+from karpool.model.karpenter.node_overlay import NodeOverlays
+from karpool.model.karpenter.objects import (
+    CAPACITY_TYPE,
+    NODEPOOL,
+    ON_DEMAND,
+    RESERVED,
+    NodeClaim,
+    NodePool,
+)
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE, Node
 from karpool.packing.new_nodes.offerings import Offerings
@@ -22,6 +31,8 @@ log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"
 _ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]")
 _SEEN_MAX = 10_000
+# What is paid for already costs next to nothing, but for order's sake less the cheaper it would have been.
+RESERVED_DIVISOR = 10_000_000
 
 
 class Market:
@@ -34,7 +45,8 @@ class Market:
         self._auto_mode = False
         self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
         self.catalogue = catalogue or Catalogue("", "")
-        self.offerings = Offerings(self.catalogue)
+        self.overlays = NodeOverlays()
+        self.offerings = Offerings(self.catalogue, self.overlays)
         self._changes = 0
         if catalogue is None and region:
             if not shipped_provider(region):
@@ -43,7 +55,7 @@ class Market:
 
     @property
     def version(self) -> tuple[int, int]:
-        return self._changes, self.catalogue.version
+        return self._changes, self.offerings.version
 
     @property
     def known(self) -> bool:
@@ -71,8 +83,31 @@ class Market:
         except Invalid as error:
             log.info("type not learnt", node=source.name, reason=str(error))
 
+    def price(self, labels: Labels) -> float | None:
+        """Of a node: its offering, as overlays of its pool say, whether in stock or not."""
+        name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "")
+        candidate = self.catalogue.types.get(name)
+        if candidate is not None and self.overlays:
+            overlaid = self.overlays.types(self.catalogue.types, self.catalogue.version)
+            candidate = overlaid.applied(labels.get(NODEPOOL, ""), candidate)
+        listed = None if candidate is None else candidate.price(zone, kind)
+        if listed is None and candidate is not None and kind == RESERVED:
+            on_demand = candidate.price(zone, ON_DEMAND)
+            listed = None if on_demand is None else on_demand / RESERVED_DIVISOR
+        return usable_price(listed)
+
+    def unclear_pools(self) -> Mapping[str, str]:
+        """Pools of which cannot be told what their nodes cost, and why."""
+        return (
+            self.overlays.types(self.catalogue.types, self.catalogue.version).closed if self.overlays else {}
+        )
+
+    def forget_pool(self, name: str) -> None:
+        self.overlays.see_pool(name, None)
+
     def see_pool(self, pool: NodePool) -> None:
         template = pool.spec.template
+        self.overlays.see_pool(pool.name, (template.metadata.labels if template.metadata else None) or {})
         auto = template.spec.node_class_ref.group == AUTO_MODE_GROUP
         if auto and not self._auto_mode and not self._given:
             self._auto_mode = True
@@ -103,7 +138,7 @@ class Market:
                 self.catalogue.learn(source)
             except Invalid:
                 continue  # was said before
-        self.offerings = Offerings(self.catalogue)
+        self.offerings = Offerings(self.catalogue, self.overlays)
         self._changes += 1
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from karpool.cluster.market.market import Market
-from karpool.cluster.market.prices import node_price
 from karpool.cluster.market.stock_outs import listed_values
 from karpool.cluster.nodes.expected import counted_capacity
 from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts, SharedValues, claim_facts, node_facts
@@ -221,7 +220,7 @@ class StateNodeStore:
                 self._problems.add("Node claim", name, Invalid("", sought, reason))
             else:
                 self._problems.clear("Node claim", name)
-            price = node_price(self.market.catalogue, node.labels)
+            price = self.market.price(node.labels)
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
             joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
             known = self._joined.get(name)
@@ -241,7 +240,7 @@ class StateNodeStore:
                     self._tell(self._waiting.pop(name), None)
                 self._count(f"c/{name}", "", {})
                 continue
-            price = node_price(self.market.catalogue, claim.labels)
+            price = self.market.price(claim.labels)
             known = self._waiting.get(name)
             joined = StateNode(None, claim, price)
             if known != joined:

@@ -81,6 +81,7 @@ class PoolStore:
         self.broken = {key: why for key, why in self.broken.items() if key != name}
         self.objects = {key: pool for key, pool in self.objects.items() if key != name}
         self._failures.pool_gone(name)
+        self._market.forget_pool(name)
 
     def put_class(self, node_class: NodeClass) -> None:
         zones = node_class.zones

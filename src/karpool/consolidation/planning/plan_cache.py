@@ -51,14 +51,14 @@ class PlanCache:
         if (
             last is not None
             and settings == last.settings
-            and view.offerings.catalogue.version == last.prices
+            and view.offerings.version == last.prices
             and permission == last.permission
             and same(judged, last.judged)
             and same(view, last.view)
         ):
             return replace(last.plan, made_at=now)
         self.searches += 1
-        before, prices = permission.copy(), view.offerings.catalogue.version
+        before, prices = permission.copy(), view.offerings.version
         plan = Planner(view, settings, now, elapsed, judged=judged, permitted=permission).plan()
         self._last = None if plan.not_looked_at else _Last(view, settings, judged, before, prices, plan)
         return plan

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, CompiledPool
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.quantity import INT64_MAX
@@ -152,19 +153,33 @@ def _position(values: list[str], value: str) -> slice:
 
 
 class Offerings:
-    """Every pool's offerings, compiled when first asked for, and again when pool or catalogue changed."""
+    """Every pool's offerings, compiled when first asked for, and again when pool, catalogue or overlays
+    changed."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, overlays: NodeOverlays | None = None) -> None:
         self.catalogue = catalogue
-        self._known: dict[str, tuple[int, CompiledPool, PoolOfferings]] = {}
+        self.overlays = overlays if overlays is not None else NodeOverlays()
+        self._known: dict[str, tuple[object, CompiledPool, PoolOfferings]] = {}
+
+    @property
+    def version(self) -> int:
+        """Rises with every change."""
+        return self.catalogue.version + self.overlays.version
 
     def for_pool(self, pool: CompiledPool) -> PoolOfferings:
         known = self._known.get(pool.name)
-        version = self.catalogue.version
-        if known is None or known[0] != version or known[1] != pool:
-            found = PoolOfferings(pool, self.catalogue.types.values(), self.catalogue.label_keys)
-            known = self._known[pool.name] = (version, pool, found)
+        if known is None or known[0] != self.version or known[1] != pool:
+            found = PoolOfferings(pool, self._types(pool), self.catalogue.label_keys)
+            known = self._known[pool.name] = (self.version, pool, found)
         return known[2]
+
+    def _types(self, pool: CompiledPool) -> Iterable[InstanceType]:
+        types = self.catalogue.types
+        if not self.overlays:
+            return types.values()
+        self.overlays.see_pool(pool.name, pool.labels)
+        overlaid = self.overlays.types(types, self.catalogue.version)
+        return [overlaid.applied(pool.name, candidate) for candidate in types.values()]
 
 
 def remaining(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:

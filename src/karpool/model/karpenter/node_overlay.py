@@ -1,0 +1,308 @@
+"""Karpenter's NodeOverlays: other prices and more extended resources for some instance types of pools.
+
+They are looked at from the largest weight to the smallest, of equal weights the name that comes later
+first. The price of an offering is what the first that matches it says. Extended resources are joined; of one
+resource the first counts. An overlay that says something about what one of the same weight has spoken of
+contradicts it, and counts nowhere. Karpenter says so in a condition and goes on; here the pools
+that it is about are closed besides, since nobody can tell which of the two was meant.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from karpool.model import resources
+from karpool.model.catalogue.catalogue import InstanceType, Offering
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
+from karpool.model.kubernetes.meta import Int32, Labels, SelectorRequirement, Wire, WireObject
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.pod import QuantityMap
+from karpool.model.requirements import Requirements, ValueSet, combined, value_set
+from karpool.model.resources import Resources
+
+_PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?\Z")
+_ADJUSTMENT = re.compile(r"(?P<sign>[+-])(?P<amount>[0-9]{0,12}\.?[0-9]{1,12})(?P<percent>%?)\Z")
+_WEIGHTS = range(1, 10_001)
+_REQUIREMENTS_MAX = 100
+# An overlay adds to what the machine itself has; that part is the provider's.
+_OF_THE_MACHINE = ("cpu", "memory", "ephemeral-storage", "pods")
+
+
+class NodeOverlaySpec(Wire, frozen=True):
+    requirements: list[SelectorRequirement] | None = None
+    price: str | None = None
+    price_adjustment: str | None = None
+    capacity: QuantityMap | None = None
+    weight: Int32 | None = None
+
+
+class NodeOverlay(WireObject, frozen=True):
+    spec: NodeOverlaySpec = NodeOverlaySpec()
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """`amount` instead of the price, or added to it, or a share of it added to it."""
+
+    amount: float
+    is_added: bool = False
+    is_share: bool = False
+
+    def of(self, price: float | None) -> float | None:
+        """What is added to a price that is not known stays unknown."""
+        if not self.is_added:
+            return self.amount
+        if price is None:
+            return None
+        return max(0.0, price * (1.0 + self.amount) if self.is_share else price + self.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOverlay:
+    name: str
+    weight: int = 0
+    requirements: Requirements = field(default_factory=dict)
+    price: PriceChange | None = None
+    capacity: Resources = field(default_factory=dict)
+
+    def offerings(self, pool: str, pool_labels: Labels, candidate: InstanceType) -> Iterator[Offering]:
+        """Those of a type in a pool that it is about; none: it is not about the type."""
+        for key, wanted in self.requirements.items():
+            fixed = {NODEPOOL: pool, INSTANCE_TYPE: candidate.name}.get(key, pool_labels.get(key))
+            offered = candidate.requirements.get(key)
+            if fixed is not None:
+                only = ValueSet(frozenset((fixed,)))
+                offered = only if offered is None else only & offered
+            if not (wanted.admits_absence if offered is None else offered.intersects(wanted)):
+                return
+        zones, kinds = self.requirements.get(ZONE), self.requirements.get(CAPACITY_TYPE)
+        for offering in candidate.offerings:
+            if (zones is None or offering.zone in zones) and (
+                kinds is None or offering.capacity_type in kinds
+            ):
+                yield offering
+
+
+def overlay_of(overlay: NodeOverlay) -> CompiledOverlay:
+    """Raises Invalid naming the field."""
+    spec = overlay.spec
+    if spec.price is not None and spec.price_adjustment is not None:
+        raise Invalid("spec.priceAdjustment", spec.price_adjustment, "contradicts spec.price; keep one")
+    if spec.weight is not None and spec.weight not in _WEIGHTS:
+        raise Invalid("spec.weight", spec.weight, "must be from 1 to 10000")
+    return CompiledOverlay(
+        overlay.name,
+        spec.weight or 0,
+        requirements_of(spec),
+        _price(spec),
+        _capacity(spec.capacity or {}),
+    )
+
+
+def requirements_of(spec: NodeOverlaySpec) -> Requirements:
+    """Raises Invalid."""
+    entries = spec.requirements or ()
+    if len(entries) > _REQUIREMENTS_MAX:
+        raise Invalid("spec.requirements", len(entries), f"must not be more than {_REQUIREMENTS_MAX}")
+    found: Requirements = {}
+    for index, entry in enumerate(entries):
+        try:
+            found = combined(found, {entry.key: value_set(entry.operator, entry.values or ())})
+        except Invalid as error:
+            raise error.at(f"spec.requirements[{index}]") from None
+    return found
+
+
+def _price(spec: NodeOverlaySpec) -> PriceChange | None:
+    if spec.price is not None:
+        if _PRICE.match(spec.price) is None:
+            raise Invalid("spec.price", spec.price, "must be USD per hour, like 0.25")
+        return PriceChange(float(spec.price))
+    if spec.price_adjustment is None:
+        return None
+    match = _ADJUSTMENT.match(spec.price_adjustment)
+    amount = float(match["amount"]) if match is not None else 0.0
+    if match is None or (match["percent"] and match["sign"] == "-" and amount > 100.0):
+        raise Invalid("spec.priceAdjustment", spec.price_adjustment, "must be like -0.5, +0.1, -15% or +10%")
+    signed = -amount if match["sign"] == "-" else amount
+    share = bool(match["percent"])
+    return PriceChange(signed / 100.0 if share else signed, is_added=True, is_share=share)
+
+
+def _capacity(given: QuantityMap) -> Resources:
+    for name in given:
+        if name in _OF_THE_MACHINE:
+            raise Invalid(
+                f"spec.capacity.{name}", given[name], "cannot be overlaid; only extended resources can"
+            )
+    try:
+        found = resources.parse(given)
+    except Invalid as error:
+        raise error.at("spec.capacity") from None
+    for name, units in found.items():
+        if units < 0:
+            raise Invalid(f"spec.capacity.{name}", given[name], "must not be negative")
+    return found
+
+
+def _requirements_if_readable(spec: NodeOverlaySpec) -> Requirements:
+    """Without any it may be about every type."""
+    try:
+        return requirements_of(spec)
+    except Invalid:
+        return {}
+
+
+@dataclass(frozen=True)
+class OverlaidTypes:
+    """What overlays come to. `closed`: pools of which cannot be told what their types cost, and why."""
+
+    prices: Mapping[tuple[str, str], Mapping[tuple[str, str], PriceChange]]  # pool, type; zone, capacity type
+    capacity: Mapping[tuple[str, str], Resources]
+    closed: Mapping[str, str]
+
+    def applied(self, pool: str, candidate: InstanceType) -> InstanceType:
+        prices, more = self.prices.get((pool, candidate.name)), self.capacity.get((pool, candidate.name))
+        if prices:
+            offerings = tuple(
+                msgspec.structs.replace(offering, price_per_hour=change.of(offering.price_per_hour))
+                if (change := prices.get((offering.zone, offering.capacity_type))) is not None
+                else offering
+                for offering in candidate.offerings
+            )
+            candidate = replace(candidate, offerings=offerings)
+        if more:
+            candidate = replace(
+                candidate,
+                capacity={**candidate.capacity, **more},
+                allocatable={**candidate.allocatable, **more},
+            )
+        return candidate
+
+
+def evaluated(
+    overlays: Iterable[CompiledOverlay], pools: Mapping[str, Labels], types: Iterable[InstanceType]
+) -> OverlaidTypes:
+    """Of all pools together: an overlay that contradicts another in one of them counts in none."""
+    found, closed, known = _Evaluation(), dict[str, str](), list(types)
+    by_name = sorted(overlays, key=lambda overlay: overlay.name, reverse=True)
+    for overlay in sorted(by_name, key=lambda overlay: -overlay.weight):
+        about = {
+            (pool, candidate.name): offerings
+            for pool, labels in pools.items()
+            for candidate in known
+            if (offerings := tuple(overlay.offerings(pool, labels, candidate)))
+        }
+        rivals = {
+            key[0]: rival
+            for key, offerings in about.items()
+            for rival in found.rivals(overlay, key, offerings)
+        }
+        for pool, rival in rivals.items():
+            closed.setdefault(
+                pool,
+                f"NodeOverlays {overlay.name} and {rival} have the same weight and speak of the same types; "
+                f"give one of them another spec.weight",
+            )
+        for key, offerings in about.items() if not rivals else ():
+            found.add(overlay, key, offerings)
+    return OverlaidTypes(found.prices, found.capacity, closed)
+
+
+_Key = tuple[str, str]  # pool, type
+
+
+class _Evaluation:
+    def __init__(self) -> None:
+        self.prices: dict[_Key, dict[tuple[str, str], PriceChange]] = {}
+        self.capacity: dict[_Key, Resources] = {}
+        self._priced_by: dict[tuple[str, str, str, str], CompiledOverlay] = {}  # the last that said so
+        self._sized_by: dict[_Key, CompiledOverlay] = {}
+
+    def rivals(self, overlay: CompiledOverlay, key: _Key, offerings: Iterable[Offering]) -> Iterator[str]:
+        """Overlays of the same weight that have said what this one says."""
+        for offering in offerings if overlay.price is not None else ():
+            before = self._priced_by.get((*key, offering.zone, offering.capacity_type))
+            if before is not None and before.weight == overlay.weight:
+                yield before.name
+        before = self._sized_by.get(key)
+        if before is None or before.weight != overlay.weight:
+            return
+        if before.capacity.keys() & overlay.capacity.keys():
+            yield before.name
+
+    def add(self, overlay: CompiledOverlay, key: _Key, offerings: Iterable[Offering]) -> None:
+        if overlay.price is not None:
+            for offering in offerings:
+                place = offering.zone, offering.capacity_type
+                self.prices.setdefault(key, {}).setdefault(place, overlay.price)
+                self._priced_by[*key, *place] = overlay
+        if overlay.capacity:
+            self.capacity[key] = {**overlay.capacity, **self.capacity.get(key, {})}
+            self._sized_by[key] = overlay
+
+
+_ANY: Requirements = {}
+
+
+class NodeOverlays:
+    """All overlays of a cluster, kept current. `version` rises with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.problems: dict[str, str] = {}  # overlays that cannot be understood, and why
+        self._overlays: dict[str, CompiledOverlay] = {}
+        self._broken: dict[str, CompiledOverlay] = {}  # of them: what they are about, as far as it is known
+        self._pools: dict[str, Labels] = {}
+        self._latest: tuple[object, OverlaidTypes] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._overlays or self.problems)
+
+    def put(self, overlay: NodeOverlay) -> None:
+        name = overlay.name
+        self.drop(name)
+        try:
+            self._overlays[name] = overlay_of(overlay)
+        except Invalid as error:
+            self.unreadable(name, str(error), _requirements_if_readable(overlay.spec))
+
+    def unreadable(self, name: str, why: str, requirements: Requirements = _ANY) -> None:
+        self.drop(name)
+        self.problems[name] = why
+        self._broken[name] = CompiledOverlay(name, requirements=requirements)
+
+    def drop(self, name: str) -> None:
+        self.version += 1
+        for known in (self._overlays, self._broken, self.problems):
+            known.pop(name, None)
+
+    def see_pool(self, name: str, labels: Labels | None) -> None:
+        """The labels of a pool's template; None: it is gone."""
+        if self._pools.get(name) != labels:
+            self.version += 1
+            if labels is None:
+                del self._pools[name]
+            else:
+                self._pools[name] = labels
+
+    def types(self, known: Mapping[str, InstanceType], version: int) -> OverlaidTypes:
+        """With the types of a catalogue of this version."""
+        key = self.version, version
+        if self._latest is None or self._latest[0] != key:
+            found = evaluated(self._overlays.values(), self._pools, known.values())
+            closed = {**self._touched(known), **found.closed}
+            self._latest = key, replace(found, closed=closed)
+        return self._latest[1]
+
+    def _touched(self, known: Mapping[str, InstanceType]) -> dict[str, str]:
+        """Pools that an overlay which cannot be understood is about."""
+        return {
+            pool: f"NodeOverlay {name} cannot be understood: {self.problems[name]}"
+            for name, overlay in self._broken.items()
+            for pool, labels in self._pools.items()
+            if any(any(overlay.offerings(pool, labels, candidate)) for candidate in known.values())
+        }
