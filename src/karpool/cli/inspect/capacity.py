@@ -115,7 +115,8 @@ def capacity(
         _answer(template.pod, replica_count, markets, max_potential_nodes, picture, cluster)
     )
     snapshot = picture.snapshot()
-    click.echo(render(report, template.pod, output, snapshot, loaded.name))
+    gaps = list(dict.fromkeys(gap for market in markets for gap in market.gaps()))
+    click.echo(render(report, template.pod, output, snapshot, loaded.name, gaps))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
     if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
@@ -192,7 +193,14 @@ def _documents(path: Path) -> Iterator[Any]:
 # Showing
 
 
-def render(report: CapacityReport, pod: Pod, output: str, snapshot: Snapshot, cluster: str) -> str:
+def render(
+    report: CapacityReport,
+    pod: Pod,
+    output: str,
+    snapshot: Snapshot,
+    cluster: str,
+    price_gaps: Sequence[str] = (),
+) -> str:
     if output in ("json", "yaml"):
         content = msgspec.to_builtins(report)
         content["refusals"] = [
@@ -208,11 +216,13 @@ def render(report: CapacityReport, pod: Pod, output: str, snapshot: Snapshot, cl
             "price_per_hour": report.price_per_hour,
             "new_nodes": report.new_nodes,
             "unreadable_pods": sum(snapshot.blocked.values()),
+            "price_gaps": list(price_gaps),
         }
         return machine("Capacity", {"cluster": cluster, "workload": _named(pod), **content}, output)
     lines = [_table(report, wide=output == "wide"), "", f"{cluster}: {_summary(report, pod)}"]
     lines += (f"  {limit}" for limit in report.limits)
     lines += (f"  {remark}" for remark in report.remarks)
+    lines += (f"  no price: {gap}" for gap in price_gaps)
     lines += (f"  {line}" for line in unreadable_lines(snapshot))
     return "\n".join(lines)
 

@@ -32,6 +32,7 @@ class PlannedCluster:
     view: ClusterView
     now: float
     loaded: LoadedCluster
+    price_gaps: Sequence[str] = ()
 
     @property
     def cluster(self) -> str:
@@ -71,6 +72,11 @@ def plan(
         for override in overrides(options.policies, options.thresholds)
     ]
     click.echo(render(alternatives, options, planned_cluster.cluster, output))
+    for gap in planned_cluster.price_gaps:
+        if output in ("table", "wide"):
+            click.echo(f"no price: {gap}")
+        else:
+            note(f"no price: {gap}")  # beside the document, which stays one
     for problem in alternatives[0].plan.problems:
         note(f"skipped: {problem}")
 
@@ -91,7 +97,7 @@ async def load_planned_cluster(
     loaded = await load_cluster(cluster, picture, (switch.watch,))
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
     view = view_of(picture.snapshot(now), now, stop=switch.reason(), problems=loaded.problems)
-    return PlannedCluster(view, now, loaded)
+    return PlannedCluster(view, now, loaded, picture.market.gaps())
 
 
 def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:

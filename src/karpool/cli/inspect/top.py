@@ -14,11 +14,9 @@ from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluste
 from karpool.cli.output.text import columns, machine, note, pluralize
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.snapshot import Snapshot
 from karpool.model import resources
-from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
-from karpool.model.karpenter.objects import CAPACITY_TYPE
+from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.kubernetes.meta import NO_LABELS
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.market_file import market_of
@@ -47,7 +45,7 @@ class NodeUsage:
 
 def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
     """One entry per node, in the order of the snapshot."""
-    room, catalogue = snapshot.room, snapshot.facts.market.catalogue
+    room = snapshot.room
     names = [name for name in room.resources if room.allocatable(name).any()]
     allocatable = {name: room.allocatable(name) for name in names}
     free = {name: room.free(name) for name in names}
@@ -61,12 +59,12 @@ def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
                 pool=state_node.pool,
                 type=labels.get(INSTANCE_TYPE, ""),
                 zone=labels.get(ZONE, ""),
-                capacity_type=labels.get(CAPACITY_TYPE, ""),
+                capacity_type=capacity_type_of(labels),
                 requested={name: int(allocatable[name][row] - free[name][row]) for name in names},
                 allocatable={name: int(allocatable[name][row]) for name in names},
                 pods=pods,
                 slots=pods + int(room.slots[row]),
-                price_per_hour=_price(state_node, catalogue),
+                price_per_hour=state_node.price_per_hour,
                 unreadable_pods=state_node.blocked,
             )
         )
@@ -145,7 +143,8 @@ def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
     if output in ("json", "yaml"):
         kind = "NodeUsageList" if what == "nodes" else "PoolUsageList"
         items: list[dict[str, Any]] = [asdict(entry) for entry in entries]
-        return machine(kind, {"cluster": cluster, "items": items}, output)
+        gaps = snapshot.facts.market.gaps()
+        return machine(kind, {"cluster": cluster, "items": items, "price_gaps": gaps}, output)
     if not entries:
         return f"no {what} in {cluster}"
     total = _sum(node.price_per_hour for node in nodes)
@@ -153,16 +152,8 @@ def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
     shown = table(entries, pools=what == "pools", wide=output == "wide")
     pending = pluralize(len(snapshot.room.pending), "pod")
     lines = [shown, "", f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"]
-    return "\n".join([*lines, *unreadable_lines(snapshot)])
-
-
-def _price(state_node: StateNode, catalogue: Catalogue) -> float | None:
-    """A node that does not say how it was bought is shown at the full price."""
-    labels = state_node.node.labels if state_node.node is not None else NO_LABELS
-    if state_node.price_per_hour is not None or labels.get(CAPACITY_TYPE):
-        return state_node.price_per_hour
-    capacity_type = capacity_type_of(labels) or "on-demand"
-    return catalogue.price(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type)
+    gaps = [f"no price: {gap}" for gap in snapshot.facts.market.gaps()]
+    return "\n".join([*lines, *gaps, *unreadable_lines(snapshot)])
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:

@@ -2,7 +2,8 @@
 
 The region is taken from the first node, claim, pool or node class that names one, unless
 it was given. Types that the catalogue does not list are learnt from nodes and claims.
-Until a region is known, only learnt types count.
+Until a region is known, only learnt types count. A node of another region is priced by
+the catalogue of that one. What has no price is said, with what to do (`gaps`).
 """
 
 import re
@@ -16,7 +17,6 @@ from karpool.model.catalogue.files import load_shipped, shipped_provider, unknow
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import (
-    CAPACITY_TYPE,
     NODEPOOL,
     ON_DEMAND,
     RESERVED,
@@ -29,10 +29,14 @@ from karpool.packing.new_nodes.offerings import Offerings
 
 log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"
-_ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]")
+# Zones name their region: us-east-1a of AWS, us-central1-a of GCP, eastus2-1 of Azure.
+_ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]|([a-z]+-[a-z]+\d+)-[a-z]|([a-z]+\d?)-\d")
+# And so do the addresses of machines, on AWS and GCP.
+_PROVIDER_ID_ZONE = re.compile(r"(?:aws:///|gce://[^/]+/)([a-z0-9-]+)/.+")
 _SEEN_MAX = 10_000
 # What is paid for already costs next to nothing, but for order's sake less the cheaper it would have been.
 RESERVED_DIVISOR = 10_000_000
+_GAPS_MAX = 10
 
 
 class Market:
@@ -44,6 +48,8 @@ class Market:
         self.region = catalogue.region if catalogue is not None else ""
         self._auto_mode = False
         self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
+        self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
+        self._unknown_regions: set[str] = set()
         self.catalogue = catalogue or Catalogue("", "")
         self.overlays = NodeOverlays()
         self.offerings = Offerings(self.catalogue, self.overlays)
@@ -65,7 +71,7 @@ class Market:
     def learn(self, source: Node | NodeClaim) -> None:
         labels = source.labels
         if not self.known:
-            self._place(region_of(labels))
+            self._place(region_of(labels, source.provider_id))
         key = (
             labels.get(INSTANCE_TYPE, ""),
             labels.get(ZONE, ""),
@@ -83,18 +89,30 @@ class Market:
         except Invalid as error:
             log.info("type not learnt", node=source.name, reason=str(error))
 
-    def price(self, labels: Labels) -> float | None:
-        """Of a node: its offering, as overlays of its pool say, whether in stock or not."""
-        name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "")
-        candidate = self.catalogue.types.get(name)
-        if candidate is not None and self.overlays:
+    def price(self, labels: Labels, provider_id: str = "") -> float | None:
+        """Of a node: as overlays of its pool say, else by the list, whether in stock or not."""
+        name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type_of(labels)
+        candidate = self.catalogue.types.get(name) if self.overlays else None
+        if candidate is not None:
             overlaid = self.overlays.types(self.catalogue.types, self.catalogue.version)
-            candidate = overlaid.applied(labels.get(NODEPOOL, ""), candidate)
-        listed = None if candidate is None else candidate.price(zone, kind)
-        if listed is None and candidate is not None and kind == RESERVED:
-            on_demand = candidate.price(zone, ON_DEMAND)
-            listed = None if on_demand is None else on_demand / RESERVED_DIVISOR
-        return usable_price(listed)
+            price = usable_price(overlaid.applied(labels.get(NODEPOOL, ""), candidate).price(zone, kind))
+            if price is not None:
+                return price
+        return self.list_price(labels, provider_id)
+
+    def list_price(self, labels: Labels, provider_id: str = "") -> float | None:
+        """What a node with these labels costs by the list, in stock or not; None when that is not known.
+
+        Whoever buys spot labels its nodes so; a node that says nothing is on-demand.
+        """
+        catalogue = self._catalogue_in(region_of(labels, provider_id))
+        name, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE) or _zone_in(provider_id)
+        kind = capacity_type_of(labels) or ON_DEMAND
+        price = usable_price(catalogue.price_of_running(name, zone, kind))
+        if price is None and kind == RESERVED:
+            price = usable_price(catalogue.price_of_running(name, zone, ON_DEMAND))
+            return None if price is None else price / RESERVED_DIVISOR
+        return price
 
     def unclear_pools(self) -> Mapping[str, str]:
         """Pools of which cannot be told what their nodes cost, and why."""
@@ -126,9 +144,45 @@ class Market:
             if not self.known:
                 self._place(region_of({ZONE: zone}))
 
+    def _catalogue_in(self, region: str) -> Catalogue:
+        if self._given or not region or region == self.region or not shipped_provider(region):
+            return self.catalogue
+        if region not in self._elsewhere:
+            self._elsewhere[region] = load_shipped(region)
+        return self._elsewhere[region]
+
+    def gaps(self) -> list[str]:
+        """Why prices of nodes are not known, and what to do; one sentence each, the same for all outputs."""
+        regions = sorted(self._unknown_regions)
+        sentences = [] if self._given else [str(unknown_region("region", region)) for region in regions]
+        unpriced: dict[tuple[str, str, str], str] = {}
+        for (name, zone, kind, _), source in self._seen.items():
+            region = region_of(source.labels, source.provider_id) or self.region
+            if region in self._unknown_regions and not self._given:
+                continue
+            if self.list_price(source.labels, source.provider_id) is None:
+                unpriced[name, kind or ON_DEMAND, region] = zone
+        for (name, kind, region), zone in sorted(unpriced.items()):
+            catalogue = self._catalogue_in(region)
+            if catalogue.knows_price_of(name):
+                reason = f"has no known price as {kind} in zone {zone or 'unknown'}"
+            else:
+                reason = f"is not in the catalogue of {region or 'an unknown region'}"
+            sentences.append(
+                f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
+                " --catalogue gives your own prices"
+            )
+        if len(sentences) > _GAPS_MAX:
+            sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]
+        return sentences
+
     def _place(self, region: str) -> None:
-        if region and not self.known and shipped_provider(region):
+        if not region or self.known:
+            return
+        if shipped_provider(region):
             self._load(region)
+        else:
+            self._unknown_regions.add(region)
 
     def _load(self, region: str) -> None:
         self.region = region
@@ -142,9 +196,16 @@ class Market:
         self._changes += 1
 
 
-def region_of(labels: Labels | Mapping[str, str]) -> str:
-    """The region that labels name, or whose zone they name; empty if they do not."""
+def region_of(labels: Labels | Mapping[str, str], provider_id: str = "") -> str:
+    """The region that labels name, or whose zone they or the address of the machine name; else empty."""
     if region := labels.get(REGION, ""):
         return region
-    found = _ZONE_NAME.fullmatch(labels.get(ZONE, ""))
-    return found[1] if found else ""
+    for zone in (labels.get(ZONE, ""), _zone_in(provider_id)):
+        if named := _ZONE_NAME.fullmatch(zone):
+            return str(named[named.lastindex or 0])
+    return ""
+
+
+def _zone_in(provider_id: str) -> str:
+    address = _PROVIDER_ID_ZONE.fullmatch(provider_id)
+    return address[1] if address else ""

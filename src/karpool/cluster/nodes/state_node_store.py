@@ -220,7 +220,7 @@ class StateNodeStore:
                 self._problems.add("Node claim", name, Invalid("", sought, reason))
             else:
                 self._problems.clear("Node claim", name)
-            price = self.market.price(node.labels)
+            price = self.market.price(node.labels, node.provider_id)
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
             joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
             known = self._joined.get(name)
@@ -240,7 +240,7 @@ class StateNodeStore:
                     self._tell(self._waiting.pop(name), None)
                 self._count(f"c/{name}", "", {})
                 continue
-            price = self.market.price(claim.labels)
+            price = self.market.price(claim.labels, claim.provider_id)
             known = self._waiting.get(name)
             joined = StateNode(None, claim, price)
             if known != joined:

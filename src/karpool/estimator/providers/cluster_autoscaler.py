@@ -39,7 +39,6 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.waiting import PendingPodStore, without_topology
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
-from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DAEMONSETS, NODES, PODS, ListOptions, ObjectKey
 from karpool.model.kubernetes.configmap import ConfigMap
@@ -224,9 +223,7 @@ class ClusterAutoscalerProvider:
         )
 
     def _price(self, room: NodeGroupRoom) -> float | None:
-        labels = room.rows[0].labels
-        kind = capacity_type_of(labels)
-        return self.market.catalogue.price(room.instance_type, labels.get(ZONE, ""), kind)
+        return self.market.list_price({**room.rows[0].labels, INSTANCE_TYPE: room.instance_type})
 
     # What is left
 

@@ -262,6 +262,11 @@ class Catalogue:
                 return None  # not sold there, as far as is known
         return self._list_price(name, zone, capacity_type)
 
+    def price_of_running(self, name: str, zone: str, capacity_type: str) -> float | None:
+        """The same for a node that runs, also in a zone where nothing new of its type is sold."""
+        price = self.price(name, zone, capacity_type)
+        return self._list_price(name, zone, capacity_type) if price is None else price
+
     def knows_price_of(self, name: str) -> bool:
         """Whether any price of the type is known, wherever it is sold."""
         if self._prices is not None and name in self._prices.on_demand:

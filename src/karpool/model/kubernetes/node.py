@@ -35,6 +35,10 @@ class Node(WireObject, frozen=True):
     status: NodeStatus = NodeStatus()
 
     @property
+    def provider_id(self) -> str:
+        return self.spec.provider_id
+
+    @property
     def is_ready(self) -> bool:
         ready = condition(self.status.conditions, "Ready")
         return ready is not None and ready.status == "True"
