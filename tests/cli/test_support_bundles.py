@@ -3,6 +3,7 @@
 import gzip
 import json
 import stat
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect import support_bundle
 from karpool.cli.inspect.support_bundle import SupportBundle, collect, write
+from karpool.cli.main import run
 from karpool.consolidation.execution.record import MOVE, RECORD
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -167,3 +169,20 @@ def test_the_file_is_private_and_complete_or_not_there(tmp_path: Path) -> None:
         assert archive.getnames() == ["karpool-support/about.json", "karpool-support/logs/a.jsonl"]
     with pytest.raises(CommandFailed, match="choose another place with -o"):
         write(SupportBundle(), tmp_path / "no" / "such" / "folder")
+
+
+def test_a_file_that_is_no_bundle_is_replaced_only_when_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def collected(*_: object) -> SupportBundle:
+        return SupportBundle({"about.json": b"{}"})
+
+    monkeypatch.setattr(sys.modules[SupportBundle.__module__], "_collect", collected)
+    path = tmp_path / "mine"
+    path.write_text("precious")
+
+    assert run(["support-bundle", "-o", str(path)], "karpool") == 1
+    assert "is there and is no bundle" in capsys.readouterr().err
+    assert path.read_text() == "precious"
+    assert run(["support-bundle", "-o", str(path), "--force"], "karpool") == 0
+    assert run(["support-bundle", "-o", str(path)], "karpool") == 0

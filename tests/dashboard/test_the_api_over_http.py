@@ -1,8 +1,10 @@
 """The JSON API: what it answers is what it describes, to whom it answers, and that it only reads."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -13,8 +15,10 @@ from karpool.dashboard.api import openapi
 from karpool.dashboard.api.endpoints import ENDPOINTS, PREFIX
 from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.kube.clock import RealClock
+from karpool.manager import probes
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import NODES
+from karpool_fleet.apiserver.serve.tls import in_memory, server_context
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.dashboard.fleets import clusters_of, something_of_everything
 
@@ -245,3 +249,28 @@ async def test_it_writes_nothing_to_any_cluster(asked: Asked) -> None:
     after = {name: cluster.server.cluster.store.version for name, cluster in asked.clusters.items()}
 
     assert after == before
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half a header"])
+async def test_who_is_slow_to_ask_is_cut_off(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(probes, "IDLE_SECONDS", 0.05)
+    clients = {name: cluster.client("dashboard") for name, cluster in asked.clusters.items()}
+    async with dashboard(clients) as page:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(page.url).port)
+        writer.write(sent)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_who_never_ends_the_handshake_is_cut_off(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "IDLE_SECONDS", 0.05)
+    context = server_context(in_memory(RealClock()))
+    clients = {name: cluster.client("dashboard") for name, cluster in asked.clusters.items()}
+    async with dashboard(clients, tls=context) as page:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(page.url).port)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()

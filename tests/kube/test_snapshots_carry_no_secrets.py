@@ -80,7 +80,7 @@ def test_a_failure_leaves_the_old_file_and_no_part(tmp_path):
     )
 
     with pytest.raises(ApiUnreachable):
-        take(server, tmp_path / "s.gz")
+        take(server, tmp_path / "s.gz", replace_any=True)
 
     assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]
 
@@ -116,6 +116,29 @@ def test_a_device_is_not_replaced(tmp_path):
         take(small_cluster(), tmp_path / "pipe")
 
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"precious", gzip.compress(b"precious"), b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"],
+    ids=["text", "packed", "a manifest"],
+)
+def test_a_file_that_is_no_snapshot_is_replaced_only_when_told_so(tmp_path, content):
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+
+    with pytest.raises(SnapshotError, match="is there and is no snapshot"):
+        take(small_cluster(), path)
+    assert path.read_bytes() == content
+
+    take(small_cluster(), path, replace_any=True)
+    take(small_cluster(), path)  # its own may always be replaced
+    assert ObjectFile(path).header is not None
+
+
+def test_an_empty_file_holds_nothing_to_lose(tmp_path):
+    (tmp_path / "s.gz").touch()
+    take(small_cluster(), tmp_path / "s.gz")
 
 
 def test_a_cluster_that_forbids_everything_is_an_error(tmp_path):

@@ -1,7 +1,10 @@
+import asyncio
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from karpool.manager import probes
 from karpool.manager.probes import HealthChecks, ProbeServer
 
 
@@ -73,3 +76,16 @@ async def test_a_port_that_is_taken_is_named_with_the_flags_that_choose_another(
             OSError, match=rf"127\.0\.0\.1:{server.port}: .*in use; choose another with --metrics"
         ):
             await ProbeServer(HealthChecks(), port=server.port, registry=registry).__aenter__()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half a header"]
+)
+async def test_who_is_slow_to_ask_is_cut_off(monkeypatch, sent):
+    monkeypatch.setattr(probes, "IDLE_SECONDS", 0.05)
+    async with ProbeServer(HealthChecks()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(sent)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()

@@ -72,7 +72,8 @@ async def load_cluster(
         cluster.load(objects, RealClock().now() if as_of is None else as_of)
         bad += _tell_of_objects(watches, objects)
         problems = [str(problem) for problem in bad]
-        return LoadedCluster(options.snapshot.name, problems, _lacking(file, objects, cluster), as_of=as_of)
+        name = (file.header.cluster if file.header else "") or options.snapshot.name
+        return LoadedCluster(name, problems, _lacking(file, objects, cluster), as_of=as_of)
     async with connect(options, lambda skipped: None) as client:
         skipped = await list_cluster(client, cluster, watches)
         problems, closed = [str(problem) for problem in skipped], {problem.resource for problem in skipped}

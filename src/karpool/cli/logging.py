@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from karpool.cli.output.text import printable_lines
 from karpool.kube import decision_id
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.INFO, logging.DEBUG)
@@ -25,7 +26,7 @@ def configure(verbosity: int, *, as_json: bool | None = None) -> None:
         ]
     else:
         plain = structlog.dev.plain_traceback
-        renderers = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+        renderers = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain), _printable]
     structlog.configure(
         processors=[
             decision_id.add_to_line,
@@ -39,6 +40,10 @@ def configure(verbosity: int, *, as_json: bool | None = None) -> None:
         logger_factory=_NamedLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _printable(logger: Any, method: str, line: str) -> str:
+    return printable_lines(line)
 
 
 class _NamedLogger(structlog.WriteLogger):

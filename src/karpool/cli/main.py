@@ -6,6 +6,7 @@ wrong, 2 wrong usage, 3 a valid answer of "does not fit".
 """
 
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -109,8 +110,7 @@ def run(arguments: Sequence[str], program: str) -> int:
     except click.exceptions.Exit as exit_:
         return int(exit_.exit_code)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _complain(error)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except OutputClosed:
@@ -122,8 +122,18 @@ def run(arguments: Sequence[str], program: str) -> int:
         return _explain(error)
 
 
+def _complain(error: click.ClickException) -> int:
+    from karpool.cli.output.text import emit
+
+    shown = io.StringIO()
+    error.show(file=shown)
+    emit(shown.getvalue().rstrip("\n"), err=True)
+    return error.exit_code
+
+
 def _explain(error: Exception) -> int:
     """Say what went wrong, if it is something that goes wrong; otherwise it is a bug."""
+    from karpool.cli.output.text import note
     from karpool.kube.errors import KubeError
 
     while isinstance(error, ExceptionGroup):  # of a task group; its first error is the cause
@@ -131,7 +141,7 @@ def _explain(error: Exception) -> int:
     if not isinstance(error, KarpoolExit | ModelError | KubeError | OSError):
         raise error
     if str(error):
-        click.echo(f"error: {error}", err=True)
+        note(f"error: {error}")
     return error.code if isinstance(error, KarpoolExit) else FAILURE
 
 

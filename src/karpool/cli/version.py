@@ -5,7 +5,7 @@ import platform
 import click
 
 from karpool import __version__
-from karpool.cli.output.text import machine
+from karpool.cli.output.text import emit, machine
 
 
 @click.command()
@@ -13,4 +13,4 @@ from karpool.cli.output.text import machine
 def version(output: str | None) -> None:
     """Print the version."""
     facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    click.echo(machine("Version", facts, output) if output else f"karpool {__version__}")
+    emit(machine("Version", facts, output) if output else f"karpool {__version__}")

@@ -7,8 +7,9 @@ Request size and the number of requests at once are bounded.
 
 import asyncio
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 from aiohttp import web
@@ -20,6 +21,9 @@ Check = Callable[[], str | None]
 Probe = Literal["livez", "readyz"]
 
 CONCURRENT_LIMIT = 32
+# For a client to send its headers, to shake hands, and to ask again. A page that is looked at asks often;
+# Prometheus asks every minute, and connects anew.
+IDLE_SECONDS = 15.0
 
 
 class HealthChecks:
@@ -63,15 +67,9 @@ class ProbeServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/healthz", self._livez)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=15, shutdown_timeout=1, max_line_size=2048
-        )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
         try:
-            await site.start()
+            self._runner = await listening(app, self._host, self.port, max_line_size=2048)
         except OSError as error:
-            await self._runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
             hint = "choose another with --metrics-bind-address and --health-probe-bind-address"
             raise OSError(f"cannot serve on {self._host}:{self.port}: {reason}; {hint}") from error
@@ -103,6 +101,37 @@ class ProbeServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return exposed(self._registry)
+
+
+async def listening(
+    app: web.Application, host: str, port: int, *, tls: ssl.SSLContext | None = None, **limits: Any
+) -> web.AppRunner:
+    """The way every HTTP server here listens: who is slow to ask, or idle, is cut off. Raises OSError."""
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1, **limits)
+    await runner.setup()
+    try:
+        await _BoundedSite(runner, host, port, ssl_context=tls).start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner
+
+
+class _BoundedSite(web.TCPSite):
+    """Also whoever never ends the TLS handshake, for whom asyncio waits a minute."""
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        server = self._runner.server
+        assert server is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            server,
+            self._host,
+            self._port,
+            ssl=self._ssl_context,
+            backlog=self._backlog,
+            ssl_handshake_timeout=IDLE_SECONDS if self._ssl_context is not None else None,
+        )
 
 
 def probed(health: HealthChecks, probe: Probe, request: web.Request) -> web.Response:

@@ -14,6 +14,7 @@ from typing import cast
 import grpc
 import structlog
 
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.model.errors import Invalid
 
 log = structlog.get_logger(__name__)
@@ -89,7 +90,7 @@ def stamp(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
 
 def content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bounded(path, CREDENTIAL_LIMIT)
     except OSError as error:
         raise Invalid("certificate file", str(path), f"cannot be read: {error.strerror}") from None
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from karpool.kube.bounded_input import read_bounded
 from karpool.kube.clock import Clock
 from karpool.kube.errors import KubeError
 from karpool.kube.snapshots.reader import read_objects
-from karpool.model import resources
+from karpool.model import resources, safe_yaml
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue.files import (
     load_shipped,
@@ -164,7 +165,7 @@ def catalogue_of(spec: ClusterSpec, file: Path | None = None) -> Catalogue:
 
 def _of_file(spec: ClusterSpec, file: Path) -> Catalogue:
     try:
-        data = file.read_bytes()
+        data = read_bounded(file, safe_yaml.SIZE_LIMIT)
         whole = read_catalogue(data, spec.region)
         if whole.region != spec.region:
             raise FleetError(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from karpool.kube.bounded_input import read_bounded
 from karpool.model import safe_yaml
 from karpool.model.errors import Invalid, ModelError
 
@@ -30,10 +31,9 @@ class FleetError(ModelError):
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Not much more than the largest that is parsed, whatever the file is. Raises FleetError."""
+    """Raises FleetError."""
     try:
-        with path.open("rb") as file:
-            return file.read(SIZE_LIMIT + 1)
+        return read_bounded(path, SIZE_LIMIT)
     except OSError as error:
         raise FleetError(f"{path}: {error.strerror}; give the path of {what}") from None
 

@@ -14,7 +14,7 @@ import structlog
 from karpool.cli.embedded import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import catalogue_option
-from karpool.cli.output.text import columns, machine, note
+from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.kube.clock import RealClock
 from karpool.model.errors import Invalid
 from karpool_fleet.simulation.engine import simulate as run
@@ -108,7 +108,7 @@ def simulate(
         _write(decisions, results)
     first = found[0].scenario
     broken = [line for result in results for line in unmet(first.expect, result)]
-    click.echo(_rendered(first.title or scenario.stem, first.description, results, broken, output))
+    emit(_rendered(first.title or scenario.stem, first.description, results, broken, output))
     if broken:
         raise CommandFailed("not as expected: " + "; ".join(broken))
 
@@ -207,7 +207,7 @@ class _Bar:
     def _draw(self) -> None:
         if self.terminal():
             doing, percent = self._drawn = self._now
-            label = f"{self._label}: {doing}" if doing else self._label
+            label = printable(f"{self._label}: {doing}" if doing else self._label)
             click.echo(f"\r\x1b[K{label} [{'#' * (percent // 4):<25}] {percent:3d} %", err=True, nl=False)
 
     def terminal(self) -> bool:

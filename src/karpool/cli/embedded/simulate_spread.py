@@ -6,10 +6,10 @@ seed by seed; the spread says how much of a difference is chance.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from statistics import fmean
 
 from karpool.cli.embedded.simulate_svg import STYLE, colours
+from karpool.cli.output.text import escape
 from karpool_fleet.simulation.figures import Result, shown, titled
 
 PANELS = ("cost", "evictions", "pendingP95")

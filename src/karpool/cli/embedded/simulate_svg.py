@@ -4,10 +4,10 @@ A file of its own that pages embed, so it brings its colours along, for light an
 """
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from karpool.cli.embedded.simulate_html import over_time
 from karpool.cli.output import charts
+from karpool.cli.output.text import escape
 from karpool_fleet.simulation.figures import Result, shown
 
 PANELS = ("costPerHour", "evictions")

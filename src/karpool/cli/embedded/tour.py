@@ -13,7 +13,7 @@ import click
 from karpool.cli.embedded import tour_text
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.output.progress_line import ProgressLine
-from karpool.cli.output.text import columns, note
+from karpool.cli.output.text import columns, emit, note
 from karpool.dashboard.server.app import dashboard
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -71,7 +71,7 @@ async def _up(stop: asyncio.Event, kubeconfig: Path, wishes: TourOptions) -> Non
                     stage, wishes.chapters, begins=guide.begins, tell=guide.tell, ended=guide.ended
                 )
             took = time.monotonic() - began
-            click.echo(_result(outcomes, took, wishes.output))
+            emit(_result(outcomes, took, wishes.output))
             if wishes.stays:
                 stays_now()
                 _say_how_to_go_on(kubeconfig, page)
@@ -118,8 +118,8 @@ async def _running(kubeconfig: Path, wishes: TourOptions) -> AsyncIterator[tuple
             for name in addresses
         }
         page = await stack.enter_async_context(_dashboard(clients, wishes.port))
-        note(_clusters(fleet, addresses))
-        note(f"\nkubeconfig  {kubeconfig}   (a context for each cluster)")
+        emit(_clusters(fleet, addresses), err=True)
+        emit(f"\nkubeconfig  {kubeconfig}   (a context for each cluster)", err=True)
         note(f"dashboard   {page}")
         yield await stack.enter_async_context(staged(fleet, kubeconfig)), page
 
@@ -203,7 +203,7 @@ def _pace(speed: float) -> None:
 
 
 def _say_how_to_go_on(kubeconfig: Path, page: str) -> None:
-    note(
+    emit(
         f"""
 The fleet stays. Open {page}
 or in another terminal:
@@ -214,5 +214,6 @@ or in another terminal:
   karpool explain binding shop/web-deployment --fresh --enable-scheduler-estimator --context karmada
   karpool plan --context ireland
   karpool top pools --context oregon
-Ctrl-C ends it."""
+Ctrl-C ends it.""",
+        err=True,
     )

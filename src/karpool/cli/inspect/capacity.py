@@ -1,7 +1,6 @@
 """`karpool capacity`: can this run here: now, after scaling up, or never, and what is in the way."""
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from karpool.cli.options.cluster import (
     cluster_options,
     output_option,
 )
-from karpool.cli.output.text import columns, machine, note
+from karpool.cli.output.text import columns, emit, machine, note
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import ALL_KINDS
@@ -30,6 +29,7 @@ from karpool.estimator.plugins.interface import UNLIMITED
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
 from karpool.estimator.providers.karpenter import NODES_MAX, KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
+from karpool.kube.bounded_input import STDIN, read_bounded
 from karpool.kube.clock import RealClock
 from karpool.kube.snapshots.reader import read_objects
 from karpool.model import safe_yaml
@@ -116,7 +116,7 @@ def capacity(
     )
     snapshot = picture.snapshot()
     gaps = list(dict.fromkeys(gap for market in markets for gap in market.gaps()))
-    click.echo(render(report, template.pod, output, snapshot, loaded.name, gaps))
+    emit(render(report, template.pod, output, snapshot, loaded.name, gaps))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
     if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
@@ -181,11 +181,13 @@ def _template(path: Path, namespace: str) -> PodTemplate:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    if str(path) != "-":
+    if path != STDIN:
         yield from read_objects(path, report=note_skipped)
         return
     try:
-        yield from safe_yaml.load_documents(sys.stdin.buffer.read())
+        yield from safe_yaml.load_documents(read_bounded(path, safe_yaml.SIZE_LIMIT))
+    except OSError as error:
+        raise Invalid("-", "stdin", str(error.strerror)) from None
     except safe_yaml.UnusableYaml as error:
         raise Invalid("-", "stdin", str(error)) from None
 

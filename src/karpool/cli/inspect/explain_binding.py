@@ -9,7 +9,7 @@ from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import DoesNotFit
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.text import machine
+from karpool.cli.output.text import emit, machine
 from karpool.model.karmada.binding import binding_key
 from karpool.scheduler.controller.options import DecisionOptions
 from karpool.scheduler.cycle import explanation
@@ -31,7 +31,7 @@ def _binding(
             f"{name!r} is not like default/web-deployment", param_hint="[NAMESPACE/]NAME"
         )
     what_if_result = asyncio.run(_explain(cluster, (namespace, short), decisions, fresh))
-    click.echo(_shown(what_if_result, output))
+    emit(_shown(what_if_result, output))
     if not what_if_result.decision.is_success:
         raise DoesNotFit
 

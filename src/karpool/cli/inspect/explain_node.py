@@ -13,7 +13,7 @@ from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
-from karpool.cli.output.text import columns, machine
+from karpool.cli.output.text import columns, emit, machine
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import overrides
@@ -121,7 +121,7 @@ def node(
     (override,) = overrides(policies, [options.threshold] if options.threshold else [])
     planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
     settings = options.settings(override, heed_budgets=options.heed_budgets)
-    click.echo(render(explained(name, planned_cluster, settings), output))
+    emit(render(explained(name, planned_cluster, settings), output))
 
 
 def render(explanation: NodeExplanation, output: str) -> str:

@@ -7,7 +7,7 @@ import click
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.get_scale_ups import ScaleUpListing, age, document, list_scale_ups
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
-from karpool.cli.output.text import columns, machine, note, pluralize, printable
+from karpool.cli.output.text import columns, emit, machine, note, pluralize, printable
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState
 from karpool.model import durations
 from karpool.provisioning.candidates.attempts import ROUND_REST_SECONDS, CandidateHistory
@@ -117,11 +117,11 @@ def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
     """
     listing = list_scale_ups(cluster)
     for problem in listing.problems:
-        note(printable(f"skipped: {problem}"))
+        note(f"skipped: {problem}")
     record = next((up_record for up_record in listing.records if up_record.name == name), None)
     if record is None:
         raise CommandFailed(f"there is no scale-up {name!r}; `karpool get scale-ups` lists those there are")
     if output == "text":
-        click.echo(text(listing, record))
+        emit(text(listing, record))
     else:
-        click.echo(machine("ScaleUpExplanation", document(listing, record), output))
+        emit(machine("ScaleUpExplanation", document(listing, record), output))

@@ -8,7 +8,7 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
-from karpool.cli.output.text import columns, machine, note, pluralize
+from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
@@ -101,7 +101,7 @@ def _row(record: MoveRecord, now: float, wide: bool) -> list[str]:
 def moves(cluster: ClusterOptions, namespace: str, active: bool, output: str) -> None:
     """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
     records, problems, now = asyncio.run(_read(cluster, namespace, active))
-    click.echo(render(records, now, output))
+    emit(render(records, now, output))
     for problem in problems:
         note(f"skipped: {problem}")
 

@@ -10,7 +10,7 @@ import click
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import ClusterOptions, DurationParam, connection_options, output_option
-from karpool.cli.output.text import columns, join_names, machine, note, pluralize
+from karpool.cli.output.text import columns, emit, join_names, machine, note, pluralize
 from karpool.kube.clock import Clock
 from karpool.scheduler.cycle.what_if import listed
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -129,7 +129,7 @@ def promises(
     chosen = [
         line for line in lines if cluster_name in (None, line.cluster) and namespace in (None, line.namespace)
     ]
-    click.echo(render(chosen, output))
+    emit(render(chosen, output))
     for problem in problems:
         note(f"skipped: {problem}")
 

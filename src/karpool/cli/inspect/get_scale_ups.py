@@ -9,7 +9,7 @@ import click
 
 from karpool.cli.cluster_source import connect, note_skipped
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
-from karpool.cli.output.text import columns, machine, note, pluralize, printable
+from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.kube.api.client import Client
@@ -190,6 +190,6 @@ def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, outp
         for record in listing.records
         if pool in (None, record.key.pool) and (state is None or state.lower() == record.state.value.lower())
     ]
-    click.echo(render(listing, chosen, output))
+    emit(render(listing, chosen, output))
     for problem in listing.problems:
-        note(printable(f"skipped: {problem}"))
+        note(f"skipped: {problem}")

@@ -11,7 +11,7 @@ from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
-from karpool.cli.output.text import columns, machine, note
+from karpool.cli.output.text import columns, emit, machine, note
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
@@ -71,10 +71,10 @@ def plan(
         )
         for override in overrides(options.policies, options.thresholds)
     ]
-    click.echo(render(alternatives, options, planned_cluster.cluster, output))
+    emit(render(alternatives, options, planned_cluster.cluster, output))
     for gap in planned_cluster.price_gaps:
         if output in ("table", "wide"):
-            click.echo(f"no price: {gap}")
+            emit(f"no price: {gap}")
         else:
             note(f"no price: {gap}")  # beside the document, which stays one
     for problem in alternatives[0].plan.problems:

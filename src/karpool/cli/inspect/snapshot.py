@@ -7,7 +7,7 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options
-from karpool.cli.output.text import note
+from karpool.cli.output.text import emit, note
 from karpool.kube.snapshots.writer import SnapshotSummary, take_snapshot
 
 
@@ -17,20 +17,21 @@ from karpool.kube.snapshots.writer import SnapshotSummary, take_snapshot
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; it replaces an older one only when it is complete.",
+    help="The file to write; it replaces an older snapshot only when it is complete.",
 )
+@click.option("--force", is_flag=True, help="Replace the file even if it is no snapshot.")
 @connection_options
-def snapshot(output: Path, cluster: ClusterOptions) -> None:
+def snapshot(output: Path, force: bool, cluster: ClusterOptions) -> None:
     """Save what a cluster holds to a file, for commands with --snapshot.
 
     Lists in pages and changes nothing. Secrets are never read; environment values are left out.
     """
-    summary = asyncio.run(_take(cluster, output))
+    summary = asyncio.run(_take(cluster, output, force))
     for skipped in summary.skipped:
         note(f"without {skipped.resource}: {skipped.reason}")
-    click.echo(f"{output}: {summary.objects} objects, {output.stat().st_size / 1024:.0f} KiB")
+    emit(f"{output}: {summary.objects} objects, {output.stat().st_size / 1024:.0f} KiB")
 
 
-async def _take(cluster: ClusterOptions, output: Path) -> SnapshotSummary:
+async def _take(cluster: ClusterOptions, output: Path, force: bool) -> SnapshotSummary:
     async with connect(cluster) as client:
-        return await take_snapshot(client, output, context=cluster.context or "")
+        return await take_snapshot(client, output, context=cluster.context or "", replace_any=force)

@@ -23,7 +23,7 @@ from karpool import __version__
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import ClusterOptions, connection_options
-from karpool.cli.output.text import note, pluralize
+from karpool.cli.output.text import emit, note, pluralize
 from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import selection as moves_in
 from karpool.gpu.records.scale_up_object import SCALEUPS
@@ -46,6 +46,7 @@ from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 PART_OF_KARPOOL = "app.kubernetes.io/part-of=karpool"
 LOG_BYTES = 4 * 1024 * 1024  # of one container
 PODS_MAX = 40
+FOLDER = "karpool-support/"  # of the archive
 _SMART_PODS = SmartPodSettings().namespace
 
 
@@ -63,17 +64,20 @@ class SupportBundle:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; it replaces an older one only when it is complete.",
+    help="The file to write; it replaces an older bundle only when it is complete.",
 )
+@click.option("--force", is_flag=True, help="Replace the file even if it is no bundle.")
 @click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Where the controllers run.")
 @click.option("--logs/--no-logs", default=True, show_default=True, help="With log lines of the controllers.")
 @connection_options
-def support_bundle(cluster: ClusterOptions, output: Path, namespace: str, logs: bool) -> None:
+def support_bundle(cluster: ClusterOptions, output: Path, force: bool, namespace: str, logs: bool) -> None:
     """Save what somebody else needs to understand a problem: snapshot, records, events and decision logs.
 
     Changes nothing. Secrets are never read and environment values are left out, but names of your objects
     are in it: look at it before you hand it on.
     """
+    if not force and not _may_be_replaced(output):
+        raise CommandFailed(f"{output}: is there and is no bundle; choose another place, or add --force")
     bundle = asyncio.run(_collect(cluster, namespace, logs))
     for name, reason in bundle.missing.items():
         if reason != ABSENT:
@@ -81,7 +85,7 @@ def support_bundle(cluster: ClusterOptions, output: Path, namespace: str, logs: 
     if absent := [name for name, reason in bundle.missing.items() if reason == ABSENT]:
         note(f"{pluralize(len(absent), 'kind')} of objects that this cluster does not have: see about.json")
     write(bundle, output)
-    click.echo(f"{output}: {pluralize(len(bundle.files), 'file')}, {output.stat().st_size / 1024:.0f} KiB")
+    emit(f"{output}: {pluralize(len(bundle.files), 'file')}, {output.stat().st_size / 1024:.0f} KiB")
 
 
 async def _collect(cluster: ClusterOptions, namespace: str, logs: bool) -> SupportBundle:
@@ -169,6 +173,18 @@ def _json(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
+def _may_be_replaced(path: Path) -> bool:
+    """One that is not there, holds nothing, or that this command wrote."""
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return True
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            first = archive.next()
+            return first is not None and first.name.startswith(FOLDER)
+    except (OSError, EOFError, tarfile.TarError):
+        return False
+
+
 def write(bundle: SupportBundle, path: Path) -> None:
     """There and complete, or not at all; only the owner may read it. Raises Failed."""
     part: Path | None = None
@@ -177,7 +193,7 @@ def write(bundle: SupportBundle, path: Path) -> None:
         part = Path(name)
         with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for file_name, content in sorted(bundle.files.items()):
-                info = tarfile.TarInfo(f"karpool-support/{file_name}")
+                info = tarfile.TarInfo(f"{FOLDER}{file_name}")
                 info.size, info.mode = len(content), 0o600
                 archive.addfile(info, io.BytesIO(content))
         part.replace(path)

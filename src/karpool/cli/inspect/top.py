@@ -11,7 +11,7 @@ import click
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
-from karpool.cli.output.text import columns, machine, note, pluralize
+from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.snapshot import Snapshot
@@ -132,7 +132,7 @@ def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions)
     picture = Cluster(aspects, market=market_of(catalogue))
     loaded = asyncio.run(load_cluster(cluster, picture))
     snapshot = picture.snapshot()
-    click.echo(render(snapshot, what, output, loaded.name))
+    emit(render(snapshot, what, output, loaded.name))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
 

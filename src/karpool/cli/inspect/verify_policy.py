@@ -9,7 +9,7 @@ import msgspec
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import output_option
 from karpool.cli.output import charts, html_page
-from karpool.cli.output.text import columns, machine
+from karpool.cli.output.text import columns, emit, machine
 from karpool.consolidation.verification import properties, ranking_experiment
 from karpool.consolidation.verification.properties import PolicyVerification
 from karpool.consolidation.verification.ranking_experiment import SHARES, RankingExperiment
@@ -28,7 +28,7 @@ def verify_policy(ranking: bool, output: str) -> None:
     """
     verification = properties.verify()
     experiment = ranking_experiment.run() if ranking else None
-    click.echo(render(verification, experiment, output))
+    emit(render(verification, experiment, output))
     broken = [policy_property for policy_property in verification.properties if not policy_property.holds]
     if broken:
         raise CommandFailed(

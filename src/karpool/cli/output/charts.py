@@ -8,7 +8,8 @@ Each mark carries a <title>, which browsers show as a tooltip.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from karpool.cli.output.text import escape
 
 WIDTH, HEIGHT = 720.0, 320.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 14.0, 44.0

@@ -6,7 +6,8 @@ through could still not run or fetch anything.
 """
 
 from collections.abc import Iterable, Sequence
-from html import escape
+
+from karpool.cli.output.text import escape
 
 _STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --ink: #1a1d21; --quiet: #5c6570; --rule: #d9dee3;

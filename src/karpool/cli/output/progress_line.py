@@ -12,6 +12,8 @@ from typing import TextIO
 
 import click
 
+from karpool.cli.output.text import printable_lines
+
 BAR = 24
 _CLEAR = "\r\x1b[K"
 
@@ -37,6 +39,7 @@ class ProgressLine:
             self._write(_CLEAR)
 
     def say(self, text: str, *, colour: str | None = None, bold: bool | None = None) -> None:
+        text = printable_lines(text)
         shown = click.style(text, fg=colour, bold=bold) if self._colours else text
         self._write(f"{_CLEAR if self.is_live else ''}{shown}\n")
         self.draw()

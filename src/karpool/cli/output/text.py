@@ -3,14 +3,19 @@
 Tables look like kubectl's: columns padded with spaces, no lines, no colour
 needed to read them. Machine forms carry `apiVersion` and `kind`, so that a script
 can tell when they change.
+
+Names and messages of a cluster, or of a file, may be hostile. All text leaves through here: `emit` and
+`note` for terminals and pipes, `escape` for HTML. Characters that a terminal obeys, or that turn the
+direction of text, do not pass; machine forms carry them escaped.
 """
 
+import html
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 import msgspec
-import yaml
 
 API_VERSION = "karpool.dev/v1alpha1"
 GAP = "   "
@@ -34,12 +39,32 @@ def printable(text: str) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """The same for text that has lines of its own."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def machine(kind: str, content: dict[str, Any], form: str) -> str:
     """One versioned document as JSON or YAML."""
     document = {"apiVersion": API_VERSION, "kind": kind, **content}
     if form == "json":
-        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+        return "\n".join(_escaped(line) for line in text.split("\n"))
+    import yaml  # only whoever asks for it waits for it
+
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=False).rstrip()
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON with the same meaning, and nothing that a terminal would obey."""
+    if line.isprintable():
+        return line
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in line
+    )
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -52,6 +77,16 @@ def join_names(names: Sequence[str], most: int = 10) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
+def emit(text: str, *, err: bool = False) -> None:
+    """A result, of as many lines as it has."""
+    click.echo(printable_lines(text), err=err)
+
+
 def note(text: str) -> None:
-    """Something for the person, not for the pipe."""
-    click.echo(text, err=True)
+    """One line for the person, not for the pipe."""
+    click.echo(printable(text), err=True)
+
+
+def escape(text: str) -> str:
+    """Text inside HTML or SVG."""
+    return html.escape(printable_lines(text))

@@ -12,7 +12,7 @@ from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue_option, connection_options
 from karpool.cli.output import plan_text
-from karpool.cli.output.text import columns, note, pluralize
+from karpool.cli.output.text import columns, emit, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import PlanCheck, check_plan
@@ -74,7 +74,7 @@ async def applied(
     seen = await load_planned_cluster(cluster, options.region, catalogue)
     settings = options.settings(options.override, heed_budgets=options.heed_budgets)
     found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
-    click.echo(render(found))
+    emit(render(found))
     if reason := objection(found, partial=partial, strict=strict):
         raise CommandFailed(reason)
     if saved.cluster and seen.cluster != saved.cluster:

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import click
-
 from karpool.cli.options.parameters import controller_command
 from karpool.consolidation.execution.options import ConsolidatorOptions
 
@@ -14,13 +12,13 @@ if TYPE_CHECKING:
 
 def _consolidator(options: ConsolidatorOptions) -> None:
     from karpool.cli.output import plan_text
-    from karpool.cli.output.text import note
+    from karpool.cli.output.text import emit, note
     from karpool.consolidation.process import run
     from karpool.manager.shutdown import run_until_signalled
 
     async def serve(stop: "Stop") -> None:
         def show(plan: "ConsolidationPlan") -> None:
-            click.echo(plan_text.render(plan, wide=False))
+            emit(plan_text.render(plan, wide=False))
             if options.once:
                 stop.set()
 

@@ -21,6 +21,7 @@ from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.access import is_loopback
 from karpool.dashboard.server.app import dashboard as serving
 from karpool.kube.api.client import Client
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.transport.http import HttpTransport
@@ -94,7 +95,7 @@ def serve_dashboard(options: DashboardOptions) -> None:
 
 def _token(path: Path | None, host: str) -> str | None:
     if path is not None:
-        return path.read_text(encoding="utf-8").strip()
+        return read_bounded(path, CREDENTIAL_LIMIT).decode().strip()
     return None if is_loopback(host) else secrets.token_urlsafe(32)
 
 

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import click
-
 from karpool.cli.options.parameters import controller_command
 from karpool.scheduler.controller.options import DeschedulerOptions
 
@@ -28,7 +26,9 @@ def _descheduler(options: DeschedulerOptions) -> None:
 
 
 def _show(taken: "DescheduledReplicas") -> None:
-    click.echo(f"{taken.binding.key.kind} {taken.binding.key}: {taken.message}")
+    from karpool.cli.output.text import emit
+
+    emit(f"{taken.binding.key.kind} {taken.binding.key}: {taken.message}")
 
 
 descheduler = controller_command(

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import click
-
 from karpool.cli.options.parameters import controller_command
 from karpool.scheduler.controller.options import SchedulerOptions
 
@@ -32,9 +30,10 @@ def _scheduler(options: SchedulerOptions) -> None:
 
 
 def _show(decision: "SchedulingDecision") -> None:
+    from karpool.cli.output.text import emit
     from karpool.scheduler.cycle.explanation import line
 
-    click.echo(line(decision))
+    emit(line(decision))
 
 
 scheduler = controller_command(

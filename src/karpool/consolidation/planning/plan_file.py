@@ -15,6 +15,7 @@ import msgspec
 
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.policy.prices import HOURS_PER_MONTH
+from karpool.kube.bounded_input import read_bounded
 from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
@@ -74,10 +75,12 @@ def finite(value: Any) -> Any:
 
 
 def read_plan(path: Path) -> SavedPlan:
-    """Raises Invalid, or OSError."""
-    if path.stat().st_size > SIZE_LIMIT:
-        raise Invalid(str(path), path.stat().st_size, f"is larger than {SIZE_LIMIT} bytes")
-    return parse_plan(path.read_bytes(), str(path))
+    """Raises Invalid."""
+    try:
+        content = read_bounded(path, SIZE_LIMIT)
+    except OSError as error:
+        raise Invalid("plan", str(path), f"{error.strerror}; save one with karpool plan -o json") from None
+    return parse_plan(content, str(path))
 
 
 def parse_plan(data: bytes, name: str = "plan") -> SavedPlan:

@@ -1,6 +1,10 @@
 // Building the page. Text only ever enters as text: nothing here parses markup, and the page's policy
 // (trusted types) would stop whoever tried.
 
+// Names may hold characters that turn the direction of text, or that nobody can see.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const clean = (text) => String(text).replace(UNSEEN, (each) => (each === "\n" ? each : "\uFFFD"));
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function h(tag, given = {}, ...children) {
@@ -16,19 +20,21 @@ function fill(element, given, children) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "vars") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
-    else element.setAttribute(name === "class" ? "class" : name, value === true ? "" : String(value));
+    else element.setAttribute(name === "class" ? "class" : name, value === true ? "" : clean(value));
   }
-  element.append(...children.flat(9).filter((each) => each !== undefined && each !== null && each !== false && each !== ""));
+  const shown = children.flat(9).filter((each) => each !== undefined && each !== null && each !== false && each !== "");
+  element.append(...shown.map((each) => (each instanceof Node ? each : clean(each))));
   return element;
 }
 
-export function say(element, text) {
+export function say(element, given) {
+  const text = clean(given);
   if (element.textContent !== text) element.textContent = text;
 }
 
 export function mark(element, name, value) {
   if (value === undefined || value === null || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value === true ? "" : String(value));
+  else if (element.getAttribute(name) !== clean(value)) element.setAttribute(name, value === true ? "" : clean(value));
 }
 
 // Make the children of `parent` those of `items`, keeping the elements (and the focus) of items that stay.

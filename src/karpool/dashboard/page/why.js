@@ -1,6 +1,6 @@
 // The one dialog of the page: why something is as it is.
 
-import { h } from "./dom.js";
+import { h, say } from "./dom.js";
 
 const dialog = document.getElementById("why");
 const title = document.getElementById("why-title");
@@ -15,7 +15,7 @@ export function reasons(lines) {
 
 // `content`: elements, or a promise of them for what has to be asked for first.
 export async function explain(heading, content) {
-  title.textContent = heading;
+  say(title, heading);
   const asked = Promise.resolve(content);
   body.replaceChildren(h("p", { class: "soft" }, "Asking…"));
   if (!dialog.open) dialog.showModal();

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from aiohttp import web
-
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
 from karpool.dashboard.server.metrics import DashboardMetrics
@@ -18,7 +16,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.event_recorder import EventRecorder
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
-from karpool.manager.probes import HealthChecks
+from karpool.manager.probes import HealthChecks, listening
 from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 
@@ -71,18 +69,16 @@ class Dashboard:
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         """Raises OSError for a port that is taken."""
-        runner = web.AppRunner(
+        runner = await listening(
             self._server.application(),
-            access_log=None,
-            keepalive_timeout=75,
-            shutdown_timeout=1,
+            self._host,
+            self._port,
+            tls=self._tls,
             max_line_size=_LINE_MAX,
             max_field_size=_HEADER_MAX,
             handler_cancellation=True,
         )
-        await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
         shown = f"[{self._host}]" if ":" in self._host else self._host
         scheme = "https" if self._tls is not None else "http"
         url = f"{scheme}://{shown}:{runner.addresses[0][1]}/"

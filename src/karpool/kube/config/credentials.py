@@ -10,13 +10,13 @@ import base64
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import Clock
 from karpool.kube.config.exec_plugin import ExecCredential, run_plugin
 from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile
 from karpool.kube.errors import ConfigError
 
 REREAD_SECONDS = 60.0  # a projected token lives an hour; kubelets replace it after 80 % of that
-FILE_LIMIT = 1024 * 1024
 EXPIRY_MARGIN = 10.0  # ask again a little before the end, so that a request in flight still passes
 
 
@@ -48,14 +48,11 @@ class RotatingFile:
             fresh = self._clock.monotonic() - self._read_at < REREAD_SECONDS
             if self._content is not None and stamp == self._stamp and fresh:
                 return self._content
-            with self._path.open("rb") as file:
-                content = file.read(FILE_LIMIT + 1)
+            content = read_bounded(self._path, CREDENTIAL_LIMIT)
         except OSError as error:
             if self._content is not None:
                 return self._content
             raise ConfigError(f"{self._path}: {error.strerror}; check the path and its permissions") from None
-        if len(content) > FILE_LIMIT:
-            raise ConfigError(f"{self._path} is larger than {FILE_LIMIT} bytes")
         self._content, self._stamp, self._read_at = content, stamp, self._clock.monotonic()
         return content
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.kubeconfig_file import ExecSpec
 from karpool.kube.errors import ConfigError
@@ -146,7 +147,7 @@ def _environment(config: ClusterConfig, plugin: ExecSpec, env: Mapping[str, str]
 
 def _cluster_info(config: ClusterConfig) -> dict[str, object]:
     info: dict[str, object] = {"server": config.server}
-    ca = config.ca.path.read_bytes() if config.ca.path is not None else config.ca.data
+    ca = read_bounded(config.ca.path, CREDENTIAL_LIMIT) if config.ca.path is not None else config.ca.data
     if ca:
         info["certificate-authority-data"] = base64.b64encode(ca).decode()
     if config.tls_server_name:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from karpool.kube.bounded_input import read_bounded
 from karpool.kube.config.kubeconfig_file import (
     ContextEntry,
     ExecSpec,
@@ -135,7 +136,7 @@ def in_cluster(
         if not needed.is_file():
             raise ConfigError(f"{needed} is missing; set automountServiceAccountToken: true on the pod")
     namespace_file = service_account / "namespace"
-    namespace = namespace_file.read_text().strip() if namespace_file.is_file() else "default"
+    namespace = read_bounded(namespace_file, 1024).decode().strip() if namespace_file.is_file() else "default"
     shown = f"[{host}]" if ":" in host else host
     return ClusterConfig(
         name=name or "in-cluster",

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from karpool.kube.bounded_input import read_bounded
 from karpool.kube.errors import ConfigError
 from karpool.model import safe_yaml
 
@@ -132,11 +133,11 @@ class KubeconfigFile:
 def read_file(path: Path, prefix: str = "") -> KubeconfigFile:
     """Raises ConfigError. Values are never shown: any of them may be a secret."""
     try:
-        if path.stat().st_size > SIZE_LIMIT:
-            raise ConfigError(f"{prefix}kubeconfig {path} is larger than {SIZE_LIMIT} bytes")
-        documents = list(safe_yaml.load_documents(path.read_bytes(), size_limit=SIZE_LIMIT))
+        documents = list(safe_yaml.load_documents(read_bounded(path, SIZE_LIMIT), size_limit=SIZE_LIMIT))
     except OSError as error:
-        raise ConfigError(f"{prefix}kubeconfig {path}: {error.strerror}; check its permissions") from None
+        raise ConfigError(
+            f"{prefix}kubeconfig {path}: {error.strerror}; check the file and its permissions"
+        ) from None
     except safe_yaml.UnusableYaml as error:
         raise ConfigError(f"{prefix}kubeconfig {path}: {error}") from None
     if len(documents) > 1:

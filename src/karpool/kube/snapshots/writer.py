@@ -105,9 +105,15 @@ async def take_snapshot(
     *,
     context: str = "",
     saved: Sequence[SnapshotKind] = SAVED_KINDS,
+    replace_any: bool = False,
     progress: Callable[[str, int], None] = lambda resource, count: None,
 ) -> SnapshotSummary:
-    """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read."""
+    """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read.
+
+    A file that is no snapshot stays as it is, unless `replace_any`.
+    """
+    if not replace_any and not _may_be_replaced(path):
+        raise SnapshotError(f"{path}: is there and is no snapshot; choose another place, or add --force")
     summary = SnapshotSummary(path)
     with _written(path) as writer:
         header = SnapshotHeader(
@@ -191,6 +197,16 @@ class _Writer:
     def back_to(self, mark: int) -> None:
         self._file.seek(mark)
         self._file.truncate()
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """One that is not there, holds nothing, or that a snapshot wrote; others are refused below."""
+    if not path.is_file():
+        return True
+    try:
+        return not path.stat().st_size or ObjectFile(path).header is not None
+    except (OSError, SnapshotError):
+        return False
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.errors import ConfigError
 from karpool_fleet.apiserver.serve import tls as certificates
@@ -78,7 +79,7 @@ async def run_apiserver(
 def read_token(path: Path) -> str:
     """The bearer token in a file; raises ConfigError when no client could send it."""
     try:
-        token = path.read_text(encoding="ascii").strip()
+        token = read_bounded(path, CREDENTIAL_LIMIT).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         raise ConfigError(f"token file {path}: cannot be read as text; name a file with one token") from None
     if not token or not token.isprintable() or " " in token:
