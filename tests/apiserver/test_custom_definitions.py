@@ -153,7 +153,7 @@ def test_accepting_writes_what_clients_wait_for() -> None:
 def test_rules_that_are_not_evaluated_are_shown_in_the_status() -> None:
     crd = definition()
     rules = schema_of(crd)["properties"]["spec"]["x-kubernetes-validations"]
-    rules.append({"rule": "quantity(self.amount).isGreaterThan(quantity('1'))"})
+    rules.append({"rule": "duration(self.amount) > duration('1h')"})
 
     crds.accept(crd, NOW)
     told = next(c for c in crd["status"]["conditions"] if c["type"] == crds.RULES)
@@ -161,7 +161,7 @@ def test_rules_that_are_not_evaluated_are_shown_in_the_status() -> None:
     crds.accept(crd, NOW)
 
     assert (told["status"], told["reason"]) == ("False", "UnsupportedRules")
-    assert 'v1 spec: "quantity(self.amount)' in told["message"]
+    assert 'v1 spec: "duration(self.amount)' in told["message"]
     assert all(c["type"] != crds.RULES for c in crd["status"]["conditions"])
 
 

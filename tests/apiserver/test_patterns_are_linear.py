@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool_fleet.apiserver.schema.patterns import BadPattern, Pattern, compile_pattern
+from karpool.model.cel.patterns import BadPattern, Pattern, compile_pattern
 
 ATOMS = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-c1]", "x?", r"\.", "-"])
 

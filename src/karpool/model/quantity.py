@@ -58,6 +58,11 @@ def _scaled(nano: int, unit: int) -> int:
     return max(INT64_MIN, -amount) if nano < 0 else min(INT64_MAX, amount)
 
 
+def nano_value(text: str | int | float) -> int:
+    """Billionths, exactly; not bounded to 64 bits."""
+    return _nano(_text(text))
+
+
 def milli_value(text: str | int | float) -> int:
     """Thousandths: what CPU is counted in."""
     return _scaled(_nano(_text(text)), 10**6)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from karpool.model.cel.patterns import BadPattern, compile_pattern
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import UnusableYaml, load_documents
-from karpool_fleet.apiserver.schema.patterns import BadPattern, compile_pattern
 
 NAME = "cluster-autoscaler-priority-expander"
 _PATTERNS_MAX = 100

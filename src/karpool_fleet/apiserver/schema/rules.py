@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import FieldError
-from karpool_fleet.apiserver.schema.cel import Rule
+from karpool_fleet.apiserver.schema.cel_rules import Rule
 from karpool_fleet.apiserver.schema.structure import SchemaNode
 from karpool_fleet.apiserver.schema.violations import ERRORS_MAX, identity
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from karpool.model.cel.patterns import Pattern, compile_pattern
+from karpool.model.cel.syntax import CelCompileError
 from karpool_fleet.apiserver.objects.types import Object
-from karpool_fleet.apiserver.schema.cel import Rule, compile_rule
-from karpool_fleet.apiserver.schema.cel_syntax import UnsupportedRule
-from karpool_fleet.apiserver.schema.patterns import Pattern, compile_pattern
+from karpool_fleet.apiserver.schema.cel_rules import Rule, compile_rule
 
 DEPTH_MAX = 64  # levels of schema; the deepest real one (a pod inside a policy) has 23
 
@@ -238,6 +238,6 @@ def _read_rules(node: SchemaNode, schema: Mapping[str, Any], path: str) -> None:
             raise BadSchema(where, "needs a rule")
         try:
             rules.append(compile_rule(entry))
-        except UnsupportedRule as error:
+        except CelCompileError as error:
             unread.append((entry["rule"], str(error)))
     node.rules, node.unread_rules = tuple(rules), tuple(unread)

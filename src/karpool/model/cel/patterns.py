@@ -44,6 +44,12 @@ class Pattern:
             return None
         return None if found is None else str(found.group(0))
 
+    def find_all(self, text: str) -> list[str]:
+        try:
+            return [str(found.group(0)) for found in self._compiled.finditer(text)]
+        except UnicodeEncodeError:
+            return []
+
 
 def _reason(error: Exception) -> str:
     reason = error.args[0] if error.args and isinstance(error, re2.error) else str(error)

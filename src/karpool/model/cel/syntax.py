@@ -1,29 +1,35 @@
 """Read the Common Expression Language into a tree.
 
-The grammar is complete except for optional syntax (`?.`, `[?x]`), message literals and byte
-strings. Meaning is given in `cel`.
+The grammar is complete except for message literals and byte strings. Meaning is given in `program`.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Any
 
-RULE_MAX = 8192
+from karpool.model.quantity import INT64_MAX
+
+TEXT_MAX = 10 * 1024  # as for selectors of devices; rules of definitions are shorter
 DEPTH_MAX = 64
+UINT64_MAX = 2**64 - 1
 
 
-class UnsupportedRule(ValueError):
-    """The rule uses something this server does not evaluate; the message says what."""
+class CelCompileError(ValueError):
+    """The expression cannot be read, mixes types, or uses what is not supported; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """`op` is literal, name, select, index, call, list, map, ?: or an operator symbol."""
+    """`op` is literal, name, select, index, call, list, map, ?: or an operator symbol.
+
+    `.?select` and `[?index]` ask for what may be missing.
+    """
 
     op: str
     args: "tuple[Expr, ...]" = ()
     value: Any = None  # a literal, or the name of what is selected or called
     target: "Expr | None" = None  # of a member call
+    kind: str = ""  # of a literal: int, uint, double, string, bool or null
 
 
 _TOKEN = re.compile(
@@ -57,13 +63,13 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 def parse(text: str) -> Expr:
-    """Raises UnsupportedRule."""
-    if len(text) > RULE_MAX:
-        raise UnsupportedRule(f"is longer than {RULE_MAX} characters")
+    """Raises CelCompileError."""
+    if len(text) > TEXT_MAX:
+        raise CelCompileError(f"is longer than {TEXT_MAX} characters")
     parser = _Parser(_tokens(text))
     expression = parser.expression()
     if parser.kind != "end":
-        raise UnsupportedRule(f"cannot be read from {parser.text!r} on")
+        raise CelCompileError(f"cannot be read from {parser.text!r} on")
     return expression
 
 
@@ -73,7 +79,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while not tokens or tokens[-1][0] != "end":
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
-            raise UnsupportedRule(f"cannot be read from {text[at : at + 20]!r} on")
+            raise CelCompileError(f"cannot be read from {text[at : at + 20]!r} on")
         tokens.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
     return tokens
@@ -101,18 +107,18 @@ class _Parser:
 
     def _expect(self, symbol: str) -> None:
         if not self._take(symbol):
-            raise UnsupportedRule(f"needs {symbol!r} before {self.text!r}")
+            raise CelCompileError(f"needs {symbol!r} before {self.text!r}")
 
     def _name(self) -> str:
         if self.kind != "name":
-            raise UnsupportedRule(f"needs a name before {self.text!r}")
+            raise CelCompileError(f"needs a name before {self.text!r}")
         self._at += 1
         return self._tokens[self._at - 1][1]
 
     def expression(self) -> Expr:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise UnsupportedRule(f"is nested deeper than {DEPTH_MAX} levels")
+            raise CelCompileError(f"is nested deeper than {DEPTH_MAX} levels")
         condition = self._binary(1)
         if self._take("?"):
             chosen = self._binary(1)
@@ -145,13 +151,17 @@ class _Parser:
         target = self._primary()
         while True:
             if self._take("."):
+                optional = self._take("?")
                 name = self._name()
-                if self._take("("):
+                if optional:
+                    target = Expr(".?select", (target,), name)
+                elif self._take("("):
                     target = Expr("call", self._arguments(")"), name, target)
                 else:
                     target = Expr("select", (target,), name)
             elif self._take("["):
-                target = Expr("index", (target, self.expression()))
+                optional = self._take("?")
+                target = Expr("[?index]" if optional else "index", (target, self.expression()))
                 self._expect("]")
             else:
                 return target
@@ -169,7 +179,7 @@ class _Parser:
         kind, text = self.kind, self.text
         if kind in ("int", "float", "string"):
             self._at += 1
-            return Expr("literal", value=_literal(kind, text))
+            return _literal(kind, text)
         if self._take("("):
             inner = self.expression()
             self._expect(")")
@@ -180,7 +190,8 @@ class _Parser:
             return Expr("map", self._entries())
         name = self._name()
         if name in _LITERALS:
-            return Expr("literal", value=_LITERALS[name])
+            value = _LITERALS[name]
+            return Expr("literal", value=value, kind="null" if value is None else "bool")
         if self._take("("):
             return Expr("call", self._arguments(")"), name)
         return Expr("name", value=name)
@@ -197,16 +208,23 @@ class _Parser:
         return tuple(entries)
 
 
-def _literal(kind: str, text: str) -> Any:
+def _literal(kind: str, text: str) -> Expr:
     if kind == "float":
-        return float(text)
+        return Expr("literal", value=float(text), kind="double")
     if kind == "int":
-        return int(text.rstrip("uU"), 0)
+        unsigned = text[-1] in "uU"
+        digits = text.rstrip("uU").lower()
+        number = int(digits[:30], 16 if digits.startswith("0x") else 10)
+        if len(digits) > 30 or number > (
+            UINT64_MAX if unsigned else INT64_MAX + 1
+        ):  # one more, for the smallest negative number
+            raise CelCompileError(f"has a number that is too large: {text[:40]}")
+        return Expr("literal", value=number, kind="uint" if unsigned else "int")
     raw = text[0] in "rR"
     body = text[1:] if raw else text
     quote = 3 if body[:3] in ('"""', "'''") else 1
     body = body[quote:-quote]
-    return body if raw else re.sub(_ESCAPE, _unescape, body)
+    return Expr("literal", value=body if raw else re.sub(_ESCAPE, _unescape, body), kind="string")
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
@@ -221,4 +239,4 @@ def _unescape(match: re.Match[str]) -> str:
         return chr(int(code, 8))
     if code in _SINGLE or code in "\\?\"'`":
         return _SINGLE.get(code, code)
-    raise UnsupportedRule(f"has an unknown escape \\{code}")
+    raise CelCompileError(f"has an unknown escape \\{code}")
