@@ -43,6 +43,11 @@ _COMMANDS: Table = {
     "estimator": ("karpool.cli.run.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
     "explain": ("karpool.cli.inspect.explain", "explain", "Say how a decision came about."),
     "get": ("karpool.cli.inspect.get", "get", "Show what controllers hold: promises, scale-ups, moves."),
+    "gpu-agent": (
+        "karpool.cli.run.gpu_agent",
+        "gpu_agent",
+        "Look at this machine's GPUs, and publish them.",
+    ),
     "gpu-scaler": (
         "karpool.cli.run.gpu_scaler",
         "gpu_scaler",
