@@ -28,6 +28,11 @@ _COMMANDS: Table = {
         "capacity",
         "Say whether a workload fits, now or after scale-up.",
     ),
+    "catalogue": (
+        "karpool.cli.inspect.catalogue",
+        "catalogue",
+        "Look at instance types and prices, region by region.",
+    ),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "consolidator": (
         "karpool.cli.run.consolidator",

@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from karpool.model import resources, safe_yaml
-from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, TypeGpu
 from karpool.model.catalogue.columns import (
     ABSENT,
     PackedGpus,
@@ -30,6 +30,7 @@ from karpool.model.catalogue.columns import (
     ShippedRegion,
     unpack,
 )
+from karpool.model.catalogue.refresh import FORMAT
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Wire, decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION
@@ -39,7 +40,7 @@ from karpool.model.requirements import ValueSet
 from karpool.model.resources import Resources
 
 PACKED = "karpool-packed-catalogue/1"
-READABLE = "karpool-catalogue/1"
+READABLE = FORMAT
 
 MAGIC = b"karpool-catalogue/2\n"
 _PROVIDERS = ("aws", "azure", "gcp")
@@ -67,12 +68,21 @@ class ReadableOffering(Wire, frozen=True):
     available: bool = True
 
 
+class ReadableGpu(Wire, frozen=True):
+    """`partition` is the share of a whole device that one unit is."""
+
+    model: str
+    memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
+    partition: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+
 class ReadableType(Wire, frozen=True):
     name: str
     capacity: QuantityMap
     allocatable: QuantityMap | None = None
     labels: dict[str, str] | None = None
     offerings: list[ReadableOffering] | None = None
+    gpu: ReadableGpu | None = None
 
 
 class ReadableCatalogue(Wire, frozen=True):
@@ -273,6 +283,7 @@ def _readable_type(entry: ReadableType, region: str) -> InstanceType:
         {key: ValueSet(frozenset((value,))) for key, value in labels.items()},
         capacity,
         capacity if entry.allocatable is None else _amounts(entry.allocatable, "allocatable"),
+        gpu=TypeGpu(entry.gpu.model, entry.gpu.memory_mib, entry.gpu.partition) if entry.gpu else None,
     ).sold_as(offerings)
 
 

@@ -1,0 +1,309 @@
+"""`karpool catalogue`: which regions, types and prices are known, and newer prices for them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.options.cluster import RegionParam, catalogue_option, output_option
+from karpool.cli.output.text import columns, machine, note, pluralize
+from karpool.model import resources
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.catalogue.files import (
+    load_shipped,
+    read_catalogue,
+    shipped_provider,
+    shipped_region,
+    shipped_regions,
+)
+from karpool.model.catalogue.refresh import as_document, read_prices, refreshed
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import ON_DEMAND, SPOT
+
+UNKNOWN = "?"
+NONE = "-"
+_OUTPUT = output_option("table", "wide", "json", "yaml")
+_REGION = click.option("--region", type=RegionParam(), default="", help="Such as eu-central-1 or westeurope.")
+
+
+@click.group(epilog="Example: karpool catalogue show m7g.large --region eu-central-1")
+def catalogue() -> None:
+    """Look at what is known of instance types and prices. Reads no cluster."""
+
+
+@catalogue.command(epilog="Example: karpool catalogue regions --provider azure")
+@click.option("--provider", type=click.Choice(["aws", "azure", "gcp"]), help="Of this cloud only.")
+@_OUTPUT
+def regions(provider: str | None, output: str) -> None:
+    """List the regions that prices are shipped for, their zones, and how old the prices are."""
+    items: list[dict[str, Any]] = []
+    for name in shipped_regions():
+        if provider in (None, shipped_provider(name)):
+            region = shipped_region(name)
+            items.append(
+                {
+                    "region": name,
+                    "provider": shipped_provider(name),
+                    "zones": list(region.zone_names),
+                    "on_demand_as_of": region.on_demand_as_of,
+                    "spot_as_of": region.spot_as_of,
+                }
+            )
+    if output in ("json", "yaml"):
+        click.echo(machine("RegionList", {"items": items}, output))
+        return
+    rows = [
+        [
+            item["region"],
+            item["provider"],
+            ",".join(item["zones"]) if output == "wide" else str(len(item["zones"])),
+            item["on_demand_as_of"] or UNKNOWN,
+            item["spot_as_of"] or UNKNOWN,
+        ]
+        for item in items
+    ]
+    click.echo(columns(["REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF"], rows))
+
+
+@catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
+@_REGION
+@click.option("--family", default="", help="Types whose family, series or name starts with this.")
+@click.option("--gpu", is_flag=True, help="Types with GPUs only.")
+@catalogue_option
+@_OUTPUT
+def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: str) -> None:
+    """List the types of a region: size, room for pods, GPUs, and the price on demand and as spot."""
+    found = _catalogue(region, catalogue)
+    types = [
+        instance_type
+        for instance_type in found.types.values()
+        if (not family or _is_of_family(instance_type, family)) and (not gpu or instance_type.gpu is not None)
+    ]
+    types.sort(key=lambda each: (each.capacity.get(resources.CPU, 0), each.name))
+    if output in ("json", "yaml"):
+        content = {**_head(found), "items": [_described(found, each) for each in types]}
+        click.echo(machine("InstanceTypeList", content, output))
+        return
+    shown = [
+        [
+            each.name,
+            resources.show_rounded(resources.CPU, each.capacity.get(resources.CPU, 0)),
+            resources.show_rounded(resources.MEMORY, each.allocatable.get(resources.MEMORY, 0)),
+            _gpus(each),
+            _money(_least(each, ON_DEMAND)),
+            _money(_least(each, SPOT)),
+            *([",".join(sorted({offering.zone for offering in each.offerings}))] if output == "wide" else []),
+        ]
+        for each in types
+    ]
+    header = [
+        "TYPE",
+        "CPU",
+        "MEMORY LEFT",
+        "GPU",
+        "$/H",
+        "SPOT $/H",
+        *(["ZONES"] if output == "wide" else []),
+    ]
+    click.echo(columns(header, shown))
+    click.echo(f"\n{found.region}: {pluralize(len(types), 'type')}, prices of {found.as_of or UNKNOWN}")
+
+
+@catalogue.command(epilog="Example: karpool catalogue show Standard_D4s_v5 --region westeurope")
+@click.argument("type_name", metavar="TYPE")
+@_REGION
+@catalogue_option
+@_OUTPUT
+def show(type_name: str, region: str, catalogue: Path | None, output: str) -> None:
+    """Show one type: labels, capacity, room for pods, and its price in every zone of a region.
+
+    Without --region: its price in every region that has it.
+    """
+    if not region and catalogue is None:
+        _show_everywhere(type_name, output)
+        return
+    found = _catalogue(region, catalogue)
+    instance_type = found.types.get(type_name)
+    if instance_type is None:
+        raise CommandFailed(
+            f"{type_name!r} is not in the catalogue of {found.region}; {_unsized(found, type_name)}"
+        )
+    if output in ("json", "yaml"):
+        content = {**_head(found), **_described(found, instance_type)}
+        click.echo(machine("InstanceType", content, output))
+        return
+    labels = _labels(instance_type)
+    lines = [f"{type_name} in {found.region} ({found.provider}), prices of {found.as_of or UNKNOWN}", ""]
+    lines.append(
+        columns(
+            ["RESOURCE", "CAPACITY", "LEFT FOR PODS"],
+            (
+                [
+                    name,
+                    resources.show_amount(name, units),
+                    resources.show_amount(name, instance_type.allocatable.get(name, 0)),
+                ]
+                for name, units in instance_type.capacity.items()
+            ),
+        )
+    )
+    lines += ["", columns(["LABEL", "VALUE"], ([key, value] for key, value in sorted(labels.items()))), ""]
+    lines.append(
+        columns(
+            ["ZONE", "BOUGHT AS", "$/H", "CAN BE HAD"],
+            (
+                [one.zone, one.capacity_type, _money(one.price_per_hour), "yes" if one.available else "no"]
+                for one in instance_type.offerings
+            ),
+        )
+    )
+    click.echo("\n".join(lines))
+
+
+@catalogue.command(
+    epilog="Example: karpool catalogue refresh prices.csv --region eu-central-1 --write mine.json"
+)
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_REGION
+@click.option(
+    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Write a file for --catalogue here."
+)
+@_OUTPUT
+def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
+    """Compare newer prices with the shipped ones, and write a catalogue with them.
+
+    FILE is a CSV table: region, type, and on_demand or spot in USD per hour; zone, on_demand_asof and
+    spot_asof if it likes.
+    """
+    try:
+        prices = read_prices(file.read_bytes())
+    except Invalid as error:
+        raise error.at(str(file)) from None
+    named = sorted({price.region for price in prices})
+    if not region and len(named) == 1:
+        region = named[0]
+    if not region:
+        raise click.UsageError(f"{file} has {pluralize(len(named), 'region')}; choose one with --region")
+    before = load_shipped(region)
+    after, changes = refreshed(before, prices)
+    unlisted = sorted({price.type for price in prices if price.region == region} - before.types.keys())
+    if write is not None:
+        write.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(after)), indent=1))
+        note(f"wrote {write}: give it to other commands with --catalogue {write}")
+    if unlisted:
+        note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")
+    if output in ("json", "yaml"):
+        items = [msgspec.to_builtins(change) for change in changes]
+        click.echo(machine("PriceChangeList", {**_head(after), "items": items}, output))
+        return
+    rows = [[one.type, one.capacity_type, _money(one.before), _money(one.after)] for one in changes]
+    if rows:
+        click.echo(columns(["TYPE", "BOUGHT AS", "SHIPPED $/H", "NOW $/H"], rows) + "\n")
+    click.echo(f"{region}: {pluralize(len(changes), 'price')} changed, of {len(before.types)} types")
+
+
+def _catalogue(region: str, file: Path | None) -> Catalogue:
+    if file is not None:
+        return read_catalogue(file.read_bytes(), region)
+    if not region:
+        raise click.UsageError("--region says of which region; `karpool catalogue regions` lists them")
+    return load_shipped(region)
+
+
+def _show_everywhere(name: str, output: str) -> None:
+    items: list[dict[str, Any]] = []
+    for region in shipped_regions():
+        found = load_shipped(region)
+        if found.knows_price_of(name):
+            zone = next(iter(found.zones))
+            items.append(
+                {
+                    "region": region,
+                    "provider": found.provider,
+                    "on_demand_per_hour": found.price_of_running(name, zone, ON_DEMAND),
+                    "spot_per_hour": found.price_of_running(name, zone, SPOT),
+                    "as_of": found.as_of,
+                }
+            )
+    if not items:
+        raise CommandFailed(
+            f"{name!r} is sold in no region that is shipped; --catalogue gives your own types"
+        )
+    if output in ("json", "yaml"):
+        click.echo(machine("InstanceTypePrices", {"name": name, "items": items}, output))
+        return
+    rows = [
+        [
+            item["region"],
+            item["provider"],
+            _money(item["on_demand_per_hour"]),
+            _money(item["spot_per_hour"]),
+            item["as_of"],
+        ]
+        for item in items
+    ]
+    click.echo(columns(["REGION", "PROVIDER", "$/H", "SPOT $/H", "AS OF"], rows))
+
+
+def _unsized(found: Catalogue, name: str) -> str:
+    if found.knows_price_of(name):
+        price = found.price_of_running(name, next(iter(found.zones)), ON_DEMAND)
+        return f"its list price is ${_money(price)} per hour, and its size is not published"
+    return f"`karpool catalogue show {name}` lists the regions that have it"
+
+
+def _head(found: Catalogue) -> dict[str, Any]:
+    return {"provider": found.provider, "region": found.region, "as_of": found.as_of}
+
+
+def _described(found: Catalogue, instance_type: InstanceType) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": instance_type.name,
+        "labels": _labels(instance_type),
+        "capacity": instance_type.capacity,
+        "allocatable": instance_type.allocatable,
+        "offerings": msgspec.to_builtins(instance_type.offerings),
+    }
+    if instance_type.gpu is not None:
+        document["gpu"] = msgspec.to_builtins(instance_type.gpu)
+    return document
+
+
+def _labels(instance_type: InstanceType) -> dict[str, str]:
+    return {
+        key: ",".join(sorted(values.values))
+        for key, values in instance_type.requirements.items()
+        if values.values
+    }
+
+
+def _is_of_family(instance_type: InstanceType, family: str) -> bool:
+    if instance_type.name.startswith(family):
+        return True
+    return any(
+        key.endswith(("-family", "-series")) and family in values.values
+        for key, values in instance_type.requirements.items()
+    )
+
+
+def _gpus(instance_type: InstanceType) -> str:
+    if instance_type.gpu is None:
+        return NONE
+    units = sum(units for name, units in instance_type.allocatable.items() if name.endswith(".com/gpu"))
+    part = "" if instance_type.gpu.partition == 1 else f" (1/{round(1 / instance_type.gpu.partition)})"
+    return f"{units} x {instance_type.gpu.model}{part}"
+
+
+def _least(instance_type: InstanceType, capacity_type: str) -> float | None:
+    prices = [
+        offering.price_per_hour
+        for offering in instance_type.offerings
+        if offering.capacity_type == capacity_type and offering.price_per_hour is not None
+    ]
+    return min(prices, default=None)
+
+
+def _money(price: float | None) -> str:
+    return UNKNOWN if price is None else f"{price:.4f}"

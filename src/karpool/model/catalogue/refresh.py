@@ -1,0 +1,162 @@
+"""Newer prices for a catalogue, from a table of them; and a catalogue as a file to be given again. Pure."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT
+from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE
+from karpool.model.resources import quantities
+
+FORMAT = "karpool-catalogue/1"
+_FILE_MAX = 64 * 2**20
+_REQUIRED = ("region", "type")
+_PRICES = {"on_demand": ON_DEMAND, "spot": SPOT}
+_OWN_LABELS = frozenset((INSTANCE_TYPE, REGION, ZONE, CAPACITY_TYPE))
+
+
+@dataclass(frozen=True, slots=True)
+class NewPrice:
+    """`zone` empty: in all zones of the region."""
+
+    region: str
+    type: str
+    zone: str
+    capacity_type: str
+    price_per_hour: float
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPrice:
+    type: str
+    capacity_type: str
+    before: float | None
+    after: float
+
+
+def read_prices(data: bytes) -> list[NewPrice]:
+    """A CSV table with the columns region, type, and on_demand or spot; zone, currency, on_demand_asof and
+    spot_asof if it likes. Raises Invalid naming the line."""
+    if len(data) > _FILE_MAX:
+        raise Invalid("", f"{len(data)} bytes", "is larger than 64 MiB")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid("", data[:20], f"is not UTF-8: {error.reason}") from None
+    rows = csv.DictReader(io.StringIO(text), strict=True)
+    lacking = [name for name in _REQUIRED if name not in (rows.fieldnames or ())]
+    if lacking or not any(name in (rows.fieldnames or ()) for name in _PRICES):
+        raise Invalid(
+            "line 1", ",".join(rows.fieldnames or ()), "must name region, type, and on_demand or spot"
+        )
+    prices: list[NewPrice] = []
+    try:
+        for row in rows:
+            prices += _prices_in(row, f"line {rows.line_num}")
+    except csv.Error as error:
+        raise Invalid(f"line {rows.line_num}", "", f"is no CSV: {error}") from None
+    return prices
+
+
+def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:
+    if None in row.values() or None in row:
+        raise Invalid(line, "", "has not as many fields as line 1")
+    currency = row.get("currency") or "USD"
+    if currency != "USD":
+        raise Invalid(f"{line}.currency", currency, "prices are in USD; convert them first")
+    for name in _REQUIRED:
+        if not row[name]:
+            raise Invalid(f"{line}.{name}", "", "must not be empty")
+    for column, capacity_type in _PRICES.items():
+        text = row.get(column)
+        if not text:
+            continue
+        try:
+            price = float(text)
+        except ValueError:
+            price = math.nan
+        if not math.isfinite(price) or price < 0:
+            raise Invalid(f"{line}.{column}", text, "must be a finite number of USD per hour, 0 or more")
+        yield NewPrice(
+            str(row["region"]),
+            str(row["type"]),
+            row.get("zone") or "",
+            capacity_type,
+            price,
+            row.get(f"{column}_asof") or "",
+        )
+
+
+def refreshed(catalogue: Catalogue, prices: Iterable[NewPrice]) -> tuple[Catalogue, list[ChangedPrice]]:
+    """The catalogue with newer prices, and what changed. Types that it does not list are left out."""
+    by_type: dict[str, list[NewPrice]] = {}
+    for price in prices:
+        if price.region == catalogue.region:
+            by_type.setdefault(price.type, []).append(price)
+    changes: list[ChangedPrice] = []
+    types = [
+        _refreshed_type(instance_type, by_type.get(name, ()), catalogue, changes)
+        for name, instance_type in catalogue.types.items()
+    ]
+    days = sorted({price.as_of for listed in by_type.values() for price in listed if price.as_of})
+    as_of = f"{catalogue.as_of}; refreshed {days[-1]}" if days else catalogue.as_of
+    return Catalogue(catalogue.provider, catalogue.region, types, as_of=as_of, zones=catalogue.zones), changes
+
+
+def _refreshed_type(
+    instance_type: InstanceType, prices: Sequence[NewPrice], catalogue: Catalogue, changes: list[ChangedPrice]
+) -> InstanceType:
+    if not prices:
+        return instance_type
+    offered = {(offering.zone, offering.capacity_type): offering for offering in instance_type.offerings}
+    for price in sorted(prices, key=lambda each: bool(each.zone)):  # a zone's own price comes last and wins
+        zones = [price.zone] if price.zone else list(catalogue.zones)
+        before = [offered.get((zone, price.capacity_type)) for zone in zones]
+        old = next((offering.price_per_hour for offering in before if offering is not None), None)
+        if old != price.price_per_hour:
+            changes.append(ChangedPrice(instance_type.name, price.capacity_type, old, price.price_per_hour))
+        for zone in zones:
+            if zone in catalogue.zones:
+                offered[zone, price.capacity_type] = Offering(zone, price.capacity_type, price.price_per_hour)
+    return instance_type.sold_as(offered.values())
+
+
+def as_document(catalogue: Catalogue) -> dict[str, Any]:
+    """As a hand-written catalogue is, so that --catalogue reads it."""
+    return {
+        "format": FORMAT,
+        "provider": catalogue.provider,
+        "region": catalogue.region,
+        "asOf": catalogue.as_of,
+        "types": [_type_document(instance_type) for instance_type in catalogue.types.values()],
+    }
+
+
+def _type_document(instance_type: InstanceType) -> dict[str, Any]:
+    offerings: dict[tuple[str, float | None, bool], list[str]] = {}
+    for offering in instance_type.offerings:
+        key = offering.capacity_type, offering.price_per_hour, offering.available
+        offerings.setdefault(key, []).append(offering.zone)
+    document: dict[str, Any] = {
+        "name": instance_type.name,
+        "labels": {
+            key: next(iter(values.values))
+            for key, values in instance_type.requirements.items()
+            if key not in _OWN_LABELS and len(values.values) == 1
+        },
+        "capacity": quantities(instance_type.capacity),
+        "allocatable": quantities(instance_type.allocatable),
+        "offerings": [
+            {"zones": zones, "capacityType": kind, "pricePerHour": price, "available": available}
+            for (kind, price, available), zones in offerings.items()
+        ],
+    }
+    if (gpu := instance_type.gpu) is not None:
+        document["gpu"] = {"model": gpu.model, "memoryMib": gpu.memory_mib, "partition": gpu.partition}
+    return document
