@@ -2,13 +2,10 @@
 
 import pytest
 
-from karpool.cluster.cluster_room import ClusterRoom
-from karpool.cluster.market.market import Market
 from karpool.gpu.controller.options import SCHEDULER_NAME
 from karpool.gpu.controller.reporting import WaitReporter
-from karpool.gpu.scale_up.candidates import CandidateFinder
+from karpool.gpu.controller.worker_pods import WorkerPods
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
-from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.event_recorder import EventRecorder
@@ -40,7 +37,7 @@ async def client():
 
 
 async def told(client, sight, uid):
-    announcer = WaitReporter(client, sight, EventRecorder(client, "test"))
+    announcer = WaitReporter(client, lambda: sight, EventRecorder(client, "test"))
     await announcer._write(uid, KEY, WaitExplanation(uid, WaitReason.HANDING_OFF, "devices are reserved"))
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
     said = [condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"]
@@ -48,10 +45,8 @@ async def told(client, sight, uid):
 
 
 async def seen(client):
-    sight = Sight(CandidateFinder(Market()), ClusterRoom(), namespace="smart", scheduler_name=SCHEDULER_NAME)
     pod = await client.get(PODS, "infer", namespace="default", into=Pod)
-    sight.put_pod(KEY, pod)
-    return sight, pod.metadata.uid
+    return WorkerPods(SCHEDULER_NAME).of({KEY: pod}), pod.metadata.uid
 
 
 async def test_a_pod_that_waits_is_told_though_it_changed_since(client):

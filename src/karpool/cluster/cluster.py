@@ -6,7 +6,7 @@ stands in `kinds`. Snapshots may be read anywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -54,7 +54,8 @@ class _Reader:
 
 
 class Cluster:
-    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise.
+    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise;
+    `keeps` are pods that are kept as they are, for who decides about each of them (`Snapshot.kept_pods`).
 
     `expected`: the rows of the room are what nodes will be once they have started, machines without a node
     included, as Karpenter plans with them. `shares=False` is for those who imitate a component that knows
@@ -68,6 +69,7 @@ class Cluster:
         market: Market | None = None,
         failures: LaunchFailures | None = None,
         left_out: LeftOut | None = None,
+        keeps: Callable[[Pod], bool] | None = None,
         expected: bool = False,
         shares: bool = True,
     ) -> None:
@@ -79,6 +81,10 @@ class Cluster:
         self.problems: UnreadableObjects = self.room.problems
         self.changes = 0  # of objects, whether or not they were news
         self._left_out = left_out
+        self._keeps = keeps
+        self._kept: dict[ObjectKey, Pod] = {}
+        self._kept_pods: Mapping[ObjectKey, Pod] | None = None
+        self._kept_changes = 0
         self._nodes = StateNodeStore(self.market, self.problems)
         self._pools = PoolStore(self.market, self.failures)
         self._pods = PodDisruptionStore()
@@ -101,7 +107,8 @@ class Cluster:
     @property
     def version(self) -> int:
         """Rises with every change that a snapshot shows."""
-        return self.room.version + self._nodes.version + self._pools.version + self._other_changes
+        counted = self.room.version + self._nodes.version + self._pools.version
+        return counted + self._kept_changes + self._other_changes
 
     def snapshot(self, now: float | None = None) -> Snapshot:
         """The present, for keeps; the same object until something changes. With `now`, events that waited
@@ -112,7 +119,8 @@ class Cluster:
         joined, claims = self._nodes.view()
         version = self.version
         if self._latest is None or self._latest.room is not room or self._latest.version != version:
-            self._latest = Snapshot(version, room, self._known(room, joined, claims))
+            facts = self._known(room, joined, claims)
+            self._latest = Snapshot(version, room, facts, self.room.devices, self.kept_pods)
         return self._latest
 
     def _known(
@@ -123,6 +131,16 @@ class Cluster:
         if Aspect.DISRUPTION in self.aspects or self._latest_facts is None or self._latest_facts[0] != key:
             self._latest_facts = key, self._facts(room, joined, claims)
         return self._latest_facts[1]
+
+    @property
+    def kept_pods(self) -> Mapping[ObjectKey, Pod]:
+        """As they are now, without the cost of a snapshot; so `held`."""
+        if self._kept_pods is None:
+            self._kept_pods = MappingProxyType(dict(self._kept))
+        return self._kept_pods
+
+    def held(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
+        return self._held[kind]
 
     @property
     def nodes(self) -> StateNodeStore:
@@ -228,6 +246,9 @@ class Cluster:
                     lambda key, now: overlays.drop(key.name),
                     lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
                 )
+            case kinds.GPU_RESOURCE_QUOTAS:
+                held = self._holder(kind)
+                return replace(held, unreadable=self._held_as_none(held))
             case kinds.GPUS:
                 return _both(self._of_room(kind), self._holder(kind))
         return self._holder(kind)
@@ -255,6 +276,15 @@ class Cluster:
             self.problems.clear(kind.resource.kind, str(key))
 
         return _Reader(put, drop, self._noted(kind))
+
+    def _held_as_none(self, held: _Reader) -> Callable[[ObjectKey, bytes, Invalid, float], None]:
+        """It is there, and nobody can tell what it says."""
+
+        def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
+            held.put(key, None, now)
+            held.unreadable(key, raw, error, now)
+
+        return note
 
     def _reserving(self, held: _Reader) -> _Reader:
         def reserve() -> None:
@@ -335,13 +365,26 @@ class Cluster:
             self._drop_pod(key, now)
             return
         self.room.upsert_pod(pod)
+        if self._keeps is not None:
+            self._keep_pod(key, pod if self._keeps(pod) and not pod.is_terminal else None)
         if Aspect.DISRUPTION in self.aspects:
             self._pods.put(key, pod)
         if self._expected is not None:
             self._expected.put_pod(str(key), pod)
 
+    def _keep_pod(self, key: ObjectKey, pod: Pod | None) -> None:
+        if pod is None and key not in self._kept:
+            return
+        if pod is None:
+            del self._kept[key]
+        else:
+            self._kept[key] = pod
+        self._kept_pods = None
+        self._kept_changes += 1
+
     def _drop_pod(self, key: ObjectKey, now: float) -> None:
         self.room.remove_pod(key.namespace, key.name)
+        self._keep_pod(key, None)
         self._pods.drop(key)
         if self._expected is not None:
             self._expected.drop_pod(str(key))

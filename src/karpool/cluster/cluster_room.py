@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
-from karpool.cluster.devices.device_store import DeviceStore
+from karpool.cluster.devices.device_store import DeviceStore, DeviceUse
 from karpool.cluster.kinds import Namespace
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
@@ -308,9 +308,10 @@ class ClusterRoom:
         row, home = self._pods.place_of(key)
         return self._nodes.rows[row].name if row >= 0 else home
 
-    def described_devices(self, node: str) -> Sequence[Device]:
-        """As GPU objects describe them, by name of the object; those that cannot be read are not running."""
-        return self._devices.described_on(node)
+    @property
+    def devices(self) -> Mapping[str, tuple[DeviceUse, ...]]:
+        """By node, as of the latest snapshot."""
+        return self._devices.uses
 
     def described_device(self, name: str) -> Device | None:
         return self._devices.described_device(name)

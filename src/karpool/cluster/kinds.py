@@ -39,6 +39,7 @@ class Unreadable(Enum):
     CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
     KEEPS_LAST = "what was known of it stays"
+    ADMITS_NOTHING = "nothing new is given out in its namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,13 @@ STOCK_EVENTS = ClusterKind(
 PRIORITIES = ClusterKind(api.PRIORITYCLASSES, PriorityClass, Aspect.PRIORITIES, may_be_absent=True)
 RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, dict, Aspect.QUOTAS)
 GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
-GPU_RESOURCE_QUOTAS = ClusterKind(GPU_QUOTAS, GpuResourceQuota, Aspect.DEVICE_QUOTAS, may_be_absent=True)
+GPU_RESOURCE_QUOTAS = ClusterKind(
+    GPU_QUOTAS,
+    GpuResourceQuota,
+    Aspect.DEVICE_QUOTAS,
+    may_be_absent=True,
+    unreadable=Unreadable.ADMITS_NOTHING,
+)
 SCALE_UPS = ClusterKind(api.SCALEUPS, dict, Aspect.RECORDS, may_be_absent=True)
 CAPACITY_BUFFERS = ClusterKind(api.CAPACITYBUFFERS, dict, Aspect.BUFFERS, may_be_absent=True)
 NODE_OVERLAYS = ClusterKind(

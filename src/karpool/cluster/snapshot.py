@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from karpool.cluster.aspects import Aspect, NotWatched
+from karpool.cluster.devices.device_store import DeviceUse
 from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
@@ -19,6 +20,7 @@ from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.model.karpenter.objects import CompiledPool, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources
@@ -56,6 +58,10 @@ class Snapshot:
     version: int
     room: Room
     facts: ClusterFacts = field(repr=False)
+    devices: Mapping[str, Sequence[DeviceUse]] = field(default_factory=dict, repr=False)
+    """By node: its devices, and who holds which share of which. What is supposed is not in it."""
+    kept_pods: Mapping[ObjectKey, Pod] = field(default_factory=dict, repr=False)
+    """Those that the cluster was asked to keep."""
 
     # Nodes
 

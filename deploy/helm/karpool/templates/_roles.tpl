@@ -112,6 +112,8 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [""], resources: [pods/status], verbs: [patch]}
 - {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes], verbs: [list, watch]}
 - {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .smart }}], verbs: [get]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
@@ -119,7 +121,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 
 {{- define "karpool.rules.scaleUps" -}}
-- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [create, delete, list, watch]}
+- {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [create, delete]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups/status], verbs: [update]}
 {{- end }}
 

@@ -8,11 +8,12 @@ cannot be told, no device of that node is free for others.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from karpool.cluster.nodes.room_store import RoomStore
-from karpool.model.devices.amounts import NOTHING
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import RUNNING, UNKNOWN, Device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
 from karpool.model.devices.node_devices import labelled_devices, model_name, plugin_of
@@ -33,14 +34,16 @@ class HeldDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """What is left of one device."""
+class DeviceUse:
+    """A device, who holds a share of it (keys of pods), and what is left. `closed`: nobody may have more of
+    it, whatever is left. `described`: a GPU object says what it is."""
 
-    tflops: int
-    vram: int
-    users: int = 0
+    device: Device
+    left: DeviceAmount
+    holders: tuple[str, ...] = ()
     lock: str = ""
     closed: bool = False
+    described: bool = False
 
 
 class DeviceStore:
@@ -65,14 +68,13 @@ class DeviceStore:
         self._closed = Column(np.bool_, True)
         self._stale: set[str] = set()
         self._table: DeviceTable | None = None
+        self._uses: dict[str, tuple[DeviceUse, ...]] = {}  # by node
+        self.uses: Mapping[str, tuple[DeviceUse, ...]] = MappingProxyType({})  # as of the latest table
 
     # Feeding
 
     def described(self) -> list[str]:
         return list(self._node_of_device)
-
-    def described_on(self, node: str) -> list[Device]:
-        return list(self._described.get(node, {}).values())
 
     def described_device(self, name: str) -> Device | None:
         return self._described.get(self._node_of_device.get(name, ""), {}).get(name)
@@ -154,6 +156,7 @@ class DeviceStore:
             for name in self._stale:
                 self._work_out(name, find(name), room)
             self._stale.clear()
+            self.uses = MappingProxyType(dict(self._uses))
             size = len(self._names)
             self._table = (
                 DeviceTable(
@@ -180,15 +183,18 @@ class DeviceStore:
         if row is not None:
             devices = described or (self._labelled[name] if node is not None else ())
         self._settle(name, devices, plugin)
+        self._uses.pop(name, None)
         if row is None:
             return
         held = self._held.get(name, _NO_PODS)
         uses = _uses(devices, held, given_away=0 if described else room.units_taken(row, plugin))
         for slot, use in zip(self._slots.get(name, ()), uses, strict=True):
             self._node[slot] = row
-            self._tflops[slot], self._vram[slot] = use.tflops, use.vram
-            self._users[slot], self._lock[slot] = use.users, lock_code(use.lock)
+            self._tflops[slot], self._vram[slot] = use.left.tflops_milli, use.left.vram_bytes
+            self._users[slot], self._lock[slot] = len(use.holders), lock_code(use.lock)
             self._closed[slot] = use.closed
+        if uses:
+            self._uses[name] = tuple(replace(use, described=bool(described)) for use in uses)
         if plugin:
             room.keep_shared(row, plugin, _units_held(devices, held))
 
@@ -217,14 +223,14 @@ class DeviceStore:
             self._devices[name], self._slots[name] = (devices, plugin), slots
 
 
-def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away: int) -> list[_Use]:
+def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away: int) -> list[DeviceUse]:
     uses = [_use(device, held) for device in devices]
     known = {device.name for device in devices}
     if any(not _is_told(holding, known) for holding in held.values()):
         return [replace(use, closed=True) for use in uses]
     # A plugin does not say which devices it gave away: the last that nobody holds a share of.
     for position in range(len(uses) - 1, -1, -1):
-        if given_away > 0 and not uses[position].users:
+        if given_away > 0 and not uses[position].holders:
             uses[position] = replace(uses[position], closed=True)
             given_away -= 1
     return [replace(use, closed=True) for use in uses] if given_away > 0 else uses
@@ -245,9 +251,10 @@ def _units_held(devices: Sequence[Device], held: Mapping[str, HeldDevices]) -> i
     return len(shared) + sum(holding.demand.count for holding in untold)
 
 
-def _use(device: Device, held: Mapping[str, HeldDevices]) -> _Use:
+def _use(device: Device, held: Mapping[str, HeldDevices]) -> DeviceUse:
     capacity = device.capacity or NOTHING
-    demands = [holding.demand for holding in held.values() if device.name in holding.names]
+    holders = tuple(key for key, holding in held.items() if device.name in holding.names)
+    demands = [held[key].demand for key in holders]
     left = capacity
     for demand in demands:
         left = left - demand.share.on(capacity)
@@ -263,4 +270,4 @@ def _use(device: Device, held: Mapping[str, HeldDevices]) -> _Use:
         # What a partition takes is not known here; what cannot be read may be everything.
         or any(demand.isolation in (SHARED, PARTITIONED) or not demand.is_readable for demand in demands)
     )
-    return _Use(left.tflops_milli, left.vram_bytes, len(demands), lock if dynamic else "", closed)
+    return DeviceUse(device, left, holders, lock if dynamic else "", closed)

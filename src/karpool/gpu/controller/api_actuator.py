@@ -16,6 +16,7 @@ from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator_state import AllocatorState
 from karpool.gpu.records.scale_up_object import SCALEUPS, owner, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.candidates import resource_of
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import (
@@ -26,7 +27,6 @@ from karpool.gpu.scale_up.input import (
     ScaleUpInput,
 )
 from karpool.gpu.scale_up.settings import ScaleUpSettings
-from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpool.model.devices import tensor_fusion
@@ -59,7 +59,7 @@ class ApiScaleUpActuator:
         client: Client,
         backend: ProvisioningBackend,
         desk: AllocatorState,
-        sight: Sight,
+        written: WrittenRecords,
         *,
         namespace: str,
         settings: ScaleUpSettings,
@@ -69,7 +69,7 @@ class ApiScaleUpActuator:
         self._client = client
         self._backend = backend
         self._desk = desk
-        self._sight = sight
+        self._written = written
         self._namespace = namespace
         self._settings = settings
         self._check = check
@@ -83,9 +83,9 @@ class ApiScaleUpActuator:
                 record = await self._begin(record)
             stored = await self._write(record)
         except KubeError:
-            self._sight.written.pop(record.name, None)  # whatever came of it, the watch will tell
+            self._written.failed(record.name)
             raise
-        self._sight.wrote(stored)
+        self._written.wrote(stored)
         return stored
 
     async def _begin(self, record: ScaleUpRecord) -> ScaleUpRecord:
@@ -113,7 +113,7 @@ class ApiScaleUpActuator:
                 uid=record.uid,
                 resource_version=record.version,
             )
-        self._sight.removed(record)
+        self._written.removed(record)
 
     # Smart pods
 

@@ -6,7 +6,7 @@ done in `actuator`; here they are only called in order.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -22,15 +22,18 @@ from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
+from karpool.gpu.controller.cluster_view import GpuClusterReader, GpuClusterView, step_view
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.controller.step_report import StepReport
+from karpool.gpu.controller.wake_ups import StepTriggers
+from karpool.gpu.controller.worker_pods import WorkerPods, unreadable
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition
+from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.candidates import CandidateFinder
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, WaitExplanation
 from karpool.gpu.scale_up.step import plan_step
-from karpool.gpu.seeing import Sight
 from karpool.gpu.strategies import registry as strategies
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import AlreadyExists, KubeError, LeadershipLost
@@ -42,7 +45,7 @@ from karpool.manager.controller import Environment
 from karpool.manager.readiness import STALE_POLL_SECONDS
 from karpool.manager.stop import Stop
 from karpool.model.devices.quota import quota_room
-from karpool.model.kubernetes.api_resources import CRDS
+from karpool.model.kubernetes.api_resources import CRDS, ObjectKey
 from karpool.provisioning.candidates.attempts import resting_until
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.claims.claim_progress import ClaimProgress
@@ -56,6 +59,7 @@ log = structlog.get_logger(__name__)
 STEP = "step"
 # They may be closed to us: pods that depend on volumes or on labels of namespaces then wait.
 REFINING = Aspect.NAMESPACES | Aspect.VOLUMES
+ASPECTS = Aspect.DEVICES | Aspect.DEVICE_QUOTAS | Aspect.NODECLAIMS | Aspect.POOLS | Aspect.RECORDS
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
 
@@ -93,22 +97,18 @@ class GpuScaler:
             client, self.options.smart_pods, self.monitor, RequestPurpose.SCALE_UP
         )
         self.ladders = CandidateFinder(market or Market())
-        self._cluster = Cluster(Aspect.DEVICES | REFINING, market=self.ladders.market)
-        self.sight = Sight(
-            self.ladders,
-            self._cluster.room,
-            namespace=namespace,
-            scheduler_name=self.options.scheduler_name,
-            default_pool=self.options.default_pool,
-            hold_seconds=settings.hold,
-        )
+        workers = WorkerPods(self.options.scheduler_name, self.options.default_pool)
+        self._cluster = Cluster(ASPECTS | REFINING, market=self.ladders.market, keeps=workers.is_worker)
+        self._triggers = StepTriggers(self._cluster, workers)
+        written = WrittenRecords()
+        self._reader = GpuClusterReader(workers, written, namespace=namespace, hold_seconds=settings.hold)
         self.desk = AllocatorState(settings, _allocator(self.options))
-        self.announcer = WaitReporter(client, self.sight, environment.events)
+        self.announcer = WaitReporter(client, lambda: workers.of(self._cluster.kept_pods), environment.events)
         self._hands = ApiScaleUpActuator(
             client,
             self.backend,
             self.desk,
-            self.sight,
+            written,
             namespace=namespace,
             settings=settings,
             check=environment.check,
@@ -117,7 +117,6 @@ class GpuScaler:
         self._cluster_watches = cluster_watches(self._cluster, client.clock, refining=REFINING)
         kinds = [
             *self._cluster_watches,
-            *self.sight.watches,
             *self.monitor.watches,
             *self.backend.watches,
         ]
@@ -127,11 +126,15 @@ class GpuScaler:
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
 
     def _wakers(self) -> Iterator[WatchedKind[Any]]:
-        watches = (*self._cluster_watches, *self.sight.watches, *self.monitor.watches)
+        watches = (*self._cluster_watches, *self.monitor.watches)
         for kind in {(kind.resource, kind.into, kind.selection): kind for kind in watches}.values():
-            yield replace(kind, sink=_Waker(self._changed, partial(self.sight.concerns, kind.resource)))
+            yield replace(kind, sink=_Waker(self._changed, partial(self._triggers.concerns, kind.resource)))
         for kind in self.backend.watches:
             yield replace(kind, sink=_Waker(self._changed, lambda change: True))
+
+    def seen(self) -> GpuClusterView:
+        """The cluster as it is now."""
+        return self._reader.read(self._cluster.snapshot())
 
     def _changed(self) -> None:
         self._queue.add_after(STEP, TOGETHER_SECONDS)
@@ -172,8 +175,10 @@ class GpuScaler:
             return await self._step()
 
     async def _step(self) -> Requeue:
-        view = self._view()
-        self.desk.sync_quotas(self.sight.quotas)
+        seen = self.seen()
+        self.ladders.use_pools(seen.snapshot.pools)
+        view = self._view(seen)
+        self.desk.sync_quotas(seen.quotas)
         found, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)
         self._hands.world = world
         for item, _ in found.served:
@@ -187,28 +192,34 @@ class GpuScaler:
         done = await actuate(plan, dict(world.records), self._hands)
         self.steps += 1
         self._report.report(world, plan, done.unwritten)
-        self._after(world, plan, {**found.refused, **self.sight.unreadable()})
-        self._totals(view)
+        self._after(world, plan, {**found.refused, **unreadable(seen.workers)})
+        self._totals(view, seen.quota_keys)
         if done.stale or done.failed:
             return Requeue(1.0)
         wake_at = plan.wake_at or view.now + self._settings.resync
         return Requeue(max(TOGETHER_SECONDS, wake_at - view.now))
 
-    def _view(self) -> View:
+    def _view(self, seen: GpuClusterView) -> View:
         now = self._wall + self._clock.monotonic() - self._start
-        self.monitor.pools_seen([pool.name for pool in self.ladders.pools])
+        self.monitor.pools_seen(list(self.ladders.pools))
         self.monitor.tick()
         placeholders = self.backend.placeholders()
-        records = self.sight.records()
         names = {pod.claim for pod in placeholders} | {
-            unit.claim for record in records.values() for unit in record.active_units
+            unit.claim for record in seen.records.values() for unit in record.active_units
         }
         claims: dict[str, ClaimProgress] = {}
         for name in names - {""}:
             progress = self.monitor.progress(name)
             if progress is not None:
                 claims[name] = progress
-        return self.sight.view(now, placeholders, claims, self._resting(now), self._busy())
+        return step_view(
+            seen,
+            now=now,
+            placeholders=placeholders,
+            claims=claims,
+            resting=self._resting(seen, now),
+            busy=self._busy(),
+        )
 
     def _busy(self) -> dict[str, frozenset[str]]:
         busy: dict[str, set[str]] = {}
@@ -216,16 +227,17 @@ class GpuScaler:
             busy.setdefault(entry.node, set()).update(share.device for share in entry.taken)
         return {node: frozenset(devices) for node, devices in busy.items()}
 
-    def _resting(self, now: float) -> dict[str, float]:
+    def _resting(self, seen: GpuClusterView, now: float) -> dict[str, float]:
         candidates = {
             rung.key: rung.candidate
-            for seen in self.sight.workers.values()
-            if seen.worker is not None and seen.worker.waits
-            for rung in self.ladders(seen.worker.item)
+            for pod in seen.workers.values()
+            if pod.worker is not None and pod.worker.waits
+            for rung in self.ladders(pod.worker.item)
         }
         if not candidates:
             return {}
-        offered = {pool.name: self.ladders.market.offerings.for_pool(pool) for pool in self.ladders.pools}
+        offerings = self.ladders.market.offerings
+        offered = {pool.name: offerings.for_pool(pool) for pool in self.ladders.pools.values()}
         return resting_until(list(candidates.values()), offered, self.monitor.failures, now)
 
     def _after(self, world: ScaleUpInput, plan: ScaleUpPlan, refused: dict[str, WaitExplanation]) -> None:
@@ -233,7 +245,7 @@ class GpuScaler:
         self.announcer.tell([*plan.explanations.values(), *refused.values()])
         if self.metrics is not None:
             self.metrics.observe(
-                self.sight.records().values(),
+                self.seen().records.values(),
                 world.placeholders,
                 world.demand,
                 self._holds(world),
@@ -241,13 +253,13 @@ class GpuScaler:
                 delete_tries={uid: times for uid, (_, times) in self.desk.deletes.items()},
             )
 
-    def _totals(self, view: View) -> None:
+    def _totals(self, view: View, quota_keys: Mapping[str, ObjectKey]) -> None:
         quotas = self.desk.allocator.quotas
         rooms = {
             namespace: quota_room(quota, quotas.taken(namespace))
             for namespace, quota in quotas.quotas.items()
         }
-        self.announcer.quota_alerts(rooms)
+        self.announcer.quota_alerts(rooms, quota_keys)
         self.announcer.refused_resizes(self.desk.refused_resizes)
         if self.metrics is not None:
             self.metrics.observe_pools(self.desk.pool_totals(view.nodes))

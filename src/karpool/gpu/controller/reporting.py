@@ -7,12 +7,12 @@ see fractions would buy a node without the GPU.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
+from karpool.gpu.controller.worker_pods import WorkerPod
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
-from karpool.gpu.seeing import Sight
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Conflict, KubeError, NotFound
 from karpool.kube.event_recorder import EventRecorder, ObjectReference
@@ -42,9 +42,13 @@ _EVENTS = _WARNINGS | {WaitReason.REQUESTED, WaitReason.COMING, WaitReason.HANDI
 
 
 class WaitReporter:
-    def __init__(self, client: Client, sight: Sight, events: EventRecorder) -> None:
+    """`workers` are the pods of our scheduler as they are now."""
+
+    def __init__(
+        self, client: Client, workers: Callable[[], Mapping[ObjectKey, WorkerPod]], events: EventRecorder
+    ) -> None:
         self._client = client
-        self._sight = sight
+        self._workers = workers
         self._events = events
         self._pending: dict[str, tuple[ObjectKey, WaitExplanation]] = {}
         self._told: dict[str, tuple[str, str]] = {}
@@ -53,7 +57,7 @@ class WaitReporter:
         self._wake = asyncio.Event()
 
     def tell(self, explanations: Iterable[WaitExplanation]) -> None:
-        keys = {seen.uid: (key, seen.said) for key, seen in self._sight.workers.items()}
+        keys = {pod.uid: (key, pod.said) for key, pod in self._workers().items()}
         self._told = {uid: told for uid, told in self._told.items() if uid in keys}
         for explanation in explanations:
             if explanation.uid not in keys:
@@ -74,11 +78,13 @@ class WaitReporter:
         kind = "Warning" if reason in _WARNINGS else "Normal"
         self._events.record(about, "Warning" if kind == "Warning" else "Normal", str(reason), message)
 
-    def quota_alerts(self, rooms: Mapping[str, Sequence[QuotaRoom]]) -> None:
+    def quota_alerts(
+        self, rooms: Mapping[str, Sequence[QuotaRoom]], quota_keys: Mapping[str, ObjectKey]
+    ) -> None:
         """An event on the quota when less is left than its threshold; again only after it had recovered."""
         low = {namespace: [room for room in figures if room.is_alert] for namespace, figures in rooms.items()}
         for namespace, figures in low.items():
-            key = self._sight.quota_keys.get(namespace)
+            key = quota_keys.get(namespace)
             if figures and namespace not in self._low_quotas and key is not None:
                 left = ", ".join(f"{room.resource} {room.available_percent} %" for room in figures)
                 about = ObjectReference(QUOTAS.api_version, QUOTAS.kind, key.namespace, key.name)
@@ -87,7 +93,7 @@ class WaitReporter:
 
     def refused_resizes(self, refusals: Mapping[str, NoDevice]) -> None:
         """An event on a running pod whose annotations ask for more than it can have where it is."""
-        keys = {seen.uid: key for key, seen in self._sight.workers.items()}
+        keys = {pod.uid: key for key, pod in self._workers().items()}
         for uid, refusal in refusals.items():
             if uid in keys and self._refused_resizes.get(uid) != refusal:
                 about = ObjectReference(PODS.api_version, PODS.kind, keys[uid].namespace, keys[uid].name, uid)
@@ -113,17 +119,17 @@ class WaitReporter:
             "message": explanation.message[:MESSAGE_LIMIT],
             "lastTransitionTime": now,
         }
-        seen = self._sight.workers.get(key)
-        if seen is None or seen.uid != uid or seen.is_bound:
+        worker = self._workers().get(key)
+        if worker is None or worker.uid != uid or worker.is_bound:
             return
         try:
             try:
-                await self._patch(uid, key, condition, seen.version)
+                await self._patch(uid, key, condition, worker.version)
             except Conflict:
-                found = await self._client.get(PODS, key.name, namespace=key.namespace, into=Pod)
-                if found.metadata.uid != uid or found.spec.node_name:
+                pod = await self._client.get(PODS, key.name, namespace=key.namespace, into=Pod)
+                if pod.metadata.uid != uid or pod.spec.node_name:
                     return
-                await self._patch(uid, key, condition, found.metadata.resource_version)
+                await self._patch(uid, key, condition, pod.metadata.resource_version)
         except NotFound:
             return
         except KubeError as error:

@@ -5,7 +5,7 @@ its name. Only instance types on which the item itself would fit are considered.
 are kept until pools or the catalogue change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from karpool.cluster.market.market import Market
@@ -30,38 +30,29 @@ def resource_of(item: WaitingWorker) -> str:
 class CandidateFinder:
     def __init__(self, market: Market) -> None:
         self.market = market
-        self._pools: dict[str, CompiledPool] = {}
-        self._version = 0
-        self._known: dict[object, tuple[ScaleUpCandidate, ...]] = {}
-        self._seen: tuple[int, tuple[int, int]] | None = None
+        self.pools: Mapping[str, CompiledPool] = {}
+        self._answers: dict[object, tuple[ScaleUpCandidate, ...]] = {}
+        self._answered_for: object = None
 
-    def put_pool(self, pool: CompiledPool) -> None:
-        if self._pools.get(pool.name) != pool:
-            self._pools[pool.name] = pool
-            self._version += 1
-
-    def drop_pool(self, name: str) -> None:
-        self._version += self._pools.pop(name, None) is not None
-
-    @property
-    def pools(self) -> Iterable[CompiledPool]:
-        return self._pools.values()
+    def use_pools(self, pools: Mapping[str, CompiledPool]) -> None:
+        if pools is not self.pools and pools != self.pools:
+            self.pools = pools
+            self._answers.clear()
 
     def serving(self, gpu_pool: str) -> list[CompiledPool]:
         """NodePools whose nodes would belong to this GPU pool."""
         return [
-            pool for pool in self._pools.values() if (pool.labels.get(POOL_LABEL) or pool.name) == gpu_pool
+            pool for pool in self.pools.values() if (pool.labels.get(POOL_LABEL) or pool.name) == gpu_pool
         ]
 
     def __call__(self, item: WaitingWorker) -> tuple[ScaleUpCandidate, ...]:
-        now = (self._version, self.market.version)
-        if self._seen != now:
-            self._seen = now
-            self._known.clear()
+        if self._answered_for != self.market.version:
+            self._answered_for = self.market.version
+            self._answers.clear()
         key = (key_of(item), item.request.cpu_milli, item.request.memory_bytes)
-        if key not in self._known:
-            self._known[key] = self._rungs(item)
-        return self._known[key]
+        if key not in self._answers:
+            self._answers[key] = self._rungs(item)
+        return self._answers[key]
 
     def explained(self, item: WaitingWorker) -> CandidateLadder:
         """The whole answer, with the pools that were left out and why.

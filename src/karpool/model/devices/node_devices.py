@@ -69,10 +69,13 @@ def pool_of_node(labels: Labels) -> str:
 
 def has_gpus(node: Node) -> bool:
     """Whether it has devices, will have, or belongs to a GPU pool. What cannot be told is yes."""
-    labels = node.labels
-    if POOL_LABEL in labels or PRODUCT in labels or labelled(labels, KARPENTER_NAME):
-        return True
-    return any(resource in (node.status.allocatable or {}) for resource in RESOURCES)
+    return promises_gpus(node.labels) or any(
+        resource in (node.status.allocatable or {}) for resource in RESOURCES
+    )
+
+
+def promises_gpus(labels: Labels) -> bool:
+    return POOL_LABEL in labels or PRODUCT in labels or bool(labelled(labels, KARPENTER_NAME))
 
 
 def plugin_of(offered: Mapping[str, int]) -> str:

@@ -1,0 +1,253 @@
+"""What a step looks at, read off one snapshot: workers, nodes with their devices, records, quotas.
+
+Nothing is kept here but what was read of objects that have not changed since. An object that cannot be
+understood is left out and says why; it stops nobody. A quota that cannot be understood admits nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import structlog
+
+from karpool.cluster import kinds
+from karpool.cluster.nodes.expected import is_ephemeral, same_taint
+from karpool.cluster.snapshot import Snapshot
+from karpool.gpu.allocation.allocator_state import GpuNodeFacts, View
+from karpool.gpu.controller.worker_pods import WorkerPod, WorkerPods
+from karpool.gpu.records.scale_up_object import ScaleUp, from_scale_up, without_status
+from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.records.written_records import WrittenRecords
+from karpool.model.devices import node_devices
+from karpool.model.devices.device import POOL_LABEL, SMART_POD_USE, Device
+from karpool.model.devices.gpu_quota import quota_admitting_nothing, quota_of
+from karpool.model.devices.quota import GpuQuota
+from karpool.model.errors import Invalid
+from karpool.model.karpenter.objects import DISRUPTED, CompiledPool
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import decode
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
+from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint
+from karpool.packing.tables.columns import Bools
+from karpool.packing.tables.node_table import NodeTable
+from karpool.provisioning.claims.claim_progress import ClaimProgress
+from karpool.provisioning.claims.node_readiness import emptiness_warning
+from karpool.provisioning.placeholders.placeholder import Placeholder
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuClusterView:
+    """One snapshot, read. `quota_keys` are the objects that quotas come from, by namespace."""
+
+    snapshot: Snapshot
+    workers: Mapping[ObjectKey, WorkerPod] = field(default_factory=dict)
+    records: Mapping[str, ScaleUpRecord] = field(default_factory=dict)
+    quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
+    quota_keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+
+
+class GpuClusterReader:
+    def __init__(
+        self, workers: WorkerPods, written: WrittenRecords, *, namespace: str, hold_seconds: float = 120.0
+    ) -> None:
+        self.problems: dict[str, str] = {}
+        self._workers = workers
+        self._written = written
+        self._namespace = namespace
+        self._hold_seconds = hold_seconds
+        self._records: dict[ObjectKey, tuple[Any, ScaleUpRecord | None]] = {}
+        self._quotas: tuple[object, dict[str, GpuQuota], dict[str, ObjectKey]] = (None, {}, {})
+        self._pools: object = None
+
+    def read(self, snapshot: Snapshot) -> GpuClusterView:
+        quotas, quota_keys = self._read_quotas(snapshot)
+        self._warn_of_pools(snapshot.pools)
+        return GpuClusterView(
+            snapshot,
+            self._workers.of(snapshot.kept_pods),
+            self._written.merged(self._read_records(snapshot)),
+            quotas,
+            quota_keys,
+        )
+
+    def _read_records(self, snapshot: Snapshot) -> dict[str, ScaleUpRecord]:
+        """Only of our namespace: another scaler may have its own."""
+        objects = snapshot.objects(kinds.SCALE_UPS)
+        records = {}
+        for key, raw in objects.items():
+            if key.namespace != self._namespace:
+                continue
+            old = self._records.get(key)
+            records[key] = old if old is not None and old[0] is raw else (raw, self._read_record(key, raw))
+        self._records = records
+        return {key.name: record for key, (_, record) in records.items() if record is not None}
+
+    def _read_record(self, key: ObjectKey, raw: Any) -> ScaleUpRecord | None:
+        try:
+            scale_up = decode(raw, ScaleUp)
+            try:
+                return from_scale_up(scale_up)
+            except Invalid as error:
+                self._problem(f"ScaleUp {key.name}", str(error))
+                return without_status(scale_up)
+        except Invalid as error:
+            self._problem(f"ScaleUp {key.name}", str(error))
+            return None
+
+    def _read_quotas(self, snapshot: Snapshot) -> tuple[dict[str, GpuQuota], dict[str, ObjectKey]]:
+        """The first by name where a namespace has several, as there is to be one."""
+        objects = snapshot.objects(kinds.GPU_RESOURCE_QUOTAS)
+        if self._quotas[0] is not objects:
+            quotas: dict[str, GpuQuota] = {}
+            keys: dict[str, ObjectKey] = {}
+            for key in sorted(objects, key=str):
+                if key.namespace in quotas:
+                    first = keys[key.namespace].name
+                    self._problem(f"GPUResourceQuota {key}", f"the namespace has {first} already; delete one")
+                    continue
+                keys[key.namespace] = key
+                try:
+                    if objects[key] is None:
+                        raise Invalid("", "", "it cannot be decoded")
+                    quotas[key.namespace] = quota_of(objects[key])
+                except Invalid as error:
+                    quotas[key.namespace] = quota_admitting_nothing(key.namespace)
+                    self._problem(f"GPUResourceQuota {key}", str(error))
+            self._quotas = objects, quotas, keys
+        return self._quotas[1:]
+
+    def _warn_of_pools(self, pools: Mapping[str, CompiledPool]) -> None:
+        if pools is self._pools:
+            return
+        self._pools = pools
+        for pool in pools.values():
+            if POOL_LABEL in pool.labels and (warning := emptiness_warning(pool, self._hold_seconds)):
+                self._problem(f"NodePool {pool.name} is used as it is", warning)
+
+    def _problem(self, what: str, why: str) -> None:
+        if self.problems.get(what) != why:
+            log.warning("object skipped", object=what, reason=why)
+        self.problems[what] = why
+
+
+def step_view(
+    seen: GpuClusterView,
+    *,
+    now: float,
+    placeholders: Sequence[Placeholder],
+    claims: Mapping[str, ClaimProgress],
+    resting: Mapping[str, float],
+    busy: Mapping[str, frozenset[str]],
+) -> View:
+    """`busy` are devices that we have given away or hold, by node: their pods may not be seen there yet."""
+    on_node: dict[str, list[Placeholder]] = {}
+    for pod in placeholders:
+        if pod.node:
+            on_node.setdefault(pod.node, []).append(pod)
+    concerned = gpu_nodes(seen.snapshot) | on_node.keys() | {progress.node for progress in claims.values()}
+    concerned |= {unit.node for record in seen.records.values() for unit in record.active_units}
+    return View(
+        now=now,
+        workers=tuple(pod.worker for pod in seen.workers.values() if pod.worker is not None),
+        records=seen.records,
+        placeholders=tuple(placeholders),
+        claims=claims,
+        nodes=tuple(
+            _facts(seen, name, row, on_node.get(name, ()), busy.get(name, frozenset()))
+            for name in sorted(concerned)
+            if (row := seen.snapshot.room.find(name)) is not None
+        ),
+        resting=resting,
+        room=seen.snapshot.room,
+    )
+
+
+def gpu_nodes(snapshot: Snapshot) -> set[str]:
+    """Nodes that have devices, will have, or belong to a GPU pool."""
+    room = snapshot.room
+    rows: Bools = room.nodes.per_node("has gpus", _labelled_with_gpus).copy()
+    for resource in node_devices.RESOURCES:
+        rows |= room.allocatable(resource) > 0
+    return {room.names[row] for row in np.flatnonzero(rows).tolist()} | snapshot.devices.keys()
+
+
+def _labelled_with_gpus(nodes: NodeTable) -> Bools:
+    labelled = [node_devices.promises_gpus(nodes.labels_of(row)) for row in range(nodes.n)]
+    return np.array(labelled, dtype=np.bool_)
+
+
+def _facts(
+    seen: GpuClusterView, name: str, row: int, placeholders: Sequence[Placeholder], busy: frozenset[str]
+) -> GpuNodeFacts:
+    room, state = seen.snapshot.room, seen.snapshot.nodes[row]
+    labels, taints = room.nodes.labels_of(row), room.taint_sets[room.taint_codes[row]]
+    others = {
+        key: dict(room.shapes[shape].requests)
+        for key, shape in room.pods_on(row).items()
+        if ObjectKey(*key.split("/", 1)) not in seen.workers
+    }
+    offered = {
+        resource: int(room.allocatable(resource)[row])
+        for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *node_devices.RESOURCES)
+    }
+    going = state.is_leaving or any(taint.key == DISRUPTED.key for taint in taints)
+    is_up = state.is_initialized or not state.pool or not _is_starting(seen.snapshot, state.pool, taints)
+    return GpuNodeFacts(
+        name,
+        ready=not going and state.node is not None and state.node.is_ready and is_up,
+        going=going,
+        labels=labels,
+        devices=_marked_devices(
+            [use.device for use in seen.snapshot.devices.get(name, ()) if use.described],
+            lambda marks, taken: node_devices.node_devices(
+                name, labels, offered, smart_pods=marks, others=taken, busy=busy
+            ),
+            others,
+            placeholders,
+        ),
+        cpu_milli=offered[CPU] - sum(needs.get(CPU, 0) for needs in others.values()),
+        memory_bytes=offered[MEMORY] - sum(needs.get(MEMORY, 0) for needs in others.values()),
+        host_memory_bytes=offered[MEMORY],
+        host_disk_bytes=offered[EPHEMERAL_STORAGE],
+        taints=tuple(taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE)),
+    )
+
+
+def _marked_devices(
+    described: Sequence[Device],
+    labelled: Callable[[Mapping[str, int], int], tuple[Device, ...]],
+    others: Mapping[str, Mapping[str, int]],
+    placeholders: Sequence[Placeholder],
+) -> tuple[Device, ...]:
+    """As GPU objects describe them, or as labels and plugin do; marked where a smart pod or a plain pod has
+    them. `others` are the needs of pods that are not workers."""
+    smart_pods = {pod.uid: _gpus_of(others.get(str(pod.key), {})) for pod in placeholders}
+    if described:
+        return _with_our_marks(described, smart_pods)
+    taken = sum(_gpus_of(needs) for needs in others.values()) - sum(smart_pods.values())
+    return labelled(smart_pods, taken)
+
+
+def _is_starting(snapshot: Snapshot, pool_name: str, taints: Iterable[Taint]) -> bool:
+    """Whether it has taints that keep pods away only until it is up."""
+    pool = snapshot.pools.get(pool_name)
+    starting = pool.startup_taints if pool is not None else ()
+    return any(
+        is_ephemeral(taint) or any(same_taint(taint, startup) for startup in starting) for taint in taints
+    )
+
+
+def _gpus_of(needs: Mapping[str, int]) -> int:
+    return sum(needs.get(resource, 0) for resource in node_devices.RESOURCES)
+
+
+def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) -> tuple[Device, ...]:
+    """A device that some plugin uses while a smart pod is there is used by that smart pod."""
+    marks = [f"{SMART_POD_USE}{uid}" for uid, gpus in sorted(smart_pods.items()) for _ in range(gpus)]
+    return tuple(
+        replace(device, used_by=marks.pop()) if marks and not device.is_ours else device
+        for device in sorted(devices, key=lambda device: device.name)
+    )
