@@ -94,6 +94,23 @@ def scale_up(number, claimed, held, ended=""):
     return named(kinds.SCALE_UPS, f"s{number}", status={"units": [unit]})
 
 
+def buffer(number, replicas):
+    return named(
+        kinds.CAPACITY_BUFFERS,
+        f"b{number}",
+        spec={"podTemplateRef": {"name": "t"}, "replicas": replicas},
+    )
+
+
+def template(cpu):
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return {**named(kinds.POD_TEMPLATES, "t"), "template": {"spec": {"containers": [container]}}}
+
+
+def overlay(number, weight):
+    return named(kinds.NODE_OVERLAYS, f"o{number}", spec={"price": "0.5", "weight": weight or None})
+
+
 SMALL = st.integers(0, 2)
 OBJECTS = st.one_of(
     st.tuples(
@@ -125,7 +142,9 @@ OBJECTS = st.one_of(
     st.tuples(st.just(kinds.NODECLASSES), st.builds(node_class, st.lists(st.sampled_from(["a", "b"])))),
     st.tuples(st.just(kinds.BUDGETS), st.builds(budget, st.integers(0, 1))),
     st.tuples(st.just(kinds.SCALE_UPS), st.builds(scale_up, SMALL, SMALL, st.sampled_from(["", "n0"]))),
-    st.tuples(st.just(kinds.CAPACITY_BUFFERS), st.just(named(kinds.CAPACITY_BUFFERS, "buffer"))),
+    st.tuples(st.just(kinds.CAPACITY_BUFFERS), st.builds(buffer, SMALL, st.integers(-1, 3))),
+    st.tuples(st.just(kinds.POD_TEMPLATES), st.builds(template, SMALL)),
+    st.tuples(st.just(kinds.NODE_OVERLAYS), st.builds(overlay, SMALL, st.integers(0, 2))),
 )
 LIVES = st.lists(st.tuples(OBJECTS, st.booleans()), max_size=25)
 
@@ -162,7 +181,7 @@ def shown(snapshot):
             (table.keys[row], float(table.costs[row]), int(table.flags[row]), int(table.budget[row]))
             for row in range(len(table.keys))
         ),
-        "buffers": snapshot.objects(kinds.CAPACITY_BUFFERS),
+        "buffers": snapshot.buffers,
         "problems": Counter(snapshot.problems),
         "complete": snapshot.complete,
     }

@@ -2,7 +2,9 @@
 
 from karpool.cluster import kinds
 from karpool.cluster.changes import ObjectChange
+from karpool.consolidation.execution.validation import validate_all
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, usual_types
@@ -66,3 +68,72 @@ def test_nodes_of_a_pool_for_which_no_type_is_known_stay():
     moves, held = reasons(cluster)
     assert not moves
     assert held["empty"] == "nodepool_not_found"
+
+
+class TestCapacityBuffers:
+    """One pod of 1 CPU is kept room for; `busy` has half a CPU left."""
+
+    def with_buffer(self, kind=kinds.CAPACITY_BUFFERS, **spec):
+        cluster = two_nodes()
+        container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+        template = {"metadata": {"name": "t"}, "template": {"spec": {"containers": [container]}}}
+        cluster.tell(kinds.POD_TEMPLATES, "team", "t", template)
+        raw = {"metadata": {"name": "b"}, "spec": {"podTemplateRef": {"name": "t"}, "replicas": 1, **spec}}
+        cluster.tell(kind, "team", "b", raw)
+        return cluster
+
+    def test_a_node_that_carries_a_virtual_pod_stays_until_the_buffer_goes(self):
+        for kind in (kinds.CAPACITY_BUFFERS, kinds.CAPACITY_BUFFERS_BETA):
+            cluster = self.with_buffer(kind)
+            moves, held = reasons(cluster)
+            assert not moves
+            assert held["empty"] == "buffer_pods"
+            cluster.gone(kind, "team", "b")
+            assert reasons(cluster)[0] == [("empty",)]
+
+    def test_served_in_both_versions_it_is_one_buffer(self):
+        cluster = self.with_buffer(kinds.CAPACITY_BUFFERS)
+        raw = {"metadata": {"name": "b"}, "spec": {"podTemplateRef": {"name": "t"}, "replicas": 1}}
+        cluster.tell(kinds.CAPACITY_BUFFERS_BETA, "team", "b", raw)
+        assert len(cluster.cluster.snapshot().buffers.shapes) == 1
+        cluster.gone(kinds.CAPACITY_BUFFERS, "team", "b")
+        assert reasons(cluster)[1]["empty"] == "buffer_pods"
+
+    def test_with_room_on_a_node_that_stays_the_empty_one_goes(self):
+        cluster = self.with_buffer()
+        cluster.pod("web", "busy", cpu=500)
+        assert reasons(cluster)[0] == [("empty",)]
+
+    def test_pods_of_a_move_do_not_take_the_room_of_a_buffer(self):
+        """Together they fill one node to the last: there is room for one of both."""
+        for replicas, kinds_of_moves in ((0, ["delete"]), (1, [])):
+            cluster = self.with_buffer(replicas=replicas)
+            cluster.pod("web", "busy", cpu=2500)
+            cluster.pod("guest", "empty", cpu=1500)
+            plan = plan_consolidation(cluster.view(), PlanSettings(replace=False), NOW)
+            assert [move.kind for move in plan.moves] == kinds_of_moves
+
+    def test_other_strategies_and_missing_templates_keep_no_room(self):
+        assert reasons(self.with_buffer(provisioningStrategy="example.com/standby"))[0] == [("empty",)]
+        cluster = self.with_buffer(podTemplateRef={"name": "gone"})
+        assert reasons(cluster)[0] == [("empty",)]
+        assert "does not exist" in " ".join(cluster.cluster.snapshot().problems)
+
+    def test_nothing_moves_while_a_buffer_cannot_be_understood(self):
+        for spec in (
+            {"replicas": -1},
+            {"scalableRef": {"kind": "Deployment", "name": "w"}},
+            {"replicas": 10**6},
+        ):
+            cluster = self.with_buffer(**spec)
+            plan = plan_consolidation(cluster.view(), now=NOW)
+            assert not plan.moves
+            assert plan.stopped.reason == "buffer_unreadable"
+            assert "CapacityBuffer team/b" in plan.stopped.detail
+
+    def test_a_move_is_refused_when_a_buffer_came_meanwhile(self):
+        cluster = two_nodes()
+        (move,) = plan_consolidation(cluster.view(), now=NOW).moves
+        later = self.with_buffer()
+        found = validate_all((move,), later.view(), now=NOW)[move.id]
+        assert [why.reason for why in found] == ["buffer_pods"]

@@ -27,6 +27,9 @@ HELD = {
         "nodepool_unreadable",
         "priceAdjustment: '+1': contradicts spec.price",
     ),
+    "buffer": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
+    "buffer-of-a-workload": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
+    "buffer-contradicts-itself": ("buffer_unreadable", "must have one of podTemplateRef and scalableRef"),
     "until": ("pod_do_not_disrupt", "pod team/web asks not to be disturbed"),
 }
 

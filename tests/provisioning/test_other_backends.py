@@ -11,14 +11,14 @@ import pytest
 
 from karpool.kube.api.client import Client
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import PODS
+from karpool.model.kubernetes.api_resources import PODS, PODTEMPLATES
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders.backend import ProvisioningBackend, RequestResult
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites
 from karpool.provisioning.placeholders.registry import backend
-from karpool.provisioning.placeholders.template_backend import GROUP, PODTEMPLATES, TemplateBackend
+from karpool.provisioning.placeholders.template_backend import GROUP, TemplateBackend
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.provisioning.acting import ACCELERATED, SETTINGS, ask, followed

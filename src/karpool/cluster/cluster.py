@@ -24,6 +24,7 @@ from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.cluster.nodes.node_facts import ClaimFacts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
+from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
 from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
@@ -97,6 +98,8 @@ class Cluster:
         self._stock = StockOutEvents(self.failures)
         self._created: dict[str, float] = {}  # claims, since when
         self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
+        self._buffers = BufferStore()
+        self._buffer_pods = self._buffers.pods()  # those that the room knows
         self._readers = {kind: self._reader(kind) for kind in self.kinds}
         self._latest: Snapshot | None = None
         self._latest_facts: tuple[object, ClusterFacts] | None = None
@@ -115,6 +118,7 @@ class Cluster:
         for their claim are understood first."""
         if now is not None and Aspect.STOCK in self.aspects:
             self._stock.understand(now, self._pools.compiled())
+        self._put_buffer_pods()
         room = self.room.snapshot()
         joined, claims = self._nodes.view()
         version = self.version
@@ -122,6 +126,18 @@ class Cluster:
             facts = self._known(room, joined, claims)
             self._latest = Snapshot(version, room, facts, self.room.devices, self.kept_pods)
         return self._latest
+
+    def _put_buffer_pods(self) -> None:
+        """As pods that wait: they have a shape there, and no place."""
+        before, pods = self._buffer_pods, self._buffers.pods()
+        if pods is before:
+            return
+        for key in before.shapes.keys() - pods.shapes.keys():
+            self.room.remove_pod("", key)
+        for key, shape in pods.shapes.items():
+            if before.shapes.get(key) != shape:
+                self.room.put_pod(key, shape)
+        self._buffer_pods = pods
 
     def _known(
         self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
@@ -239,6 +255,20 @@ class Cluster:
                 return self._of_room(kind)
             case kinds.SCALE_UPS:
                 return self._reserving(self._holder(kind))
+            case kinds.CAPACITY_BUFFERS | kinds.CAPACITY_BUFFERS_BETA:
+                buffers, version = self._buffers, kind.resource.version
+                return _Reader(
+                    lambda key, buffer, now: buffers.put(version, key, buffer),
+                    lambda key, now: buffers.drop(version, key),
+                    lambda key, raw, error, now: buffers.unreadable(version, key, error.reason),
+                )
+            case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.STATEFUL_SETS:
+                templates, name = self._buffers, kind.resource.kind
+                return _Reader(
+                    lambda key, raw, now: templates.put_template(name, key, raw),
+                    lambda key, now: templates.drop_template(name, key),
+                    noted,
+                )
             case kinds.NODE_OVERLAYS:
                 overlays = self.market.overlays
                 return _Reader(
@@ -459,11 +489,14 @@ class Cluster:
             pods=self._pods.table(room, budgets) if disruption else None,
             pending=self._pods.pending(room) if disruption else (),
             nominated=self._pods.nominated() if disruption else frozenset(),
+            buffers=self._buffer_pods,
             held=MappingProxyType(dict(self._held)),
             problems=(
                 *self.problems,
                 *(f"NodePool {name}: {why}" for name, why in {**self._pools.broken, **unclear}.items()),
                 *self._pods.problems(),
+                *self._buffer_pods.problems,
+                *self._buffer_pods.unclear,
             ),
             blocked=MappingProxyType(dict(self.room.blocked)),
             complete=self.room.complete,

@@ -4,7 +4,7 @@ A row per kind and selection. `struct` is what an object is decoded into. A kind
 has no objects where the server does not serve it; one that is served and cannot be read is never "none".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -18,6 +18,7 @@ from karpool.model.karpenter.node_overlay import NodeOverlay
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes import api_resources as api
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
+from karpool.model.kubernetes.capacity_buffer import CapacityBuffer
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import WireObject
 from karpool.model.kubernetes.node import Node
@@ -37,6 +38,7 @@ class Unreadable(Enum):
     HOLDS_NODE = "nothing is free on its node, and the node may not go"
     NOT_LISTED = "it is left out: no room is offered on it"
     CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
+    KEEPS_NODES = "nothing may be taken away until it can be read"
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
     KEEPS_LAST = "what was known of it stays"
     ADMITS_NOTHING = "nothing new is given out in its namespace"
@@ -95,7 +97,18 @@ GPU_RESOURCE_QUOTAS = ClusterKind(
     unreadable=Unreadable.ADMITS_NOTHING,
 )
 SCALE_UPS = ClusterKind(api.SCALEUPS, dict, Aspect.RECORDS, may_be_absent=True)
-CAPACITY_BUFFERS = ClusterKind(api.CAPACITYBUFFERS, dict, Aspect.BUFFERS, may_be_absent=True)
+# Clusters serve one version, or both.
+CAPACITY_BUFFERS = ClusterKind(
+    api.CAPACITYBUFFERS,
+    CapacityBuffer,
+    Aspect.BUFFERS,
+    may_be_absent=True,
+    unreadable=Unreadable.KEEPS_NODES,
+)
+CAPACITY_BUFFERS_BETA = replace(CAPACITY_BUFFERS, resource=api.CAPACITYBUFFERS_BETA)
+POD_TEMPLATES = ClusterKind(api.PODTEMPLATES, dict, Aspect.BUFFERS)
+DEPLOYMENTS = ClusterKind(api.DEPLOYMENTS, dict, Aspect.BUFFERS)
+STATEFUL_SETS = ClusterKind(api.STATEFULSETS, dict, Aspect.BUFFERS)
 NODE_OVERLAYS = ClusterKind(
     api.NODEOVERLAYS, NodeOverlay, Aspect.OVERLAYS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
 )
@@ -121,7 +134,11 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     GPUS,
     GPU_RESOURCE_QUOTAS,
     SCALE_UPS,
+    POD_TEMPLATES,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
     CAPACITY_BUFFERS,
+    CAPACITY_BUFFERS_BETA,
     NODE_OVERLAYS,
     RESOURCE_SLICES,
     RESOURCE_CLAIMS,

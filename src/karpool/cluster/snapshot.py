@@ -17,6 +17,7 @@ from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
 from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.pods.buffer_store import BufferPods
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.model.karpenter.objects import CompiledPool, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -27,6 +28,8 @@ from karpool.model.resources import Resources
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
+
+_NO_BUFFERS = BufferPods({}, {})
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class ClusterFacts:
     pods: PodDisruptionTable | None = None
     pending: Sequence[str] = ()
     nominated: frozenset[str] = frozenset()
+    buffers: BufferPods = _NO_BUFFERS
     held: Mapping[ClusterKind, Mapping[ObjectKey, Any]] = field(default_factory=dict)
     problems: tuple[object, ...] = ()
     blocked: Mapping[str, int] = field(default_factory=dict)
@@ -168,10 +172,16 @@ class Snapshot:
         self._need(Aspect.DISRUPTION)
         return self.facts.nominated
 
+    @property
+    def buffers(self) -> BufferPods:
+        """Pods that are not there, and for which room is kept; they wait in the room by these names."""
+        self._need(Aspect.BUFFERS)
+        return self.facts.buffers
+
     # Everything else
 
     def objects(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
-        """Of kinds that are held and not interpreted: buffers, overlays, DRA, quotas, records, devices."""
+        """Of kinds that are held and not interpreted: DRA, quotas, records, devices."""
         self._need(kind.aspects)
         return self.facts.held[kind]
 

@@ -32,6 +32,9 @@ def fingerprint(view: ClusterView) -> str:
         digest.update(_ENCODER.encode((name, pool.spec, pool.metadata.annotations)))
     for budget in sorted(view.budgets, key=lambda each: (each.namespace, each.name)):
         digest.update(f"{budget.namespace}/{budget.name}:{budget.disruptions_allowed > 0}".encode())
+    waiting, table = view.snapshot.pending, view.snapshot.shapes
+    for pod in sorted(view.buffer_of):
+        digest.update(f"{pod}:{table[waiting[pod]]!r}".encode())
     digest.update(repr(view.stop).encode())
     return digest.hexdigest()
 

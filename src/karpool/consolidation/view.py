@@ -39,6 +39,7 @@ ASPECTS = (
     | Aspect.DEVICES
     | Aspect.RECORDS
     | Aspect.OVERLAYS
+    | Aspect.BUFFERS
 )
 
 
@@ -66,6 +67,7 @@ class ClusterView:
     usage: Mapping[str, Resources] = field(default_factory=dict)  # of each pool, against its limits
     unavailable: Collection[StockOut] = ()
     pending: Sequence[str] = ()  # keys of pods that Karpenter would make room for
+    buffer_of: Mapping[str, str] = field(default_factory=dict)  # pods that are not there, to their buffer
     nominated: Collection[str] = ()  # nodes that pending pods are meant for
     in_flight: Collection[str] = ()  # nodes that a move under way takes already
     # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
@@ -109,6 +111,9 @@ def view_of(
     if stop is None and not snapshot.complete:
         message = "there are pods of which it cannot be told on which node they are; see the problems"
         stop = Infeasible(ConsolidationReason.POD_UNREADABLE, message)
+    if stop is None and snapshot.buffers.unclear:
+        message = f"nobody can tell what room it keeps: {snapshot.buffers.unclear[0]}"
+        stop = Infeasible(ConsolidationReason.BUFFER_UNREADABLE, message)
     return ClusterView(
         snapshot=snapshot.room,
         pods=snapshot.pods,
@@ -123,6 +128,7 @@ def view_of(
         usage={name: snapshot.usage.get(name, {}) for name, pool in snapshot.pools.items() if pool.limits},
         unavailable=tuple(dict.fromkeys((*unavailable, *snapshot.stock_outs(now)))),
         pending=snapshot.pending,
+        buffer_of=snapshot.buffers.buffer_of,
         nominated=snapshot.nominated,
         in_flight=frozenset(in_flight),
         stop=stop,

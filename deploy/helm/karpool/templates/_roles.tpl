@@ -80,10 +80,11 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 
 {{- define "karpool.rules.planning" -}}
-- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods], verbs: [list, watch]}
-- {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [daemonsets, deployments, statefulsets], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
@@ -137,12 +138,13 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 
 {{- define "karpool.rules.reader" -}}
-- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, resourcequotas], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates, resourcequotas], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [karpenter.kwok.sh], resources: [kwoknodeclasses], verbs: [list, watch]}
@@ -157,12 +159,13 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 
 {{- /* What the page shows; the switch is looked for by its name. */ -}}
 {{- define "karpool.rules.dashboard" -}}
-- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates], verbs: [list, watch]}
 - {apiGroups: [""], resources: [configmaps], resourceNames: [karpool-consolidation], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list, watch]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}

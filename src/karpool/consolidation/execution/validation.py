@@ -120,6 +120,7 @@ class _Again:
         changed = [
             *self._identity(rows),
             *self._ineligible(rows),
+            *(self._world.buffer_reason(row) for row in rows if row in self._world.buffered),
             *self._new_pods(rows),
             *self._needed(rows),
         ]

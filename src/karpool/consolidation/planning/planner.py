@@ -224,6 +224,8 @@ class Planner:
                 why = self.judged.held[row]
             elif machine.name in refused:
                 why = refused[machine.name]
+            elif row in world.buffered:
+                why = (world.buffer_reason(row),)
             elif world.receives[row]:
                 why = (
                     Infeasible(

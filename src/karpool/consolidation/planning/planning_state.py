@@ -134,6 +134,7 @@ class PlanningState:
         self.candidates: Int64s = judged.candidates
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
+        self.buffered: dict[int, str] = {}  # row to the buffer that needs its room
         self._kinds: dict[int, SourceKind] = {}
         self._asked: dict[int, str] = {}
         self.stage = 0  # the same number means that the same drafts were accepted in the same order
@@ -200,7 +201,8 @@ class PlanningState:
         going[self.judged.empty] = True
         chosen = set(np.unique(pods.shapes[going[pods.rows]]).tolist())
         snapshot = self.view.snapshot
-        chosen |= {snapshot.pending[key] for key in self.view.pending if key in snapshot.pending}
+        waiting = (*self.view.pending, *self.view.buffer_of)
+        chosen |= {snapshot.pending[key] for key in waiting if key in snapshot.pending}
         for row, machine in enumerate(self.view.machines):
             if machine.is_leaving:
                 chosen |= set(snapshot.pods_on(row).values())
@@ -249,7 +251,27 @@ class PlanningState:
         pending = Counter(view.snapshot.pending[key] for key in view.pending)
         for shape, number in self.demands.sorted(pending):
             self._receive(shape, relocation.place(shape, number))
+        self._fill_buffers()
         relocation.commit()
+
+    def _fill_buffers(self) -> None:
+        """Room that is kept for pods which are not there: last of all, on nodes that stay anyway if they
+        have it. What finds none is bought by whoever keeps the buffer."""
+        waiting = self.view.snapshot.pending
+        rank = self.demands.rank
+        pods = Counter(
+            (int(rank[waiting[key]]), buffer, waiting[key]) for key, buffer in self.view.buffer_of.items()
+        )
+        for (_, buffer, shape), number in sorted(pods.items()):
+            homes = self.relocation.place(shape, number)
+            self._receive(shape, homes)
+            for row, _ in homes:
+                self.buffered.setdefault(row, buffer)
+
+    def buffer_reason(self, row: int) -> Infeasible[ConsolidationReason]:
+        buffer = self.buffered[row]
+        message = f"its room is kept by capacity buffer {buffer}, whose pods fit on no node that stays anyway"
+        return Infeasible(ConsolidationReason.BUFFER_PODS, message, f"capacitybuffer {buffer}")
 
     def _keep_promises(self, row: int) -> Counter[int]:
         """Send pods of a node where they are meant to go, as far as that still holds; their shapes."""

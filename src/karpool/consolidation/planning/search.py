@@ -42,7 +42,8 @@ ROUNDS = 2  # of improving; the second sees what the first changed, and mostly c
 def search(state: PlanningState, deadline: PlanDeadline) -> SearchResult:
     empty = SearchResult()
     empty_rows = sorted(
-        state.judged.empty.tolist(), key=lambda row: (-float(state.ranks[row]), state.by_name(row))
+        (row for row in state.judged.empty.tolist() if row not in state.buffered),
+        key=lambda row: (-float(state.ranks[row]), state.by_name(row)),
     )
     Emptiness(state).compute_moves(empty_rows, deadline, empty)
     result = _Search(state, deadline).best()

@@ -35,6 +35,7 @@ class ConsolidationReason(Reason):
     BUDGET_UNREADABLE = "budget_unreadable", MoveFailure.BUDGET
     RATE = "rate", MoveFailure.BUDGET
     WINDOW = "window", MoveFailure.BUDGET
+    BUFFER_UNREADABLE = "buffer_unreadable", MoveFailure.CHURN
     STOPPED = "stopped", MoveFailure.BUDGET
 
     NO_ROOM = "no_room", MoveFailure.SCHEDULING

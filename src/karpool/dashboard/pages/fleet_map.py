@@ -109,7 +109,7 @@ def watched(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
         provider=member.provider if member is not None else "",
         nodes=view.snapshot.n,
         pods=len(view.pods.keys),
-        pending=len(view.snapshot.pending),
+        pending=len(view.snapshot.pending) - len(view.buffer_of),
         amounts=amounts,
         price_per_hour=sum(pool.price_per_hour for pool in pools),
         unpriced=sum(pool.unpriced for pool in pools),
@@ -286,7 +286,7 @@ def _why_of(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
         )
     if facts.is_control_plane:
         why.append("a Karmada control plane: it places workloads in its members and runs none itself")
-    pending = len(facts.view.snapshot.pending)
+    pending = len(facts.view.snapshot.pending) - len(facts.view.buffer_of)
     if pending:
         why.append(
             f"waiting for a node: {counted(pending, 'pod')}; `karpool capacity` says what is in the way"

@@ -64,9 +64,7 @@ class SnapshotKind:
 # Works are left out on purpose: they embed whole manifests, Secrets included.
 _BESIDES = (
     kinds.CSINODES,
-    kinds.DEPLOYMENTS,
     kinds.REPLICASETS,
-    kinds.STATEFULSETS,
     kinds.JOBS,
     kinds.KWOKNODECLASSES,
     kinds.CLUSTERS,

@@ -88,6 +88,7 @@ PVCS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
 RESOURCEQUOTAS = _core("resourcequotas", "ResourceQuota")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease")
 
+PODTEMPLATES = ApiResource("", "v1", "podtemplates", "PodTemplate")
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = ApiResource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFULSETS = ApiResource("apps", "v1", "statefulsets", "StatefulSet")
@@ -125,6 +126,7 @@ CLUSTERPROPAGATIONPOLICIES = ApiResource(
 
 NODEOVERLAYS = ApiResource("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
 CAPACITYBUFFERS = ApiResource("autoscaling.x-k8s.io", "v1alpha1", "capacitybuffers", "CapacityBuffer")
+CAPACITYBUFFERS_BETA = ApiResource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")
 RESOURCESLICES = ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCECLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 DEVICECLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)

@@ -14,7 +14,7 @@ from karpool.cluster.changes import PutDropSink
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.watched import WatchedKind
-from karpool.model.kubernetes.api_resources import ApiResource, ListOptions, ObjectKey
+from karpool.model.kubernetes.api_resources import PODTEMPLATES, ApiResource, ListOptions, ObjectKey
 from karpool.model.kubernetes.meta import Condition, Wire, WireObject
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose
 from karpool.provisioning.placeholders.backend import RequestResult
@@ -23,7 +23,6 @@ from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, identi
 from karpool.provisioning.placeholders.writes import CreateResult, create_missing, delete_own, request_all
 
 GROUP = "autoscaling.x-k8s.io"
-PODTEMPLATES = ApiResource("", "v1", "podtemplates", "PodTemplate")
 Object = dict[str, Any]
 
 

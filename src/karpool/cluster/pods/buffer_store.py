@@ -1,0 +1,142 @@
+"""CapacityBuffers and what they are made of: pods that are not there, and for which room is kept.
+
+A buffer that names a template or workload which does not exist stands for no pods, as its controller sees it,
+and is said to. One that cannot be understood, or whose pods cannot be told, may need any room there is: then
+nothing may be taken away.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.capacity_buffer import CapacityBuffer, buffer_pods, check_buffer
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.workload import pod_template
+
+PRIORITY = -(2**31)  # any pod that comes goes first
+_SCALABLE = frozenset(("Deployment", "StatefulSet"))
+
+
+@dataclass(frozen=True, slots=True)
+class BufferTemplate:
+    """What the pods of a template or workload ask for, and how many it has; `problem`: cannot be read."""
+
+    shape: PodShape | None
+    replicas: int = 0
+    problem: str = ""
+
+
+class BufferStore:
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, ObjectKey], CapacityBuffer] = {}  # by version that was watched
+        self._unreadable: dict[tuple[str, ObjectKey], str] = {}
+        self._templates: dict[tuple[str, ObjectKey], BufferTemplate] = {}
+        self._latest: BufferPods | None = None
+
+    def put(self, version: str, key: ObjectKey, buffer: CapacityBuffer) -> None:
+        self._latest = None
+        self._unreadable.pop((version, key), None)
+        self._buffers[version, key] = buffer
+
+    def unreadable(self, version: str, key: ObjectKey, why: str) -> None:
+        self._latest = None
+        self._unreadable[version, key] = why
+
+    def drop(self, version: str, key: ObjectKey) -> None:
+        self._latest = None
+        self._buffers.pop((version, key), None)
+        self._unreadable.pop((version, key), None)
+
+    def put_template(self, kind: str, key: ObjectKey, raw: Mapping[str, object]) -> None:
+        """A PodTemplate, or a workload. Its volumes do not count: a buffer has none."""
+        known = self._templates.get((kind, key))
+        try:
+            whole = {**raw, "kind": kind}
+            if kind == "PodTemplate":
+                whole["spec"] = {"template": raw.get("template")}
+            pod, replicas = pod_template(whole)
+            shape = replace(shape_of(pod), priority=PRIORITY)
+            found = BufferTemplate(shape, replicas)
+        except Invalid as error:
+            found = BufferTemplate(None, problem=str(error))
+        if found != known:
+            self._templates[kind, key] = found
+            self._latest = None
+
+    def drop_template(self, kind: str, key: ObjectKey) -> None:
+        if self._templates.pop((kind, key), None) is not None:
+            self._latest = None
+
+    def pods(self) -> "BufferPods":
+        """The same until something changes."""
+        if self._latest is None:
+            self._latest = self._worked_out()
+        return self._latest
+
+    def _worked_out(self) -> "BufferPods":
+        shapes: dict[str, PodShape] = {}
+        buffer_of: dict[str, str] = {}
+        problems: list[str] = []
+        unclear: list[str] = []
+        # The same buffer is seen in every version that is watched.
+        for key in sorted({key for _, key in (*self._buffers, *self._unreadable)}):
+            name = f"CapacityBuffer {key}"
+            try:
+                virtual = list(self._virtual(key))
+            except _NoTemplate as error:
+                problems.append(f"{name}: {error}")
+                continue
+            except Invalid as error:
+                unclear.append(f"{name}: {error}")
+                continue
+            for number, shape in enumerate(virtual):
+                # No pod has such a name.
+                pod = f"{key}#{number}"
+                shapes[pod], buffer_of[pod] = shape, str(key)
+        return BufferPods(shapes, buffer_of, tuple(problems), tuple(unclear))
+
+    def _virtual(self, key: ObjectKey) -> Iterator[PodShape]:
+        """Raises Invalid, or _NoTemplate where its controller would find no template either."""
+        for (_, other), why in self._unreadable.items():
+            if other == key:
+                raise Invalid("", "", why)
+        for (_, other), buffer in self._buffers.items():
+            if other != key:
+                continue
+            if not buffer.keeps_room:
+                return
+            template = self._template(key.namespace, buffer)
+            assert template.shape is not None
+            number = buffer_pods(buffer, dict(template.shape.requests), template.replicas)
+            yield from (template.shape for _ in range(number))
+            return
+
+    def _template(self, namespace: str, buffer: CapacityBuffer) -> BufferTemplate:
+        check_buffer(buffer)
+        spec = buffer.spec
+        kind, name = "PodTemplate", spec.pod_template_ref.name if spec.pod_template_ref else ""
+        if spec.scalable_ref is not None:
+            kind, name = spec.scalable_ref.kind, spec.scalable_ref.name
+            if kind not in _SCALABLE:
+                raise Invalid("spec.scalableRef.kind", kind, "is not read; Deployment and StatefulSet are")
+        found = self._templates.get((kind, ObjectKey(namespace, name)))
+        if found is None:
+            raise _NoTemplate(f"{kind} {namespace}/{name} does not exist; the buffer stands for no pods")
+        if found.shape is None:
+            raise Invalid("", "", f"{kind} {namespace}/{name}: {found.problem}")
+        return found
+
+
+class _NoTemplate(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPods:
+    """Pods that buffers stand for, by name. `unclear`: buffers of which that cannot be told."""
+
+    shapes: Mapping[str, PodShape]
+    buffer_of: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()

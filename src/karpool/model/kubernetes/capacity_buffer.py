@@ -1,0 +1,86 @@
+"""CapacityBuffers: room that an autoscaler keeps free, as if so many more pods were there.
+
+v1alpha1 and v1beta1 say the same. How many pods follows cluster-autoscaler, and Karpenter after it: the
+larger of `replicas` and `percentage` of a workload, at most what `limits` hold; `limits` alone where there
+is neither.
+"""
+
+from collections.abc import Mapping
+
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Int32, Wire, WireObject
+from karpool.model.kubernetes.pod import QuantityMap
+
+ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"  # also where no strategy is named
+# Of one buffer. More are no buffer but a mistake, and take the time of whoever plans.
+PODS_MAX = 5000
+
+
+class TemplateReference(Wire, frozen=True):
+    name: str = ""
+
+
+class ScalableReference(Wire, frozen=True):
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class CapacityBufferSpec(Wire, frozen=True):
+    provisioning_strategy: str | None = None
+    pod_template_ref: TemplateReference | None = None
+    scalable_ref: ScalableReference | None = None
+    replicas: Int32 | None = None
+    percentage: Int32 | None = None
+    limits: QuantityMap | None = None
+
+
+class CapacityBufferStatus(Wire, frozen=True):
+    replicas: Int32 | None = None
+
+
+class CapacityBuffer(WireObject, frozen=True):
+    spec: CapacityBufferSpec = CapacityBufferSpec()
+    status: CapacityBufferStatus = CapacityBufferStatus()
+
+    @property
+    def keeps_room(self) -> bool:
+        """Whether it stands for pods; other strategies keep something else ready."""
+        return self.spec.provisioning_strategy in (None, "", ACTIVE_CAPACITY)
+
+
+def check_buffer(buffer: CapacityBuffer) -> None:
+    """Raises Invalid for one that contradicts itself."""
+    spec = buffer.spec
+    if (spec.pod_template_ref is None) == (spec.scalable_ref is None):
+        have = "both" if spec.scalable_ref is not None else "neither"
+        raise Invalid("spec", have, "must have one of podTemplateRef and scalableRef")
+    for name, value in (("replicas", spec.replicas), ("percentage", spec.percentage)):
+        if value is not None and value < 0:
+            raise Invalid(f"spec.{name}", value, "must not be negative")
+    if spec.percentage is not None and spec.scalable_ref is None:
+        raise Invalid("spec.percentage", spec.percentage, "is of a workload, and scalableRef names none")
+    if spec.replicas is None and spec.percentage is None and not spec.limits:
+        raise Invalid("spec", "no size", "must have replicas, percentage or limits")
+
+
+def buffer_pods(buffer: CapacityBuffer, requests: Mapping[str, int], scale: int) -> int:
+    """How many pods it stands for; `scale`: replicas of the workload that it names. Raises Invalid."""
+    check_buffer(buffer)
+    spec, sizes = buffer.spec, list[int]()
+    if spec.replicas is not None:
+        sizes.append(spec.replicas)
+    if spec.percentage is not None:
+        sizes.append(-(-scale * spec.percentage // 100))
+    try:
+        limits = resources.parse_all(spec.limits)
+    except Invalid as error:
+        raise error.at("spec.limits") from None
+    bounds = [max(0, units) // requests[name] for name, units in limits.items() if requests.get(name, 0) > 0]
+    wanted = min([max(sizes), *bounds]) if sizes else min(bounds, default=0)
+    if buffer.status.replicas is not None:
+        wanted = max(wanted, buffer.status.replicas)  # what its controller has worked out
+    if wanted > PODS_MAX:
+        raise Invalid("spec.replicas", wanted, f"must not come to more than {PODS_MAX} pods")
+    return wanted
