@@ -24,6 +24,7 @@ NOT_READING = {
     "estimator",
     "explain",  # its commands do, each for its own kind of object
     "get",  # what controllers hold, which no file has
+    "gpu-agent",
     "gpu-scaler",
     "scheduler",
     "simulate",  # brings up its own

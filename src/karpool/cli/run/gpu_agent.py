@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 def _gpu_agent(options: GpuAgentOptions) -> None:
     import click
 
+    from karpool.cli.output.text import emit
     from karpool.gpu.agent.machine import NoNvml, this_machine
 
     if options.once:
         try:
-            click.echo(_shown(this_machine(), options.output))
+            emit(_shown(this_machine(), options.output))
         except NoNvml as error:
             raise click.ClickException(f"no GPU to look at: {error}") from None
         return

@@ -1,0 +1,5 @@
+"""`python -m karpool` is `karpool`."""
+
+from karpool.cli.main import karpool
+
+karpool()
