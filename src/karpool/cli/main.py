@@ -75,7 +75,7 @@ _COMMANDS: Table = {
         "support_bundle",
         "Save what somebody else needs to understand a problem.",
     ),
-    "top": ("karpool.cli.inspect.top", "top", "Show nodes and pools: requested, free and price per hour."),
+    "top": ("karpool.cli.inspect.top", "top", "Show nodes, pools and GPUs: requested, free, price."),
     "up": ("karpool.cli.embedded.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (
         "karpool.cli.inspect.verify_policy",

@@ -27,9 +27,9 @@ from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
 from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
-from karpool.model.devices import tensor_fusion
 from karpool.model.devices.device import Device, GpuObject, from_object
 from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.devices.pod_requests import assigned_devices
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, decode
@@ -246,7 +246,7 @@ class ClusterRoom:
         if self._volumes is not None and self._volumes.put_pod(key, pod):
             shape = shape.with_volumes(self._volume_terms(self._volumes, key))
             shape_id = self._pods.shapes.intern(shape)
-        names = tensor_fusion.assigned(pod.annotations) if shape.devices is not None else ()
+        names = assigned_devices(pod.annotations) if shape.devices is not None else ()
         self._put_pod(key, shape_id, pod.spec.node_name, names)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
+from karpool.cli.inspect.top_gpus import render_gpus
 from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
-from karpool.cli.output.text import columns, emit, machine, note, pluralize
-from karpool.cluster.aspects import Aspect
+from karpool.cli.output.text import NONE, UNKNOWN, columns, emit, machine, note, pluralize
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.snapshot import Snapshot
 from karpool.model import resources
@@ -21,8 +22,7 @@ from karpool.model.kubernetes.meta import NO_LABELS
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.market_file import market_of
 
-UNKNOWN = "?"
-NONE = "-"
+_ASPECTS = {"nodes": NO_ASPECTS, "pools": Aspect.POOLS, "gpus": Aspect.DEVICES | Aspect.DRA}
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,17 @@ def _described(entry: NodeUsage) -> list[str]:
 
 
 @click.command(epilog="Example: karpool top nodes --context prod -o wide")
-@click.argument("what", type=click.Choice(["nodes", "pools"]), default="nodes")
+@click.argument("what", type=click.Choice(["nodes", "pools", "gpus"]), default="nodes")
 @catalogue_option
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
 def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions) -> None:
-    """Show nodes or pools: requested of allocatable, pods, and price per hour.
+    """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
 
     Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
     known.
     """
-    aspects = Aspect.NODECLAIMS | Aspect.POOLS if what == "pools" else Aspect.NODECLAIMS
-    picture = Cluster(aspects, market=market_of(catalogue))
+    picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue))
     loaded = asyncio.run(load_cluster(cluster, picture))
     snapshot = picture.snapshot()
     emit(render(snapshot, what, output, loaded.name))
@@ -138,6 +137,8 @@ def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions)
 
 
 def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
+    if what == "gpus":
+        return render_gpus(snapshot, output, cluster)
     nodes = usage_of(snapshot)
     entries = nodes if what == "nodes" else by_pool(nodes, snapshot.pool_objects)
     if output in ("json", "yaml"):

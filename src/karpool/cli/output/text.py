@@ -19,6 +19,7 @@ import msgspec
 
 API_VERSION = "karpool.dev/v1alpha1"
 GAP = "   "
+UNKNOWN, NONE = "?", "-"  # what is not known, and what is not there
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from karpool.model.devices.inventory import REGISTERS
 from karpool.model.karpenter.objects import (
     DO_NOT_DISRUPT,
     INITIALIZED,
@@ -59,8 +60,9 @@ class SharedValues:
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
-    """`annotations` are those that say who may touch the node; `owners` the claims that its owner
-    references name; amounts are as written, because whoever counts them says what cannot be read."""
+    """`annotations` are those that say who may touch the node and which devices it has; `owners` the claims
+    that its owner references name; amounts are as written, because whoever counts them says what cannot be
+    read."""
 
     name: str
     uid: str = ""
@@ -118,7 +120,9 @@ def node_facts(node: Node, shared: SharedValues | None = None) -> NodeFacts:
     same = shared or SharedValues()
     meta, spec, status = node.metadata, node.spec, node.status
     annotations = {
-        key: text for key, text in node.annotations.items() if key == DO_NOT_DISRUPT or _OWN_DOMAIN in key
+        key: text
+        for key, text in node.annotations.items()
+        if key == DO_NOT_DISRUPT or _OWN_DOMAIN in key or key in REGISTERS
     }
     conditions = tuple(
         [NodeCondition(found.type, found.status, found.message or "") for found in status.conditions or ()]

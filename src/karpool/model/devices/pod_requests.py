@@ -42,6 +42,13 @@ _FRACTION, _MEMORY, _DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-d
 _MEMORY_MIB, _MEMORY_PERCENT, _CORES = "gpumem", "gpumem-percentage", "gpucores"
 _SHARES = (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)
 _ANNOTATIONS = frozenset((*tensor_fusion.REQUEST_ANNOTATIONS, _FRACTION, _MEMORY, _DEVICES))
+# What was given: `uuid,type,MiB,cores` for each device, `:` between devices, `;` between containers.
+_ASSIGNMENTS = (
+    "hami.io/vgpu-devices-allocated",
+    "hami.io/vgpu-devices-to-allocate",
+    "volcano.sh/vgpu-ids-new",
+)
+_ASSIGNMENT_MAX = 65_536  # characters; a pod with more devices than that holds does not exist
 _PERCENT_MAX = 100_000  # thousandths of a percent
 
 
@@ -116,6 +123,15 @@ def device_demand_of(
         ),
         other_needs,
     )
+
+
+def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The devices that an allocator wrote on a pod: TensorFusion's and ours, HAMi's, or Volcano's."""
+    for key in _ASSIGNMENTS:
+        if text := annotations.get(key, "")[:_ASSIGNMENT_MAX]:
+            rows = (row for container in text.split(";") for row in container.split(":"))
+            return tuple(dict.fromkeys(name for row in rows if (name := row.partition(",")[0].strip())))
+    return tensor_fusion.assigned(annotations)
 
 
 def asks_for_share(annotations: Mapping[str, str]) -> bool:

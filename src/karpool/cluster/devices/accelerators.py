@@ -1,0 +1,253 @@
+"""Every accelerator of a cluster: what it is, who hands it out, who holds how much of it, and what is free.
+
+Objects that describe devices are the truth; elsewhere the node is read as whoever hands out its devices
+describes it. Which device a plugin gave to a pod is not told by Kubernetes: the last ones that nobody holds
+a share of are assumed, as everywhere in Karpool.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.cluster.devices.device_store import DeviceUse
+from karpool.cluster.nodes.node_facts import NodeFacts
+from karpool.cluster.snapshot import Snapshot
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.gpu_models import find_model
+from karpool.model.devices.inventory import HAMI, MIB, NVIDIA_PLUGIN, VOLCANO, DeviceGroup, inventory_of
+from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.kubernetes.pod_shape import PodShape
+
+TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
+_KAI_POOL, _KAI_GROUP, _KAI_NAMESPACE = (
+    "kai.scheduler/node-pool",
+    "runai-gpu-group",
+    "kai-resource-reservation",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHolder:
+    """A pod, and what it has of one device: whole units of the plugin, or a share."""
+
+    pod: str
+    units: int = 0
+    memory_bytes: int = 0
+    tflops_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """`free_units`: more pods that its plugin would give it to, None where any number may share it."""
+
+    node: str
+    device: str
+    model: str
+    memory_bytes: int | None
+    handed_out_by: str
+    form: str
+    profile: str = ""
+    shareable: bool = False
+    resource: str = ""
+    holders: tuple[DeviceHolder, ...] = ()
+    free_units: int | None = 1
+    free_memory_bytes: int | None = None
+    unstable: bool = False
+
+
+Pods = Mapping[str, PodShape]
+
+
+def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
+    """By node, in the order of the snapshot; and what cannot be read, a line each."""
+    room = snapshot.room
+    offered = {name: room.allocatable(name) for name in room.resources if "/" in name}
+    devices: list[Accelerator] = []
+    problems: list[str] = []
+    for row, state_node in enumerate(snapshot.nodes):
+        facts = state_node.node
+        if facts is None:
+            continue
+        allocatable = {name: int(column[row]) for name, column in offered.items() if column[row] > 0}
+        inventory = inventory_of(facts.labels, facts.annotations, allocatable)
+        if inventory.problem:
+            problems.append(f"Node {facts.name}: {inventory.problem}")
+        uses = {use.device.name: use for use in snapshot.devices.get(facts.name, ())}
+        if not inventory.groups and not uses:
+            continue
+        pods = {key: room.shapes[shape] for key, shape in room.pods_on(row).items()}
+        devices.extend(_of_node(facts, inventory.groups, uses, pods))
+    return devices, problems
+
+
+def _of_node(
+    node: NodeFacts, groups: Sequence[DeviceGroup], uses: Mapping[str, DeviceUse], pods: Pods
+) -> Iterator[Accelerator]:
+    described = [use for use in uses.values() if use.described]
+    yield from (_described(node.name, use, pods) for use in described)
+    for group in groups:
+        if described and group.resource in RESOURCES:
+            continue  # the plugin counts the same devices
+        if group.handed_out_by in (HAMI, VOLCANO):
+            yield from (_registered(node.name, group, name, uses.get(name), pods) for name in group.names)
+        else:
+            yield from _counted(node, group, uses, pods)
+
+
+def _described(node: str, use: DeviceUse, pods: Pods) -> Accelerator:
+    device = use.device
+    memory = device.capacity.vram_bytes if device.capacity is not None else 0
+    by_plugin = device.used_by == NVIDIA_PLUGIN
+    model = find_model(device.model, memory // MIB)
+    return Accelerator(
+        node=node,
+        device=device.name,
+        model=model.name if model is not None else device.model,
+        memory_bytes=memory or None,
+        handed_out_by=NVIDIA_PLUGIN if by_plugin else TENSOR_FUSION,
+        form="whole",
+        shareable=not by_plugin,
+        holders=_share_holders(use, pods),
+        free_units=0 if use.closed else None,
+        free_memory_bytes=0 if use.closed else use.left.vram_bytes,
+    )
+
+
+def _registered(node: str, group: DeviceGroup, name: str, use: DeviceUse | None, pods: Pods) -> Accelerator:
+    """A device that a register lists: shares of it are handed out by whoever wrote the register."""
+    blank = _blank(node, group, name)
+    if use is None:
+        return blank
+    holders = _share_holders(use, pods)
+    return replace(
+        blank,
+        holders=holders,
+        free_units=0 if use.closed else max((group.sharers_max or 1) - len(holders), 0),
+        free_memory_bytes=0 if use.closed else use.left.vram_bytes,
+    )
+
+
+def _counted(
+    node: NodeFacts, group: DeviceGroup, uses: Mapping[str, DeviceUse], pods: Pods
+) -> Iterator[Accelerator]:
+    """Devices of which only the number is known: units that pods took, and shares that we gave out."""
+    names = [_name(node.name, group, index) for index in range(group.devices)]
+    shared = {name: _share_holders(uses[name], pods) for name in names if name in uses}
+    taken: dict[str, list[DeviceHolder]] = defaultdict(list)
+    left = {name: group.units_per_device for name in names if not shared.get(name)}
+    kai_groups = _kai_groups(pods)
+    reserved: dict[str, str] = {}  # device, KAI's group
+    for key, units in sorted(_unit_holders(group, pods).items()):
+        wanted = units
+        while wanted > 0 and left:
+            name = next(reversed(left))
+            share = min(wanted, left[name])
+            wanted -= share
+            left[name] -= share
+            if not left[name]:
+                del left[name]
+            if _is_reservation(key, pods[key]):
+                reserved[name] = dict(pods[key].labels).get(_KAI_GROUP, "")
+            else:
+                taken[name].append(DeviceHolder(key, share))
+    by_kai = _KAI_POOL in node.labels or bool(reserved)
+    for name in names:
+        blank = _blank(node.name, group, name)
+        if by_kai and group.resource in RESOURCES:
+            blank = replace(blank, shareable=True)
+        if name in reserved:
+            yield _shared_by_kai(blank, kai_groups.get(reserved[name], ()))
+            continue
+        holders = (*shared.get(name, ()), *taken[name])
+        yield replace(
+            blank,
+            holders=holders,
+            free_units=left.get(name, 0),
+            free_memory_bytes=_free_memory(blank, uses.get(name), holders),
+        )
+
+
+def _free_memory(device: Accelerator, use: DeviceUse | None, holders: Sequence[DeviceHolder]) -> int | None:
+    """None where it is not told; whoever has a unit has the memory of all of it."""
+    if device.memory_bytes is None:
+        return None
+    if any(holder.units for holder in holders):
+        return 0
+    return use.left.vram_bytes if use is not None and use.holders else device.memory_bytes
+
+
+def _share_holders(use: DeviceUse, pods: Pods) -> tuple[DeviceHolder, ...]:
+    capacity = use.device.capacity or DeviceAmount(0, 0)
+    holders = []
+    for key in use.holders:
+        demand = pods[key].devices if key in pods else None
+        share = demand.share.on(capacity) if demand is not None else DeviceAmount(0, 0)
+        holders.append(DeviceHolder(key, 0, share.vram_bytes, share.tflops_milli))
+    return tuple(holders)
+
+
+def _unit_holders(group: DeviceGroup, pods: Pods) -> dict[str, int]:
+    units = {key: dict(shape.requests).get(group.resource, 0) for key, shape in pods.items()}
+    return {key: number for key, number in units.items() if number > 0}
+
+
+# KAI: a reservation pod holds the device, and the pods of its group share it
+
+
+def _is_reservation(key: str, shape: PodShape) -> bool:
+    return key.startswith(f"{_KAI_NAMESPACE}/") and any(name == _KAI_GROUP for name, _ in shape.labels)
+
+
+def _kai_groups(pods: Pods) -> dict[str, list[tuple[str, PodShape]]]:
+    groups: dict[str, list[tuple[str, PodShape]]] = defaultdict(list)
+    for key, shape in sorted(pods.items()):
+        if shape.devices is None:
+            continue
+        for name, value in shape.labels:
+            if name == _KAI_GROUP:
+                groups[value].append((key, shape))
+            elif name.startswith(f"{_KAI_GROUP}/"):
+                groups[name.removeprefix(f"{_KAI_GROUP}/")].append((key, shape))
+    return groups
+
+
+def _shared_by_kai(device: Accelerator, sharers: Sequence[tuple[str, PodShape]]) -> Accelerator:
+    capacity = DeviceAmount(0, device.memory_bytes or 0)
+    holders = tuple(
+        DeviceHolder(key, 0, shape.devices.share.on(capacity).vram_bytes)
+        for key, shape in sharers
+        if shape.devices is not None
+    )
+    used = sum(holder.memory_bytes for holder in holders)
+    return replace(
+        device,
+        handed_out_by=KAI,
+        holders=holders,
+        free_units=None,
+        free_memory_bytes=None if device.memory_bytes is None else max(device.memory_bytes - used, 0),
+    )
+
+
+def _blank(node: str, group: DeviceGroup, name: str) -> Accelerator:
+    memory = None if group.memory_mib is None else group.memory_mib * MIB
+    return Accelerator(
+        node=node,
+        device=name,
+        model=group.model,
+        memory_bytes=memory,
+        handed_out_by=group.handed_out_by,
+        form=group.form.value,
+        profile=group.profile,
+        shareable=group.shareable,
+        resource=group.resource,
+        free_units=group.units_per_device,
+        free_memory_bytes=memory,
+        unstable=group.unstable,
+    )
+
+
+def _name(node: str, group: DeviceGroup, index: int) -> str:
+    if group.names:
+        return group.names[index]
+    what = "gpu" if group.resource in RESOURCES else group.resource.partition("/")[2]
+    return f"{node}-{what}-{index}"
