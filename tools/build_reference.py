@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, docs/metrics.md and parts of the chart's schema: python tools/build_reference.py
+"""Writes docs/cli.md, docs/metrics.md, options and schema of the chart: python tools/build_reference.py
 
 Commands and flags are read from the command line itself, metrics from what each process registers, the
 schema of values from the options of controllers. A test makes them again and compares.
@@ -310,10 +310,34 @@ def _one_value(field: OptionField, unset: Any) -> dict[str, Any]:
     return text
 
 
+def chart_options() -> str:
+    """For each controller, the arguments that its values stand for."""
+    parts = ["{{- /* Made from the options of controllers by tools/build_reference.py. */ -}}\n"]
+    for options in OPTIONS:
+        lines = "".join(
+            _argument(field, key) for field in option_fields(options) if (key := field.about.get("chart"))
+        )
+        parts.append(f'{{{{- define "karpool.options.{options.chart}" -}}}}\n{lines}{{{{- end }}}}\n')
+    return "\n".join(parts)
+
+
+def _argument(field: OptionField, key: str) -> str:
+    if field.kind == "switch":
+        flag = f"--{field.name}=true" if field.go else f"--{field.name}"
+        return f"{{{{- if .{key} }}}}\n- {flag}\n{{{{- end }}}}\n"
+    form, value = ("%d", "(int .)") if field.kind == "integer" else ("%s", ".")
+    block = "range" if field.many and not field.go else "with"
+    if field.many and field.go:
+        value = '(join "," .)'
+    shown = f'{{{{ printf "--{field.name}={form}" {value} | quote }}}}'
+    return f"{{{{- {block} .{key} }}}}\n- {shown}\n{{{{- end }}}}\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "metrics.md": metrics_page,
     str(_CHART / "values.schema.json"): values_schema,
+    str(_CHART / "templates" / "_options.tpl"): chart_options,
 }
 
 

@@ -15,10 +15,11 @@ import aiohttp
 import pytest
 
 from karpool.cli.main import run
-from karpool.cli.run import dashboard_server as command
-from karpool.cli.run.dashboard_server import ReloadingCertificate
 from karpool.dashboard.options import DashboardOptions
+from karpool.dashboard.process import cluster_configs
+from karpool.dashboard.server.certificate import ReloadingCertificate
 from karpool.kube.clock import RealClock
+from karpool.kube.config import kubeconfig
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, write_kubeconfig
 from karpool_fleet.clusters.embedded import EmbeddedCluster
@@ -214,7 +215,6 @@ def test_in_a_pod_the_cluster_may_be_given_a_name(tmp_path: Path, monkeypatch: p
         (tmp_path / name).write_text("x")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    in_pod = partial(command.kubeconfig.load, service_account=tmp_path)
-    monkeypatch.setattr(command.kubeconfig, "load", in_pod)
-    assert list(command._configs(DashboardOptions(clusters=("east=",)))) == ["east"]
-    assert list(command._configs(DashboardOptions())) == ["in-cluster"]
+    monkeypatch.setattr(kubeconfig, "load", partial(kubeconfig.load, service_account=tmp_path))
+    assert [config.name for config in cluster_configs(DashboardOptions(clusters=("east=",)))] == ["east"]
+    assert [config.name for config in cluster_configs(DashboardOptions())] == ["in-cluster"]

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -14,13 +15,14 @@ import pytest_asyncio
 from karpool.dashboard.api import openapi
 from karpool.dashboard.api.endpoints import ENDPOINTS, PREFIX
 from karpool.dashboard.server.app import ServedDashboard, dashboard
+from karpool.dashboard.server.certificate import ReloadingCertificate
 from karpool.kube.clock import RealClock
 from karpool.manager import probes
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import NODES
-from karpool_fleet.apiserver.serve.tls import in_memory, server_context
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from tests.dashboard.fleets import clusters_of, something_of_everything
+from tests.kube.pki import Authority
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GIVEN = {"cluster": "east", "node": "ip-10-0-0-5", "namespace": "default", "name": "search-deployment"}
@@ -265,11 +267,16 @@ async def test_who_is_slow_to_ask_is_cut_off(
         writer.close()
 
 
-async def test_who_never_ends_the_handshake_is_cut_off(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_never_ends_the_handshake_is_cut_off(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(probes, "IDLE_SECONDS", 0.05)
-    context = server_context(in_memory(RealClock()))
+    pair = Authority().issue("dashboard", hosts=["localhost"])
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    files[0].write_bytes(pair.certificate)
+    files[1].write_bytes(pair.key)
     clients = {name: cluster.client("dashboard") for name, cluster in asked.clusters.items()}
-    async with dashboard(clients, tls=context) as page:
+    async with dashboard(clients, certificate=ReloadingCertificate(*files)) as page:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(page.url).port)
         async with asyncio.timeout(10):
             assert await reader.read() == b""

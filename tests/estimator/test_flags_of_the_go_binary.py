@@ -69,10 +69,10 @@ def started(monkeypatch):
     """What the command would run with."""
     seen = []
 
-    async def run(options, stop, *, ready):
+    async def run_process(controller, options, stop, **_):
         seen.append(options)
 
-    monkeypatch.setattr("karpool.estimator.process.run", run)
+    monkeypatch.setattr("karpool.manager.manager.run_process", run_process)
     monkeypatch.setattr("karpool.cli.logging.configure", lambda verbosity, as_json: None)
 
     def start(*arguments):

@@ -9,9 +9,10 @@ import aiohttp
 
 from karpool.cli.run.gpu_scaler import gpu_scaler
 from karpool.gpu.controller.options import GpuScalerOptions
-from karpool.gpu.process import COMPONENT, run
+from karpool.gpu.process import COMPONENT, GPU_SCALER
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
+from karpool.manager.manager import run_process
 from karpool.manager.options import ConnectionOptions, ProbeOptions
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, PODS
@@ -43,6 +44,11 @@ async def told(client: Client, name: str) -> str:
         await asyncio.sleep(0.02)
 
 
+def probes_at(port: int) -> ProbeOptions:
+    address = f"127.0.0.1:{port}"
+    return ProbeOptions(metrics_bind_address=address, health_probe_bind_address=address)
+
+
 async def holder(client: Client) -> str:
     lease = await client.get(LEASES, COMPONENT, namespace=NAMESPACE)
     return str(lease["spec"].get("holderIdentity") or "")
@@ -61,21 +67,25 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
         "current-context": "east",
     }
     path.write_text(json.dumps(config))
-    port = free_port()
+    port, other = free_port(), free_port()
     stops = [Stop(), Stop()]
     started: asyncio.Queue[int] = asyncio.Queue()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        connection, address = ConnectionOptions(kubeconfig=path), f"127.0.0.1:{port}"
-        probes = ProbeOptions(metrics_bind_address=address, health_probe_bind_address=address)
-        options = GpuScalerOptions(connection=connection, probes=probes, region="us-east-1", kube_api_qps=0)
-        first = group.create_task(run(options, stops[0], ready=lambda: started.put_nowait(1)))
+        connection = ConnectionOptions(kubeconfig=path)
+        options = GpuScalerOptions(
+            connection=connection, probes=probes_at(port), region="us-east-1", kube_api_qps=0
+        )
+        first = group.create_task(
+            run_process(GPU_SCALER, options, stops[0], ready=lambda scaler: started.put_nowait(1))
+        )
         assert await started.get() == 1
         leader = await holder(client)
         group.create_task(
-            run(
-                GpuScalerOptions(connection=connection, probes=NO_PROBES, kube_api_qps=0),
+            run_process(
+                GPU_SCALER,
+                GpuScalerOptions(connection=connection, probes=probes_at(other), kube_api_qps=0),
                 stops[1],
-                ready=lambda: started.put_nowait(2),
+                ready=lambda scaler: started.put_nowait(2),
             )
         )
         await client.create(PODS, worker("garbage", gpu_count="many"))
@@ -85,6 +95,10 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
         assert await told(client, "nowhere") == "NeverFits"
         async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
             assert answer.status == 200
+            assert await answer.text() == "ok\n"
+        async with session.get(f"http://127.0.0.1:{other}/readyz") as answer:
+            assert answer.status == 200
+            assert f"waiting for the lease {NAMESPACE}/{COMPONENT}" in await answer.text()
         async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
             assert "karpool_gpu_smart_pods_created_total" in await answer.text()
         assert started.empty(), "two lead"
@@ -102,10 +116,10 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
 def test_flags_become_options(monkeypatch) -> None:
     seen: list[GpuScalerOptions] = []
 
-    async def fake(options: GpuScalerOptions, stop: Stop, **_: object) -> None:
+    async def fake(controller: object, options: GpuScalerOptions, stop: Stop, **_: object) -> None:
         seen.append(options)
 
-    monkeypatch.setattr("karpool.gpu.process.run", fake)
+    monkeypatch.setattr("karpool.manager.manager.run_process", fake)
     flags = ["--device-limit=1h", "--max-in-flight=3", "--strategy=CompactFirst", "--metrics-bind-address=0"]
     gpu_scaler.main(flags, standalone_mode=False)
 

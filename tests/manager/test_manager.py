@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from karpool.cluster.changes import PutDropSink
@@ -16,6 +17,7 @@ from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
+from karpool.manager.probes import HealthChecks, probed
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import EVENTS, NODES, PODS
@@ -128,6 +130,33 @@ def test_beyond_the_bound_nothing_is_reconciled_and_a_metric_says_so() -> None:
             await asyncio.sleep(120)
             assert counting.passes > passes
             assert registry.get_sample_value("karpool_watch_stale") == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_kind_that_fails_after_it_was_listed_is_named_and_readiness_stays(status: int) -> None:
+    async def story(cluster: EmbeddedCluster) -> None:
+        manager, environment = managed(cluster, max_staleness=300.0)
+        health = HealthChecks()
+        health.add("readyz", "watches", environment.status.not_ready)
+        health.remarks = environment.status.remarks
+        async with running(manager):
+            assert list(environment.status.remarks()) == []
+            fault = cluster.faults.fail("counting", status=status, path="/nodes$")
+            cluster.faults.cut_watches("counting")
+            await asyncio.sleep(150)  # the client itself tries a failing list for a while
+            (remark,) = environment.status.remarks()
+            assert "cluster east: nodes: " in remark and f" {status} " in remark
+            answer = probed(health, "readyz", make_mocked_request("GET", "/readyz"))
+            assert answer.status == 200 and f"[!]{remark}" in (answer.text or "")
+            live = probed(health, "livez", make_mocked_request("GET", "/livez"))
+            assert live.text == "ok\n"
+            await asyncio.sleep(200)
+            assert [remark[:7] for remark in environment.status.remarks()] == ["cluster", "paused:"]
+            fault.end()
+            await asyncio.sleep(120)
+            assert list(environment.status.remarks()) == []
 
     play(story)
 

@@ -24,7 +24,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
 from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
-from karpool.manager.manager import Manager, run_process
+from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
@@ -33,40 +33,16 @@ from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 
 LEASE = COMPONENT
 POLL_SECONDS = 2.0
-QPS, BURST = 50.0, 100  # requests to the API server, per second and at once
-
-
-async def run(
-    options: ConsolidatorOptions,
-    stop: Stop,
-    *,
-    ready: Callable[[], None] = lambda: None,
-    show: Callable[[ConsolidationPlan], None] | None = None,
-    ended: Callable[[str], None] = lambda summary: None,
-) -> None:
-    """Consolidate until `stop` is set. `show` is for a dry run: nothing is written then. `ended` hears
-    what came of the moves when it is over. Raises as `run_process` does."""
-    market = market_of(options.catalogue, options.region)
-    terms: list[Consolidator] = []
-
-    def begun(consolidator: Consolidator) -> None:
-        terms.append(consolidator)
-        ready()
-
-    controller = CONSOLIDATOR.given(market=market, show=show)
-    await run_process(controller, options, stop, ready=begun, reads_only=show is not None)
-    if terms and show is None:
-        ended(summary(terms[-1].ended))
 
 
 def _manages(options: ConsolidatorOptions) -> ManagerOptions:
+    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything starts
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=() if options.once else options.probes.addresses,
         lease=LeaseName(LEASE, options.namespace) if options.leader_elect else None,
-        qps=QPS,
-        burst=BURST,
         timeout=options.connection.timeout_seconds,
+        max_staleness_seconds=options.watch.max_staleness_seconds,
     )
 
 
@@ -77,6 +53,7 @@ async def _build(
     market: Market | None = None,
     show: Callable[[ConsolidationPlan], None] | None = None,
 ) -> Consolidator:
+    market = market if market is not None else market_of(options.catalogue, options.region)
     return Consolidator(environment, consolidator_settings(options), market=market, show=show)
 
 

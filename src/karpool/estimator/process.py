@@ -6,9 +6,9 @@ ends the process before it answers anything.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
-from karpool.manager.manager import run_process
 from karpool.manager.stop import Stop
 from karpool.wire.server_tls import TlsFiles
 
@@ -37,27 +36,6 @@ log = structlog.get_logger(__name__)
 
 COMPONENT = "karpool-estimator"
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
-
-
-@dataclass(frozen=True)
-class Running:
-    grpc_port: int
-    clusters: Sequence[str]
-
-
-async def run(
-    options: EstimatorOptions,
-    stop: Stop,
-    *,
-    ready: Callable[[Running], None] = lambda running: None,
-) -> None:
-    """Serve until `stop` is set. Raises as `run_process` does."""
-
-    def listening(estimators: FleetEstimator) -> None:
-        assert estimators.server is not None
-        ready(Running(estimators.server.port, list(estimators.members)))
-
-    await run_process(ESTIMATOR, options, stop, ready=listening)
 
 
 class FleetEstimator:

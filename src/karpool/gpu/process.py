@@ -1,7 +1,5 @@
 """The gpu-scaler as the manager runs it. The lease is kept where smart pods are."""
 
-from collections.abc import Callable
-
 from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
@@ -9,9 +7,7 @@ from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
-from karpool.manager.manager import run_process
 from karpool.manager.metrics import QueueMetrics
-from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import market_of
 from karpool.provisioning.node_request import RequestPurpose
@@ -21,24 +17,16 @@ from karpool.provisioning.placeholders.registry import backend
 COMPONENT = "karpool-gpu-scaler"
 
 
-BURST = 100  # requests at once to the API server
-
-
-async def run(options: GpuScalerOptions, stop: Stop, *, ready: Callable[[], None] = lambda: None) -> None:
-    """Scale until `stop` is set. Raises as `run_process` does."""
-    market = market_of(options.catalogue, options.region)
-    await run_process(GPU_SCALER.given(market=market), options, stop, ready=lambda scaler: ready())
-
-
 def _manages(options: GpuScalerOptions) -> ManagerOptions:
     lease = LeaseName(COMPONENT, options.smart_pod_namespace)
+    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything starts
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=options.probes.addresses,
         lease=lease if options.leader_elect else None,
         qps=options.kube_api_qps or None,
-        burst=BURST,
         timeout=options.connection.timeout_seconds,
+        max_staleness_seconds=options.watch.max_staleness_seconds,
     )
 
 
@@ -49,7 +37,7 @@ async def _build(
     return GpuScaler(
         environment,
         options,
-        market=market,
+        market=market if market is not None else market_of(options.catalogue, options.region),
         metrics=ScaleUpMetrics(
             registry,
             original_names=options.original_metric_names,

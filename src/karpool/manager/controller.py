@@ -19,6 +19,7 @@ from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.lease_timing import TIMING, LeaseTiming
 from karpool.kube.watch.informer_set import InformerSet
+from karpool.manager.options import WatchOptions
 from karpool.manager.readiness import ManagerStatus
 from karpool.manager.stop import Stop
 
@@ -89,7 +90,7 @@ class ManagerOptions:
     qps: float | None = 50.0
     burst: int = 100
     timeout: float | None = None  # of a request, in seconds
-    max_staleness_seconds: float = 180.0
+    max_staleness_seconds: float = WatchOptions().max_staleness_seconds
 
 
 @dataclass(frozen=True)

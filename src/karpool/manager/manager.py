@@ -134,6 +134,7 @@ async def run_process(
     describe_process(registry)
     status.follow(registry)
     health.add("readyz", "watches", status.not_ready)
+    health.remarks = status.remarks
     async with AsyncExitStack() as stack:
         for host, port in manages.listen:
             await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=registry))
@@ -151,6 +152,7 @@ async def run_process(
         )
 
         async def led(leadership: Leadership | None) -> None:
+            status.lease = ""
             environment = Environment(
                 clients,
                 EventRecorder(events, component),
@@ -173,7 +175,7 @@ async def run_process(
             follow_leadership(registry, controller.metrics_prefix, lambda: elector.leading)
         # Until we lead there is nothing to be ready for: waiting is what rivals are for.
         log.info("waiting for the lease", lease=elector.name)
-        status.waiting_for = ""
+        status.waiting_for, status.lease = "", f"{lease.namespace}/{lease.name}"
         await lead(elector, led, stop)
 
 

@@ -438,6 +438,19 @@ class ProbeOptions(Options, frozen=True):
         return tuple(dict.fromkeys(address for address in found if address is not None))
 
 
+class WatchOptions(Options, frozen=True):
+    """How old a picture of a cluster may be that is acted on."""
+
+    max_staleness_seconds: Annotated[
+        Duration,
+        option(
+            "Do nothing while the API server was not heard of for this long; 0 never minds.",
+            flag="max-staleness",
+            chart="maxStaleness",
+        ),
+    ] = 180.0
+
+
 Catalogue = Annotated[
     Path | None,
     option(

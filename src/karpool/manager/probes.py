@@ -8,7 +8,7 @@ Request size and the number of requests at once are bounded.
 import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import structlog
@@ -31,6 +31,7 @@ class HealthChecks:
 
     def __init__(self) -> None:
         self._checks: dict[Probe, dict[str, Check]] = {"livez": {}, "readyz": {}}
+        self.remarks: Callable[[], Iterable[str]] = tuple  # shown by /readyz, whatever it answers
 
     def add(self, probe: Probe, name: str, check: Check) -> None:
         self._checks[probe][name] = check
@@ -135,14 +136,16 @@ class _BoundedSite(web.TCPSite):
 
 
 def probed(health: HealthChecks, probe: Probe, request: web.Request) -> web.Response:
-    """The answer to a probe: `ok`, or every check that there is."""
+    """The answer to a probe: `ok`, or every check and remark that there is."""
     outcomes = health.failures(probe)
     failed = any(outcomes.values())
     lines = [
         f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in outcomes.items()
     ]
+    remarks = [f"[!]{remark}" for remark in health.remarks()] if probe == "readyz" else []
     verdict = f"{request.path[1:]} check {'failed' if failed else 'passed'}"
-    text = "\n".join((*lines, verdict)) if failed or "verbose" in request.query else "ok"
+    whole = failed or bool(remarks) or "verbose" in request.query
+    text = "\n".join((*lines, *remarks, verdict)) if whole else "ok"
     return web.Response(status=503 if failed else 200, text=text + "\n")
 
 

@@ -1,7 +1,7 @@
 """Whether a controller may act: everything was listed once, and was heard of lately."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Metric
@@ -9,11 +9,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from karpool.kube.watch.informer_set import InformerSet
+from karpool.manager.options import WatchOptions
 from karpool.manager.stop import Stop
 
 log = structlog.get_logger(__name__)
 
-MAX_STALENESS_SECONDS = 180.0
 POLL_SECONDS = 0.05
 STALE_POLL_SECONDS = 1.0  # staleness is counted in minutes
 
@@ -21,8 +21,9 @@ STALE_POLL_SECONDS = 1.0  # staleness is counted in minutes
 class ManagerStatus:
     """How a controller stands; for its probes, its metrics, and the controller itself."""
 
-    def __init__(self, max_staleness_seconds: float = MAX_STALENESS_SECONDS) -> None:
+    def __init__(self, max_staleness_seconds: float = WatchOptions().max_staleness_seconds) -> None:
         self.waiting_for = "not started"  # before anything is watched
+        self.lease = ""  # that is waited for; empty for the leader, and for who needs none
         self.informers: Sequence[InformerSet] = ()
         self._max_staleness_seconds = max_staleness_seconds
         self._was_stale = False
@@ -35,6 +36,15 @@ class ManagerStatus:
         if len(reasons) < len(self.informers) and all(informers.failing for informers, _ in reasons):
             return None
         return reasons[0][1]
+
+    def remarks(self) -> Iterator[str]:
+        """What somebody who looks should know, and what is no reason not to be ready (yet)."""
+        if self.lease:
+            yield f"waiting for the lease {self.lease}: another replica leads"
+        for informers in self.informers:
+            yield from informers.troubled()
+        if self._is_too_old():
+            yield f"paused: the watch is {self.staleness():.0f}s old"
 
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""

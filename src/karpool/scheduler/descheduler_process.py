@@ -3,8 +3,6 @@
 from collections.abc import Callable
 
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
-from karpool.manager.manager import run_process
-from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import DESCHEDULER_NAME, DeschedulerOptions
 from karpool.scheduler.descheduler.descheduler import (
@@ -16,23 +14,8 @@ from karpool.scheduler.descheduler.descheduler import (
 from karpool.scheduler.process import check_estimators, estimator_clients, manager_options
 
 
-async def run(
-    options: DeschedulerOptions,
-    stop: Stop,
-    *,
-    ready: Callable[[], None] = lambda: None,
-    taken: Callable[[DescheduledReplicas], None] | None = None,
-) -> None:
-    """Deschedule until `stop` is set. `taken` is for a dry run: nothing is written then. Raises as
-    `run_process` does."""
-    controller = DESCHEDULER.given(show=taken)
-    await run_process(
-        controller, options, stop, ready=lambda descheduler: ready(), reads_only=taken is not None
-    )
-
-
 def _manages(options: DeschedulerOptions) -> ManagerOptions:
-    return manager_options(options.connection, options.lease, options.probes)
+    return manager_options(options.connection, options.lease, options.probes, options.watch)
 
 
 async def _build(

@@ -1,6 +1,5 @@
 """The scheduler as the manager runs it: from flags to its options, and who it asks."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +8,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
-from karpool.manager.manager import run_process
-from karpool.manager.options import ProbeOptions
-from karpool.manager.stop import Stop
+from karpool.manager.options import ProbeOptions, WatchOptions
 from karpool.scheduler.controller.controller import Scheduler, SchedulerSettings
 from karpool.scheduler.controller.options import (
     EstimatorAccessOptions,
@@ -27,23 +24,8 @@ if TYPE_CHECKING:
     from karpool.scheduler.estimates.estimator_client import EstimatorClient
 
 
-async def run(
-    options: SchedulerOptions,
-    stop: Stop,
-    *,
-    ready: Callable[[], None] = lambda: None,
-    decided: Show | None = None,
-) -> None:
-    """Schedule until `stop` is set. `decided` is for a dry run: nothing is written then. Raises as
-    `run_process` does."""
-    controller = SCHEDULER.given(show=decided)
-    await run_process(
-        controller, options, stop, ready=lambda scheduler: ready(), reads_only=decided is not None
-    )
-
-
 def _manages(options: SchedulerOptions) -> ManagerOptions:
-    return manager_options(options.connection, options.lease, options.probes)
+    return manager_options(options.connection, options.lease, options.probes, options.watch)
 
 
 async def _build(
@@ -131,7 +113,10 @@ def _path(text: str) -> Path | None:
 
 
 def manager_options(
-    connection: KarmadaConnectionOptions, election: LeaseOptions, probes: ProbeOptions
+    connection: KarmadaConnectionOptions,
+    election: LeaseOptions,
+    probes: ProbeOptions,
+    watch: WatchOptions,
 ) -> ManagerOptions:
     lease = LeaseName(election.name, election.namespace, election.timing)
     return ManagerOptions(
@@ -140,6 +125,7 @@ def manager_options(
         lease=lease if election.leader_elect else None,
         qps=connection.kube_api_qps or None,
         burst=max(1, connection.kube_api_burst),
+        max_staleness_seconds=watch.max_staleness_seconds,
     )
 
 

@@ -6,6 +6,7 @@ from karpool.cli.options.parameters import controller_command
 from karpool.consolidation.execution.options import ConsolidatorOptions
 
 if TYPE_CHECKING:
+    from karpool.consolidation.execution.controller import Consolidator
     from karpool.consolidation.planning.plan import ConsolidationPlan
     from karpool.manager.stop import Stop
 
@@ -13,8 +14,15 @@ if TYPE_CHECKING:
 def _consolidator(options: ConsolidatorOptions) -> None:
     from karpool.cli.output import plan_text
     from karpool.cli.output.text import emit, note
-    from karpool.consolidation.process import run
+    from karpool.consolidation.process import CONSOLIDATOR, summary
+    from karpool.manager.manager import run_process
     from karpool.manager.shutdown import run_until_signalled
+
+    terms: list[Consolidator] = []
+
+    def begun(term: "Consolidator") -> None:
+        terms.append(term)
+        note("consolidating")
 
     async def serve(stop: "Stop") -> None:
         def show(plan: "ConsolidationPlan") -> None:
@@ -22,13 +30,10 @@ def _consolidator(options: ConsolidatorOptions) -> None:
             if options.once:
                 stop.set()
 
-        await run(
-            options,
-            stop,
-            ready=lambda: note("consolidating"),
-            show=show if options.dry_run else None,
-            ended=note if options.once else lambda summary: None,
-        )
+        controller = CONSOLIDATOR.given(show=show) if options.dry_run else CONSOLIDATOR
+        await run_process(controller, options, stop, ready=begun, reads_only=options.dry_run)
+        if terms and options.once and not options.dry_run:
+            note(summary(terms[-1].ended))
 
     run_until_signalled(serve)
 

@@ -1,13 +1,24 @@
 """`karpool dashboard`: a web page of the fleet, for looking only."""
 
+from typing import TYPE_CHECKING
+
 from karpool.cli.options.parameters import controller_command
 from karpool.dashboard.options import DashboardOptions
 
+if TYPE_CHECKING:
+    from karpool.dashboard.server.app import Dashboard
+
 
 def _dashboard(options: DashboardOptions) -> None:
-    from karpool.cli.run.dashboard_server import serve_dashboard  # imports all capabilities
+    from karpool.cli.run.serving import serve
+    from karpool.dashboard.process import DASHBOARD  # imports all capabilities
 
-    serve_dashboard(options)
+    def link(page: "Dashboard") -> str:
+        assert page.served is not None, "prepared"
+        shown = page.served.link if options.token_file is None else page.served.url
+        return f"{', '.join(page.collector.watches)}: open {shown}"
+
+    serve(DASHBOARD, options, ready=link)
 
 
 dashboard = controller_command(

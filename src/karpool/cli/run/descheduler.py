@@ -6,23 +6,20 @@ from karpool.cli.options.parameters import controller_command
 from karpool.scheduler.controller.options import DeschedulerOptions
 
 if TYPE_CHECKING:
-    from karpool.manager.stop import Stop
     from karpool.scheduler.descheduler.descheduler import DescheduledReplicas
 
 
 def _descheduler(options: DeschedulerOptions) -> None:
-    from karpool.cli import logging
-    from karpool.cli.output.text import note
-    from karpool.manager.shutdown import run_until_signalled
-    from karpool.scheduler.descheduler_process import run
+    from karpool.cli.run.serving import serve
+    from karpool.scheduler.descheduler_process import DESCHEDULER
 
-    logging.configure(options.logs.v, as_json=options.logs.logging_format == "json")
-
-    async def serve(stop: "Stop") -> None:
-        taken = _show if options.dry_run else None
-        await run(options, stop, ready=lambda: note("descheduling"), taken=taken)
-
-    run_until_signalled(serve)
+    serve(
+        DESCHEDULER.given(show=_show) if options.dry_run else DESCHEDULER,
+        options,
+        ready=lambda descheduler: "descheduling",
+        logs=options.logs,
+        reads_only=options.dry_run,
+    )
 
 
 def _show(taken: "DescheduledReplicas") -> None:

@@ -6,25 +6,18 @@ from karpool.cli.options.parameters import controller_command
 from karpool.estimator.serving.options import EstimatorOptions
 
 if TYPE_CHECKING:
-    from karpool.estimator.process import Running
-    from karpool.manager.stop import Stop
+    from karpool.estimator.process import FleetEstimator
 
 
 def _estimator(options: EstimatorOptions) -> None:
-    from karpool.cli import logging
-    from karpool.cli.output.text import note
-    from karpool.estimator.process import run
-    from karpool.manager.shutdown import run_until_signalled
+    from karpool.cli.run.serving import serve
+    from karpool.estimator.process import ESTIMATOR
 
-    logging.configure(options.logs.v, as_json=options.logs.logging_format == "json")
+    def ready(estimators: "FleetEstimator") -> str:
+        assert estimators.server is not None, "prepared"
+        return f"listening on port {estimators.server.port} for {', '.join(estimators.members)}"
 
-    def ready(running: "Running") -> None:
-        note(f"listening on port {running.grpc_port} for {', '.join(running.clusters)}")
-
-    async def serve(stop: "Stop") -> None:
-        await run(options, stop, ready=ready)
-
-    run_until_signalled(serve)
+    serve(ESTIMATOR, options, ready=ready, logs=options.logs)
 
 
 estimator = controller_command(

@@ -2,18 +2,13 @@
 
 from karpool.cli.options.parameters import controller_command
 from karpool.gpu.controller.options import GpuScalerOptions
-from karpool.manager.stop import Stop
 
 
 def _gpu_scaler(options: GpuScalerOptions) -> None:
-    from karpool.cli.output.text import note
-    from karpool.gpu.process import run
-    from karpool.manager.shutdown import run_until_signalled
+    from karpool.cli.run.serving import serve
+    from karpool.gpu.process import GPU_SCALER
 
-    async def serve(stop: Stop) -> None:
-        await run(options, stop, ready=lambda: note("scaling; waiting pods are told why they wait"))
-
-    run_until_signalled(serve)
+    serve(GPU_SCALER, options, ready=lambda scaler: "scaling; waiting pods are told why they wait")
 
 
 gpu_scaler = controller_command(

@@ -6,27 +6,20 @@ from karpool.cli.options.parameters import controller_command
 from karpool.scheduler.controller.options import SchedulerOptions
 
 if TYPE_CHECKING:
-    from karpool.manager.stop import Stop
     from karpool.scheduler.cycle.decision import SchedulingDecision
 
 
 def _scheduler(options: SchedulerOptions) -> None:
-    from karpool.cli import logging
-    from karpool.cli.output.text import note
-    from karpool.manager.shutdown import run_until_signalled
-    from karpool.scheduler.process import run
+    from karpool.cli.run.serving import serve
+    from karpool.scheduler.process import SCHEDULER
 
-    logging.configure(options.logs.v, as_json=options.logs.logging_format == "json")
-
-    async def serve(stop: "Stop") -> None:
-        await run(
-            options,
-            stop,
-            ready=lambda: note(f"scheduling for {options.scheduler_name}"),
-            decided=_show if options.dry_run else None,
-        )
-
-    run_until_signalled(serve)
+    serve(
+        SCHEDULER.given(show=_show) if options.dry_run else SCHEDULER,
+        options,
+        ready=lambda scheduler: f"scheduling for {options.scheduler_name}",
+        logs=options.logs,
+        reads_only=options.dry_run,
+    )
 
 
 def _show(decision: "SchedulingDecision") -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from karpool.consolidation.policy.options import OnePolicyOptions
-from karpool.manager.options import ConnectionOptions, Duration, ProbeOptions, option
+from karpool.manager.options import ConnectionOptions, Duration, ProbeOptions, WatchOptions, option
 from karpool.model.errors import Invalid
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 
@@ -83,6 +83,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     smart_pod_image: Annotated[str, option("Image of placeholders; it only has to wait.")] = _SMART_PODS.image
     leader_elect: Annotated[bool, option("Act only while holding the lease.", process_only=True)] = True
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions()
+    watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
     connection: Annotated[ConnectionOptions, option(process_only=True)] = ConnectionOptions()
 
     def problems(self) -> Iterator[Invalid | str]:

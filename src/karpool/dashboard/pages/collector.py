@@ -95,6 +95,11 @@ class FleetCollector:
 
     # Running
 
+    async def close(self) -> None:
+        for asker in self._askers.values():
+            if close := getattr(asker, "close", None):
+                await close()
+
     @property
     def informers(self) -> list[InformerSet]:
         return [watch.informers for watch in self.watches.values()]

@@ -1,7 +1,8 @@
 """Put a dashboard on the network, for as long as a block lasts."""
 
 import asyncio
-import ssl
+import errno
+import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from urllib.parse import quote
 
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
+from karpool.dashboard.server.certificate import ReloadingCertificate
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
 from karpool.kube.api.client import Client
 from karpool.kube.event_recorder import EventRecorder
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
+from karpool.manager.metrics import describe_process
 from karpool.manager.probes import HealthChecks, listening
 from karpool.manager.stop import Stop
 from karpool.model.errors import Invalid
@@ -47,40 +50,47 @@ class Dashboard:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
-        tls: ssl.SSLContext | None = None,
+        certificate: ReloadingCertificate | None = None,
         hosts: Collection[str] = (),
-        wishes: CollectorSettings | None = None,
+        settings: CollectorSettings | None = None,
     ) -> None:
         """Outside loopback a token is needed; raises Invalid without one."""
         if token is None and not is_loopback(host):
             raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
         if token is not None and len(token) < TOKEN_LEAST:
             raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
-        self.collector = FleetCollector(environment.clients, wishes)
+        self.collector = FleetCollector(environment.clients, settings)
         self.informers = self.collector.informers
         health = HealthChecks()
         health.add("readyz", "clusters", environment.status.not_ready)
-        environment.status.follow(environment.registry)
         metrics = DashboardMetrics(environment.registry)
         metrics.follow(self.collector.watches)
         self._server = DashboardServer(self.collector, AccessGuard(token, hosts), health, metrics)
-        self._host, self._port, self._token, self._tls = host, port, token, tls
+        self._host, self._port, self._token, self._certificate = host, port, token, certificate
+        self._clock = environment.clock
         self.served: ServedDashboard | None = None
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         """Raises OSError for a port that is taken."""
-        runner = await listening(
-            self._server.application(),
-            self._host,
-            self._port,
-            tls=self._tls,
-            max_line_size=_LINE_MAX,
-            max_field_size=_HEADER_MAX,
-            handler_cancellation=True,
-        )
+        certificate = self._certificate
+        try:
+            runner = await listening(
+                self._server.application(),
+                self._host,
+                self._port,
+                tls=certificate.context if certificate is not None else None,
+                max_line_size=_LINE_MAX,
+                max_field_size=_HEADER_MAX,
+                handler_cancellation=True,
+            )
+        except OSError as error:
+            raise OSError(_not_listening(self._host, self._port, error)) from None
         stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(self.collector.close)
+        if certificate is not None:
+            await stack.enter_async_context(certificate.renewing(self._clock))
         shown = f"[{self._host}]" if ":" in self._host else self._host
-        scheme = "https" if self._tls is not None else "http"
+        scheme = "https" if certificate is not None else "http"
         url = f"{scheme}://{shown}:{runner.addresses[0][1]}/"
         self.served = ServedDashboard(url, self._token, self.collector)
         # Pages are followed while clusters are still being read.
@@ -88,6 +98,13 @@ class Dashboard:
 
     async def run(self, stop: Stop) -> None:
         await stop.wait()
+
+
+def _not_listening(host: str, port: int, error: OSError) -> str:
+    hint = "choose another --port, or 0 for a free one"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        hint = "give --host an address of this machine"
+    return f"cannot listen on {host}:{port}: {error.strerror or error}; {hint}"
 
 
 @asynccontextmanager
@@ -100,6 +117,8 @@ async def dashboard(clusters: Mapping[str, Client], **settings: Any) -> AsyncIte
     if client is None:
         raise ValueError("a dashboard needs at least one cluster")
     environment = Environment(clusters, EventRecorder(client, "karpool-dashboard"))
+    describe_process(environment.registry)
+    environment.status.follow(environment.registry)
     async with Manager(Dashboard(environment, **settings), environment).running() as running:
         assert running.served is not None, "prepared"
         yield running.served

@@ -6,7 +6,6 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.dashboard.cluster_watch import DashboardCluster
-from karpool.manager.metrics import describe_process
 
 # By the first digit, and what browsers see of trouble apart; nobody can add others.
 CODES = ("2xx", "304", "401", "403", "404", "4xx", "503", "5xx")
@@ -15,7 +14,6 @@ _PREFIX = "karpool_dashboard"
 
 class DashboardMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        describe_process(registry)
         self.registry = registry
         requests = Counter(f"{_PREFIX}_requests", "Answers given, by status.", ("code",), registry=registry)
         self._requests = {code: requests.labels(code) for code in CODES}

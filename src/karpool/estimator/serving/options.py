@@ -73,7 +73,11 @@ class EstimatorOptions(Options, frozen=True):
     ] = ()
     node_capacity_providers: Annotated[
         tuple[str, ...],
-        option("Autoscalers whose future nodes count: karpenter, cluster-autoscaler."),
+        option(
+            "Autoscalers whose future nodes count: karpenter, cluster-autoscaler.",
+            chart="nodeCapacityProviders",
+            pattern="^(karpenter|cluster-autoscaler)$",
+        ),
     ] = ()
     # Ours.
     autoscaler_model: Annotated[

@@ -12,6 +12,7 @@ from karpool.manager.options import (
     Duration,
     Options,
     ProbeOptions,
+    WatchOptions,
     option,
     region_problems,
 )
@@ -80,6 +81,7 @@ class GpuScalerOptions(Options, frozen=True):
     )
     leader_elect: Annotated[bool, option("Act only while holding the lease.", process_only=True)] = True
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions()
+    watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
     original_metric_names: Annotated[
         bool, option("Export every metric as tensor_fusion_... too.", process_only=True)
     ] = False

@@ -116,6 +116,15 @@ class InformerSet:
         self._was_ready = True
         return None
 
+    def troubled(self) -> list[str]:
+        """Kinds that were read and cannot be any more, or that answers are given without; and why."""
+        return [
+            f"cluster {self._name}: {follower.informer.resource}: {follower.state.value}"
+            f" for {follower.informer.staleness():.0f}s: {follower.informer.last_error}"
+            for follower in self._followers
+            if follower.ready and follower.state in (KindState.DENIED, KindState.FAILING)
+        ]
+
     def unseen(self) -> list[str]:
         """Kinds that answers are given without, and why."""
         return [

@@ -16,7 +16,16 @@ from karpool.manager.feature_gates import (
     scheduler_gates,
 )
 from karpool.manager.go_options import GoLogOptions
-from karpool.manager.options import Amount, Count, Duration, LongerThanNothing, Options, ProbeOptions, option
+from karpool.manager.options import (
+    Amount,
+    Count,
+    Duration,
+    LongerThanNothing,
+    Options,
+    ProbeOptions,
+    WatchOptions,
+    option,
+)
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
@@ -201,6 +210,7 @@ class SchedulerOptions(Options, frozen=True):
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
         health_probe_bind_address=":10351"
     )
+    watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
     base_delay_seconds: Annotated[
         Duration,
@@ -252,6 +262,7 @@ class DeschedulerOptions(Options, frozen=True):
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
         health_probe_bind_address=":10358"
     )
+    watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
     feature_gates: _FeatureGates = ""
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
     scheduler_names: Annotated[

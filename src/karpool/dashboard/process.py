@@ -1,0 +1,77 @@
+"""The dashboard as the manager runs it."""
+
+import secrets
+from pathlib import Path
+
+from karpool.dashboard.options import DashboardOptions
+from karpool.dashboard.pages.collector import CollectorSettings
+from karpool.dashboard.server.access import is_loopback
+from karpool.dashboard.server.app import Dashboard
+from karpool.dashboard.server.certificate import ReloadingCertificate
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
+from karpool.kube.config import kubeconfig
+from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
+from karpool.manager.options import InvalidOptions
+from karpool.provisioning.market_file import market_of
+from karpool.scheduler.process import estimator_clients
+
+COMPONENT = "karpool-dashboard"
+
+
+def cluster_configs(options: DashboardOptions) -> list[ClusterConfig]:
+    """By the name the page shows. Raises ConfigError, InvalidOptions."""
+    path, named = options.connection.kubeconfig, options.clusters
+    if options.all_contexts:
+        named = tuple(kubeconfig.contexts(path))
+    elif not named:
+        return [kubeconfig.load(path, context=options.connection.context)]
+    configs: dict[str, ClusterConfig] = {}
+    for text in named:
+        name, _, context = text.rpartition("=") if not options.all_contexts else ("", "", text)
+        config = kubeconfig.load(path, context=context, cluster=name)
+        if config.name in configs:
+            raise InvalidOptions([f"--cluster: two clusters are called {config.name}; name one NAME=CONTEXT"])
+        configs[config.name] = config
+    return list(configs.values())
+
+
+def _manages(options: DashboardOptions) -> ManagerOptions:
+    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything listens
+    return ManagerOptions(clusters=cluster_configs(options), timeout=options.connection.timeout_seconds)
+
+
+async def _build(environment: Environment, options: DashboardOptions) -> Dashboard:
+    certificate = None
+    if options.tls_cert_file is not None and options.tls_private_key_file is not None:
+        certificate = ReloadingCertificate(options.tls_cert_file, options.tls_private_key_file)
+    return Dashboard(
+        environment,
+        host=options.host,
+        port=options.port,
+        token=_token(options.token_file, options.host),
+        certificate=certificate,
+        hosts=options.allowed_hosts,
+        settings=CollectorSettings(
+            lifetime=options.decisions.lifetime,
+            settings=options.decisions.settings(),
+            asker=lambda client: estimator_clients(options.decisions.estimators, client),
+            region=options.region,
+            catalogue=options.catalogue,
+        ),
+    )
+
+
+def _token(path: Path | None, host: str) -> str | None:
+    if path is not None:
+        return read_bounded(path, CREDENTIAL_LIMIT).decode().strip()
+    return None if is_loopback(host) else secrets.token_urlsafe(32)
+
+
+DASHBOARD = Controller[DashboardOptions](
+    name="dashboard",
+    place=Place.MANY,
+    component=lambda options: COMPONENT,
+    manages=_manages,
+    build=_build,
+)
