@@ -261,7 +261,8 @@ class Informer(Generic[T]):
             selection=self._selection,
             idle_seconds=self._idle_seconds,
             report=self._client.report,
-            on_contact=self._heard,
+            on_contact=self._followed,
+            on_failure=self._lost,
         )
         async with aclosing(watch.batches()) as batches:
             async for batch in batches:
@@ -315,6 +316,14 @@ class Informer(Generic[T]):
         except Exception:
             # One faulty listener must not keep the others, or the copy, from being current.
             log.exception("listener raised", resource=str(self.resource), changes=len(changes))
+
+    def _followed(self) -> None:
+        self.last_error = None
+        self._heard()
+
+    def _lost(self, error: KubeError) -> None:
+        """The watch goes on by itself; until it succeeds, this is why we hear nothing."""
+        self.last_error = error
 
     def _heard(self) -> None:
         self._last_contact = self._client.clock.monotonic()

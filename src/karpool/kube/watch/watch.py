@@ -164,6 +164,7 @@ class Watch(Generic[T]):
         idle_seconds: float = IDLE_SECONDS,
         report: Report = log_bad_objects,
         on_contact: Callable[[], None] = lambda: None,
+        on_failure: Callable[[KubeError], None] = lambda error: None,
     ) -> None:
         self.version = version
         self._rest = rest
@@ -173,6 +174,7 @@ class Watch(Generic[T]):
         self._idle_seconds = idle_seconds
         self._report = report
         self._on_contact = on_contact
+        self._on_failure = on_failure
 
     async def batches(self) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """Events as they arrive together; never empty, never ends.
@@ -195,6 +197,7 @@ class Watch(Generic[T]):
                     raise Gone(f"WATCH {self._resource}", 410, message=str(error)) from None
             except (ApiUnreachable, Throttled, ServerFault) as error:
                 asked = self._wait_asked_by(error)
+                self._on_failure(error)
                 log.debug("watch interrupted", resource=str(self._resource), reason=str(error))
             lived = self._rest.clock.monotonic() - opened
             if self.version != before or lived >= STEADY_SECONDS:
