@@ -36,26 +36,30 @@ def pod_template(obj: Any) -> PodTemplate:
         pod = decode(obj, Pod)
         return PodTemplate(_with_defaults(_named(pod, pod.metadata)), 1)
     if kind == "CronJob":
-        job, path = _mapping(obj, "spec", "jobTemplate"), "spec.jobTemplate.spec.template"
+        job, path = mapping_in(obj, "spec", "jobTemplate"), "spec.jobTemplate.spec.template"
     else:
         job, path = obj, "spec.template"
-    spec = _mapping(job, "spec")
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        raise Invalid(path, template, f"{kind or 'the object'} has no pod template there")
-    try:
-        pod = decode({key: template[key] for key in ("metadata", "spec") if key in template}, Pod)
-    except Invalid as error:
-        raise error.at(path) from None
-    pod = _named(pod, decode(obj.get("metadata") or {}, ObjectMeta), owner=_owner(obj))
+    spec = mapping_in(job, "spec")
+    pod = pod_of_template(obj, spec.get("template"), path)
     if kind == "DaemonSet":
         pod = _tolerating(pod)
     if kind == "StatefulSet":
         pod = _with_claims(pod, spec.get("volumeClaimTemplates"))
-    return PodTemplate(_with_defaults(pod), _replicas(kind, spec))
+    return PodTemplate(pod, _replicas(kind, spec))
 
 
-def _mapping(obj: Mapping[str, Any], *steps: str) -> dict[str, Any]:
+def pod_of_template(obj: Mapping[str, Any], template: Any, path: str) -> Pod:
+    """What a template at `path` of an object gives. Raises Invalid."""
+    if not isinstance(template, dict):
+        raise Invalid(path, template, f"{obj.get('kind') or 'the object'} has no pod template there")
+    try:
+        pod = decode({key: template[key] for key in ("metadata", "spec") if key in template}, Pod)
+    except Invalid as error:
+        raise error.at(path) from None
+    return _with_defaults(_named(pod, decode(obj.get("metadata") or {}, ObjectMeta), owner=_owner(obj)))
+
+
+def mapping_in(obj: Mapping[str, Any], *steps: str) -> dict[str, Any]:
     value: Any = obj
     for index, step in enumerate(steps):
         value = value.get(step)
@@ -69,22 +73,23 @@ def _replicas(kind: object, spec: Mapping[str, Any]) -> int:
     if kind == "DaemonSet":
         return 1
     if kind in ("Job", "CronJob"):
-        return _job_pods(spec)
-    return _count(spec, "replicas", 1)
+        return job_pods(spec)
+    return count_in(spec, "replicas", 1)
 
 
-def _job_pods(spec: Mapping[str, Any]) -> int:
+def job_pods(spec: Mapping[str, Any], path: str = "spec") -> int:
     """How many run at once: never more than are still to be completed."""
-    parallel = _count(spec, "parallelism", 1)
-    return min(parallel, _count(spec, "completions", parallel))
+    parallel = count_in(spec, "parallelism", 1, path)
+    return min(parallel, count_in(spec, "completions", parallel, path))
 
 
-def _count(spec: Mapping[str, Any], name: str, default: int) -> int:
+def count_in(spec: Mapping[str, Any], name: str, default: int, path: str = "spec") -> int:
+    """A number of pods at `path.name`. Raises Invalid."""
     amount = spec.get(name)
     if amount is None:
         return default
     if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= _REPLICAS_MAX:
-        raise Invalid(f"spec.{name}", amount, f"must be a whole number from 0 to {_REPLICAS_MAX}")
+        raise Invalid(f"{path}.{name}", amount, f"must be a whole number from 0 to {_REPLICAS_MAX}")
     return amount
 
 
@@ -155,7 +160,7 @@ def _with_claims(pod: Pod, templates: Any) -> Pod:
         raise Invalid("spec.volumeClaimTemplates", templates, "must be a list of claims")
     made: dict[str, Volume] = {}
     for index, template in enumerate(templates):
-        name = _mapping(template, "metadata").get("name")
+        name = mapping_in(template, "metadata").get("name")
         if not isinstance(name, str) or not name:
             raise Invalid(f"spec.volumeClaimTemplates[{index}].metadata.name", name, "is required")
         made[name] = Volume(name=name, ephemeral={"volumeClaimTemplate": template})

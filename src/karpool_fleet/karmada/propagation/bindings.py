@@ -35,6 +35,7 @@ OWN_FIELDS = (
     "resource",
     "replicas",
     "replicaRequirements",
+    "components",
     "placement",
     "schedulerName",
     "schedulePriority",
@@ -117,10 +118,13 @@ def spec_for(
         "schedulerName": rules.get("schedulerName") or "default-scheduler",
         "conflictResolution": rules.get("conflictResolution") or "Abort",
     }
-    if replicas := interpreter.replicas(template):
-        spec["replicas"] = replicas
-    if needs := interpreter.requirements(template):
-        spec["replicaRequirements"] = needs
+    if components := interpreter.components(template):
+        spec["components"] = components  # then one count and one need would say too little
+    else:
+        if replicas := interpreter.replicas(template):
+            spec["replicas"] = replicas
+        if needs := interpreter.requirements(template):
+            spec["replicaRequirements"] = needs
     if schedule_priority is not None and meta.get("namespace"):
         spec["schedulePriority"] = {"priority": schedule_priority}
     for field in ("suspension", "failover", "propagateDeps", "preserveResourcesOnDeletion"):

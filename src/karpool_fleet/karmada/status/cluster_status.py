@@ -108,7 +108,8 @@ class _Watched:
         self.threshold = Threshold(settings)
         self.models: Any = None  # those the summary was last asked with
         self.version = ""
-        self.enablements: list[Object] | None = None
+        self.enablements: list[Object] = []
+        self.is_stale = True  # what it is and serves is not known, or may be another now
         client = connection.client
         self._pods = Informer(client, PODS, into=Pod, keep=False)
         self._nodes = Informer(client, NODES, into=Node, keep=False)
@@ -125,13 +126,18 @@ class _Watched:
         return self._pods.synced.is_set() and self._nodes.synced.is_set()
 
     def _on_definition(self, change: ObjectChange[_Definition]) -> None:
-        self.enablements = None  # what is served may be another now
+        self.is_stale = True
 
     async def learn(self) -> None:
         """What the member is and serves, if that is not known or may have changed; raises KubeError."""
-        if self.enablements is None:
-            self.version = await self.connection.client.server_version()
-            self.enablements = await api_enablements(self.connection)
+        if self.is_stale:
+            self.is_stale = False  # first: a definition that comes while we ask makes the answer old
+            try:
+                self.version = await self.connection.client.server_version()
+                self.enablements = await api_enablements(self.connection)
+            except BaseException:
+                self.is_stale = True
+                raise
 
     def resources(self, models: Sequence[Object]) -> Object:
         if models != self.models:
@@ -212,7 +218,7 @@ class ClusterStatusController:
             await self._renew(name)
         ready = watched.threshold.adjusted(observed, condition_of(held, "Ready"), now)
         if observed is not WELL:
-            watched.enablements = None  # it may come back as another version
+            watched.is_stale = True  # it may come back as another version
         if observed is not WELL or ready.status != "True":
             return {"conditions": self._conditions(held, {"Ready": ready})}
         try:

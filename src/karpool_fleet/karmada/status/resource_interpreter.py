@@ -7,11 +7,15 @@ in `spec.template` where there is one. Nothing here does I/O.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.pod import effective_requests
-from karpool.model.kubernetes.workload import pod_template
+from karpool.model.kubernetes.components import components_of, has_components
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.workload import pod_of_template
 from karpool_fleet.karmada.propagation.names import TEMPLATE_GENERATION, Object
 
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
@@ -92,6 +96,16 @@ def _service_health(obj: Object) -> str:
     return HEALTHY if ingress else UNHEALTHY
 
 
+def _set_health(obj: Object) -> str:
+    """Of a workload with several pod templates: its runner has said something, and not that it failed."""
+    status = obj.get("status") or {}
+    failed = any(
+        condition.get("type") == "Failed" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
+    return HEALTHY if status and not failed else UNHEALTHY
+
+
 _REPLICAS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 BUILTIN: Mapping[tuple[str, str], Interpretation] = {
@@ -129,6 +143,8 @@ BUILTIN: Mapping[tuple[str, str], Interpretation] = {
 }
 # Kinds nobody described.
 _BY_CONVENTION = Interpretation("replicas", "template")
+# Kinds with several pod templates go to a member as a whole.
+_SET = Interpretation(health=_set_health)
 
 
 class ResourceInterpreter:
@@ -139,7 +155,8 @@ class ResourceInterpreter:
 
     def of(self, obj: Object) -> Interpretation:
         group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-        return self._table.get((group, str(obj.get("kind", ""))), _BY_CONVENTION)
+        default = _SET if has_components(obj) else _BY_CONVENTION
+        return self._table.get((group, str(obj.get("kind", ""))), default)
 
     def replicas(self, obj: Object) -> int | None:
         """The count that can be divided; None for a kind without one."""
@@ -156,36 +173,39 @@ class ResourceInterpreter:
 
     def requirements(self, obj: Object) -> Object | None:
         """What one replica needs, as `spec.replicaRequirements` says it; None for nothing special."""
-        pod_spec = self._pod_spec(obj)
-        if pod_spec is None:
-            return None
-        try:
-            needs = effective_requests(pod_template(obj).pod)
-        except Invalid:
-            needs = {}  # the API server of the member will say what is wrong with it
-        requested = {name: resources.show_amount(name, units) for name, units in needs.items() if units}
-        claim = _node_claim(pod_spec)
-        if not claim and not requested:
-            return None
-        result: Object = {}
-        if claim:
-            result["nodeClaim"] = claim
-        if requested:
-            result["resourceRequest"] = requested
-        result["namespace"] = obj["metadata"].get("namespace", "")
-        if pod_spec.get("priorityClassName"):
-            result["priorityClassName"] = pod_spec["priorityClassName"]
-        return {key: value for key, value in result.items() if value}
+        pod = self._pod(obj)
+        needs = _requirements(pod) if pod is not None else {}
+        if needs and obj["metadata"].get("namespace"):
+            needs["namespace"] = obj["metadata"]["namespace"]
+        return needs or None
 
-    def _pod_spec(self, obj: Object) -> Object | None:
-        spec = obj.get("spec")
-        if not isinstance(spec, dict):
-            return None
-        if obj.get("kind") != "Pod":
-            field = self.of(obj).template
-            template = spec.get(field) if field else None
-            spec = template.get("spec") if isinstance(template, dict) else None
-        return spec if isinstance(spec, dict) and isinstance(spec.get("containers"), list) else None
+    def components(self, obj: Object) -> list[Object]:
+        """As `spec.components` says it; none for a kind with one pod template, or with ones that cannot be
+        read: the API server of the member will say what is wrong with them."""
+        if not has_components(obj):
+            return []
+        try:
+            components = components_of(obj)
+        except Invalid:
+            return []
+        return [
+            {"name": name, "replicas": replicas, "replicaRequirements": _requirements(pod)}
+            for name, pod, replicas in components
+        ]
+
+    def _pod(self, obj: Object) -> Pod | None:
+        template: Any
+        if obj.get("kind") == "Pod":
+            template, path = {key: obj.get(key) for key in ("metadata", "spec")}, ""
+        else:
+            field, spec = self.of(obj).template, obj.get("spec")
+            template = spec.get(field) if field and isinstance(spec, dict) else None
+            path = f"spec.{field}"
+        try:
+            pod = pod_of_template(obj, template, path)
+        except Invalid:
+            return None  # the API server of the member will say what is wrong with it
+        return pod if pod.spec.containers else None
 
     def with_replicas(self, obj: Object, replicas: int) -> Object:
         """The manifest for a member that gets `replicas` of it; unchanged for a kind that has none."""
@@ -285,12 +305,27 @@ def _condition(kind: str, reason: str, message: str, ends: Sequence[Object]) -> 
     return {"type": kind, "status": "True", "reason": reason, "message": message, **times}
 
 
-def _node_claim(pod_spec: Object) -> Object:
-    claim: Object = {}
-    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
-    if hard := affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
-        claim["hardNodeAffinity"] = hard
-    for field in ("nodeSelector", "tolerations"):
-        if pod_spec.get(field):
-            claim[field] = pod_spec[field]
-    return claim
+def _requirements(pod: Pod) -> Object:
+    """What one pod needs, its namespace apart; only what is special."""
+    try:
+        needs = effective_requests(pod)
+    except Invalid:
+        needs = {}
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    claim = {
+        "hardNodeAffinity": affinity.required_during_scheduling_ignored_during_execution
+        if affinity
+        else None,
+        "nodeSelector": pod.spec.node_selector,
+        "tolerations": pod.spec.tolerations,
+    }
+    requirements: Object = {
+        "nodeClaim": {name: msgspec.to_builtins(value) for name, value in claim.items() if value},
+        "resourceRequest": {
+            name: resources.show_amount(name, units) for name, units in needs.items() if units
+        },
+    }
+    special = {name: value for name, value in requirements.items() if value}
+    if special and pod.spec.priority_class_name:
+        special["priorityClassName"] = pod.spec.priority_class_name
+    return special
