@@ -209,7 +209,7 @@ def record(*units) -> ScaleUpRecord:
 def test_a_timeline_moves_forward_with_the_stage() -> None:
     reached = []
     for stage in STAGES:
-        states = [step.state for step in timeline(record(), unit(stage), ScaleUpTraces(), NOW).steps]
+        states = [step.state for step in timeline(record(), unit(stage), ScaleUpTraces()).steps]
         done = states.count("done")
         assert states == ["done"] * done + ["now"] * (done < len(STEPS)) + ["waiting"] * (
             len(STEPS) - done - 1
@@ -221,9 +221,7 @@ def test_a_timeline_moves_forward_with_the_stage() -> None:
 
 
 def test_an_attempt_that_failed_says_where() -> None:
-    found = timeline(
-        record(), unit(ScaleUpState.LAUNCHING, ended=LaunchReason.STOCK_OUT), ScaleUpTraces(), NOW
-    )
+    found = timeline(record(), unit(ScaleUpState.LAUNCHING, ended=LaunchReason.STOCK_OUT), ScaleUpTraces())
 
     assert [step.name for step in found.steps if step.state == "failed"] == ["Machine"]
     assert found.ended == "InsufficientCapacity"
@@ -235,7 +233,7 @@ def test_units_that_are_under_way_come_first_and_the_list_is_bounded() -> None:
         for index in range(scale_up_timelines.UNITS_MAX)
     ]
     going = replace(unit(ScaleUpState.PENDING), index=99)
-    found = scale_up_timelines.scale_up("gpu", record(*ended, going), ScaleUpTraces(), NOW)
+    found = scale_up_timelines.scale_up("gpu", record(*ended, going), ScaleUpTraces())
 
     assert found.units[0].index == 99
     assert (len(found.units), found.units_left_out) == (scale_up_timelines.UNITS_MAX, 1)
@@ -243,9 +241,7 @@ def test_units_that_are_under_way_come_first_and_the_list_is_bounded() -> None:
 
 def test_a_record_that_is_gone_is_remembered_as_far_as_it_got() -> None:
     served, given_up = unit(ScaleUpState.RETRYING), replace(unit(ScaleUpState.PENDING), index=1)
-    found = scale_up_timelines.scale_up(
-        "gpu", record(served, given_up), ScaleUpTraces(), NOW, ended_at=NOW - 3
-    )
+    found = scale_up_timelines.scale_up("gpu", record(served, given_up), ScaleUpTraces(), ended_at=NOW - 3)
     by_index = {each.index: each for each in found.units}
 
     assert (found.state, found.over, found.ended_at) == ("Ended", True, NOW - 3)

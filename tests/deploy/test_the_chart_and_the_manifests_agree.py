@@ -279,16 +279,20 @@ def test_other_backends_and_autoscalers_bring_their_own_rights() -> None:
             },
         }
     )
-    rights = {
-        (each["metadata"].get("namespace"), resource)
-        for each in found
-        if each["kind"] in ("Role", "ClusterRole") and "reader" not in each["metadata"]["name"]
-        for rule in each["rules"]
-        for resource in rule["resources"]
-    }
-    assert {("karpool-smart-pods", "capacitybuffers"), ("karpool-smart-pods", "podtemplates")} <= rights
-    assert {("kube-system", "configmaps"), (None, "resourcequotas")} <= rights
-    assert (None, "ec2nodeclasses") not in rights
+
+    def rights(component: str) -> set[tuple[str | None, str]]:
+        return {
+            (each["metadata"].get("namespace"), resource)
+            for each in found
+            if each["kind"] in ("Role", "ClusterRole") and component in each["metadata"]["name"]
+            for rule in each["rules"]
+            for resource in rule["resources"]
+        }
+
+    placeholders = {("karpool-smart-pods", "capacitybuffers"), ("karpool-smart-pods", "podtemplates")}
+    assert placeholders <= rights("gpu-scaler")
+    assert {("kube-system", "configmaps"), (None, "resourcequotas")} <= rights("estimator")
+    assert (None, "ec2nodeclasses") not in rights("estimator")
 
 
 def test_host_components_live_where_karmada_does() -> None:

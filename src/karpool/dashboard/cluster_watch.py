@@ -5,46 +5,41 @@ Karpenter cluster and one with GPU scale-up are all watched alike. Nothing is wr
 Who is told of changes is told by area, not by object.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from karpool.cluster.changes import ObjectChange, PutDropSink
+from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.kinds import LIVE_PODS
+from karpool.cluster.kinds import LIVE_PODS, SCALE_UPS
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.dashboard.pages.recent_events import EventBuffer
+from karpool.dashboard.scale_up_history import ScaleUpHistory
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerStore
 from karpool.estimator.pods import NOT_KNOWN, PodsByOwner
-from karpool.gpu.records.scale_up_object import SCALEUPS, ScaleUp, from_scale_up
-from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
-from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
-from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import (
     ALL,
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
     EVENTS,
-    NODECLAIMS,
     PODS,
     RESOURCEBINDINGS,
     ApiResource,
     ListOptions,
-    ObjectKey,
 )
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod
+from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders.placeholder import REQUEST
 from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -52,8 +47,11 @@ from karpool.scheduler.promises.promise import Promise, PromiseLifetime
 from karpool.wire.requests import ArrivedReplicas
 
 Object = dict[str, Any]
-FINISHED_MAX = 100
 _KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
+
+
+def is_smart_pod(pod: Pod) -> bool:
+    return REQUEST in pod.labels
 
 
 class DashboardCluster:
@@ -70,15 +68,11 @@ class DashboardCluster:
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.cluster = Cluster(ASPECTS, market=market)
+        self.cluster = Cluster(ASPECTS, market=market, keeps=is_smart_pod)
         self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
         self.events = EventBuffer()
-        self.records: dict[ObjectKey, ScaleUpRecord] = {}
-        self.unreadable: dict[ObjectKey, str] = {}  # scale-ups
-        # Records go as soon as they are over, and people look later: the last seen, and when they went.
-        self.finished: OrderedDict[ObjectKey, tuple[ScaleUpRecord, float]] = OrderedDict()
-        self.smart_pods: dict[ObjectKey, Pod] = {}
-        self.claims: dict[str, NodeClaim] = {}
+        self.scale_ups = ScaleUpHistory(client.clock)
+        self.claims = ClaimMonitor(client.clock)
         self._stop = StopSwitch()
         self._bell = bell
         self._owners = OwnerStore()
@@ -107,6 +101,10 @@ class DashboardCluster:
         )
 
     # Reading
+
+    @property
+    def smart_pods(self) -> Iterable[Pod]:
+        return self.cluster.kept_pods.values()
 
     def view(self) -> ClusterView:
         """As consolidation sees it; the same object until something changes."""
@@ -164,49 +162,16 @@ class DashboardCluster:
     def _watches(self) -> Iterable[WatchedKind[Any]]:
         yield from cluster_watches(self.cluster, self.clock)
         yield self._stop.watch
-        yield WatchedKind(PODS, Pod, PutDropSink(self._put_pod, self._drop_pod), LIVE_PODS)
-        yield WatchedKind(
-            PODS, Pod, self._bound, LIVE_PODS
-        )  # after the state, which knows what each pod asks for
+        # After the cluster, which knows what each pod asks for.
+        yield WatchedKind(PODS, Pod, self._bound, LIVE_PODS)
         for resource in BETWEEN:
             yield WatchedKind(resource, OwnedObject, self._owners, optional=True)
-        yield WatchedKind(
-            NODECLAIMS, NodeClaim, PutDropSink(self._put_claim, self._drop_claim), optional=True
-        )
-        yield WatchedKind(SCALEUPS, ScaleUp, PutDropSink(self._put_record, self._drop_record), optional=True)
+        yield from self.claims.watches
+        yield self.scale_ups.watch
         yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)
         yield WatchedKind(CLUSTERS, dict, _Each(self._on_member), optional=True)
         for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
             yield WatchedKind(resource, dict, _Each(self._on_binding), optional=True)
-
-    def _put_pod(self, key: ObjectKey, pod: Pod) -> None:
-        if REQUEST in pod.labels:
-            self.smart_pods[key] = pod
-
-    def _drop_pod(self, key: ObjectKey) -> None:
-        self.smart_pods.pop(key, None)
-
-    def _put_claim(self, key: ObjectKey, claim: NodeClaim) -> None:
-        self.claims[key.name] = claim
-
-    def _drop_claim(self, key: ObjectKey) -> None:
-        self.claims.pop(key.name, None)
-
-    def _put_record(self, key: ObjectKey, found: ScaleUp) -> None:
-        try:
-            self.records[key] = from_scale_up(found)
-            self.unreadable.pop(key, None)
-            self.finished.pop(key, None)
-        except Invalid as error:
-            self.unreadable[key] = f"ScaleUp {key}: {error}"
-
-    def _drop_record(self, key: ObjectKey) -> None:
-        self.unreadable.pop(key, None)
-        record = self.records.pop(key, None)
-        if record is not None:
-            self.finished[key] = record, self.clock.now()
-            while len(self.finished) > FINISHED_MAX:
-                self.finished.popitem(last=False)
 
     def _on_member(self, change: ObjectChange[Object]) -> None:
         _, member = self.scheduling.clusters.apply(change)
@@ -254,6 +219,6 @@ def _areas_of(resource: ApiResource, into: type[Any], selection: ListOptions) ->
         return ()
     if resource in _KARMADA:
         return (ViewArea.FLEET, ViewArea.PLACEMENTS, ViewArea.PROMISES)
-    if resource == SCALEUPS:
+    if resource == SCALE_UPS.resource:
         return (ViewArea.SCALE_UPS,)
     return (ViewArea.FLEET, ViewArea.SCALE_UPS)

@@ -206,9 +206,9 @@ class FleetCollector:
             (
                 (
                     watch.name,
-                    [*((record, None) for record in watch.records.values()), *watch.finished.values()],
-                    scale_up_timelines.traces(watch.smart_pods.values(), watch.claims),
-                    watch.unreadable.values(),
+                    watch.scale_ups.records(),
+                    scale_up_timelines.traces(watch.smart_pods, watch.claims.progress),
+                    watch.scale_ups.problems,
                 )
                 for watch in self.watches.values()
             ),

@@ -5,19 +5,18 @@ objects they left behind: the smart pod, the claim and its conditions. What is n
 any more has no time. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.dashboard.api.views import ScaleUpList, ScaleUpRow, TimelineStep, TriedRow, UnitTimeline
 from karpool.dashboard.pages.move_sentences import counted
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import moment
 from karpool.provisioning.candidates.attempts import CandidateHistory
-from karpool.provisioning.claims.claim_progress import ClaimProgress, progress_of
+from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST
 
 SHOWN_MAX = 300
@@ -40,16 +39,16 @@ class ScaleUpTraces:
     """What a cluster shows beside its records. Smart pods by request and index."""
 
     smart_pods: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
-    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+    claim: Callable[[str], ClaimProgress | None] = lambda name: None
 
 
-def traces(pods: Iterable[Pod], claims: Mapping[str, NodeClaim]) -> ScaleUpTraces:
+def traces(pods: Iterable[Pod], claim: Callable[[str], ClaimProgress | None]) -> ScaleUpTraces:
     found = {}
     for pod in pods:
         request, index = pod.labels.get(REQUEST, ""), pod.labels.get(INDEX, "")
         if request and index.isdecimal() and len(index) < 10:
             found[request, int(index)] = pod
-    return ScaleUpTraces(found, claims)
+    return ScaleUpTraces(found, claim)
 
 
 def scale_ups(
@@ -62,7 +61,7 @@ def scale_ups(
     items: list[ScaleUpRow] = []
     problems: list[str] = []
     for cluster, records, seen, unreadable in clusters:
-        items += [scale_up(cluster, record, seen, now, ended_at) for record, ended_at in records]
+        items += [scale_up(cluster, record, seen, ended_at) for record, ended_at in records]
         problems += [f"{cluster}: {text}" for text in unreadable]
     items.sort(key=lambda item: (item.over, -item.since, item.cluster, item.name))
     return ScaleUpList(
@@ -71,7 +70,7 @@ def scale_ups(
 
 
 def scale_up(
-    cluster: str, record: ScaleUpRecord, seen: ScaleUpTraces, now: float, ended_at: float | None = None
+    cluster: str, record: ScaleUpRecord, seen: ScaleUpTraces, ended_at: float | None = None
 ) -> ScaleUpRow:
     if ended_at is not None:
         record = _ended(record, ended_at)
@@ -94,7 +93,7 @@ def scale_up(
         round=record.round + 1,
         over=record.state.is_terminal or ended_at is not None,
         ended_at=ended_at,
-        units=[timeline(record, unit, seen, now) for unit in units[:UNITS_MAX]],
+        units=[timeline(record, unit, seen) for unit in units[:UNITS_MAX]],
         units_left_out=max(0, len(units) - UNITS_MAX),
         tried=[_tried(record, words.get(key, key), tried) for key, tried in record.memory.items()],
         why=[*([GONE, "as it was last seen:"] if ended_at is not None else []), *_why(record)],
@@ -116,10 +115,9 @@ def _ended(record: ScaleUpRecord, at: float) -> ScaleUpRecord:
     return replace(record, units=units, state_since=at, waiting=0)
 
 
-def timeline(record: ScaleUpRecord, unit: ScaleUpUnit, seen: ScaleUpTraces, now: float) -> UnitTimeline:
+def timeline(record: ScaleUpRecord, unit: ScaleUpUnit, seen: ScaleUpTraces) -> UnitTimeline:
     pod = seen.smart_pods.get((record.name, unit.index))
-    claim = seen.claims.get(unit.claim)
-    progress = progress_of(claim, now) if claim is not None else None
+    progress = seen.claim(unit.claim) if unit.claim else None
     reached = _reached(record, unit, pod, progress)
     present = _present(unit)
     steps = [
