@@ -238,18 +238,20 @@ def test_what_is_promised_is_placed(seed):
 
 
 def test_sets_of_components_are_placed_as_promised():
+    """However kube-scheduler mixes them: even with all drivers on one node the workers have room."""
+
     async def story(cluster):
         async with asking(cluster) as ask:
             sets = await ask.sets(
                 driver={"cpu": "1", "memory": "2Gi"}, worker={"cpu": "2", "memory": "4Gi", "replicas": 3}
             )
-            assert 2 <= sets <= 4
+            assert sets == 8
             await create(cluster, deployment("driver", sets, cpu="1", memory="2Gi"))
             await create(cluster, deployment("worker", 3 * sets, cpu="2", memory="4Gi"))
             assert await all_ready(cluster, "driver", sets)
             assert await all_ready(cluster, "worker", 3 * sets)
 
-    play(story, pool("default", limits={"cpu": "32"}, type=["m5.2xlarge"]))
+    play(story, pool("default", limits={"cpu": "64"}, type=["m5.4xlarge"]))
 
 
 def test_fallback_pools_keep_counting():

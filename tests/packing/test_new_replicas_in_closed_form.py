@@ -239,8 +239,8 @@ def test_daemons_taints_stock_and_zones_count():
 
 def test_many_shapes_do_not_pile_up():
     new = small(instance_type("four", 4, 16))
-    for number in range(1500):
+    for number in range(2500):
         shape = PodShape(requests=(("cpu", 1000),), node_selector=(("team", f"t{number}"),))
         assert new.potential(shape, {}, nodes_max=1)[0].replicas == 0
 
-    assert len(new._shapes) <= 512
+    assert len(new._shapes) <= 2048

@@ -12,9 +12,9 @@ from functools import cached_property
 
 from karpool.model.karmada.replica_requirements import Component
 from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import NodeFilling, first_fit
+from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling, first_fit
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.tables.room import Room
+from karpool.packing.tables.room import PodPlacement, Room
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, ComponentSetsRequest, EstimateRequest
 
 
@@ -25,10 +25,14 @@ def group_of(component: Component) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class AssumedDeduction:
-    """`room`: the nodes with assumed workloads in place. `left`: what of each found no node."""
+    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
+
+    `left`: what of each found no node.
+    """
 
     room: Room
     left: tuple[tuple[Group, ...], ...] = ()
+    placements: tuple[PodPlacement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,16 @@ class EstimateQuestion:
         return self.deduction.room
 
     @cached_property
+    def existing_sets(self) -> FirstFitResult:
+        """The sets that the nodes that exist take; none of a request for replicas."""
+        components = self.request.components if isinstance(self.request, ComponentSetsRequest) else ()
+        return first_fit(self.room, map(group_of, components), topology=self.topology)
+
+    @cached_property
     def existing(self) -> int:
         """How many replicas, or sets, the nodes that exist take; exact, however many."""
         if isinstance(self.request, ComponentSetsRequest):
-            groups = [group_of(component) for component in self.request.components]
-            return first_fit(self.room, groups, topology=self.topology).sets
+            return self.existing_sets.sets
         return count(self.room, self.request.shape, topology=self.topology).total
 
 
@@ -83,8 +92,9 @@ def deducted(
     left: list[tuple[Group, ...]] = []
     for groups in workloads:
         for index, group in enumerate(groups):
-            placed = filling.place(group)
-            if placed < group.replicas:
-                left.append((Group(group.shape, group.replicas - placed), *groups[index + 1 :]))
+            rest = group.replicas - filling.place(group)
+            if rest:
+                left.append((Group(group.shape, rest), *groups[index + 1 :]))
                 break
-    return AssumedDeduction(filling.snapshot(), tuple(left))
+    placed = filling.placements()
+    return AssumedDeduction(snapshot.minus(placed), tuple(left), placed)

@@ -6,7 +6,7 @@ would give them; what is left is what a new request can have. A node that the cl
 already shows is named as a `twin`, so that its room is never counted twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
@@ -14,20 +14,21 @@ from karpool.cluster.market.stock_outs import listed_values
 from karpool.cluster.nodes.expected import DaemonOverhead, expected_row, row_name
 from karpool.cluster.nodes.node_facts import facts_of
 from karpool.estimator.karpenter_objects import KarpenterObjects
-from karpool.estimator.waiting import PendingDemand, is_tied
-from karpool.model.catalogue.catalogue import Catalogue
+from karpool.estimator.question import AssumedDeduction
+from karpool.estimator.waiting import PendingDemand, is_tied, largest_first, without_topology
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import CompiledPool, NodeClaim
+from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import canonical_key
-from karpool.model.resources import NODES, PODS, Resources, add
-from karpool.packing.counting.first_fit import NodeFilling
+from karpool.model.resources import PODS, Resources
+from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity, PoolCapacity, Usage
+from karpool.packing.new_nodes.node_plan import NodePlan, Usage
+from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import Room, snapshot_of
+from karpool.packing.tables.room import PodPlacement, Room, snapshot_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,18 @@ class IncomingNode:
 
 @dataclass(frozen=True)
 class ProviderState:
-    """`rows` and `usage` are what those who wait have left. `failed` are pools that do not count."""
+    """`rows` are what those who wait have left; `plan` has new nodes for those who found no room there.
+
+    `failed` are pools that do not count. `ahead` is what is promised to others of the shape that is asked
+    about, and comes first on new nodes.
+    """
 
     new: NewNodeCapacity
     coming: Sequence[IncomingNode]
     rows: Room
-    usage: Usage
+    plan: NodePlan
     failed: Mapping[str, LaunchFailure]
+    ahead: int = 0
 
 
 # What is coming up
@@ -106,99 +112,31 @@ def _present(daemons: DaemonOverhead, snapshot: Room, at: int) -> set[ObjectKey]
     return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
 
 
-class IncomingAllocation:
-    """Room and limits being taken by those who come first."""
-
-    def __init__(
-        self, new: NewNodeCapacity, rows: Room, usage: Usage, catalogue: Catalogue, *, nodes_max: int
-    ) -> None:
-        self._new = new
-        self._filling = NodeFilling(rows, topology=False)
-        self._usage: dict[str, Resources] = {pool: dict(used) for pool, used in usage.items()}
-        self._catalogue = catalogue
-        self._nodes_max = nodes_max
-        self._spare: dict[str, Resources] = {}  # by pool: what the last node launched has left
-
-    @property
-    def rows(self) -> Room:
-        return self._filling.snapshot()
-
-    @property
-    def usage(self) -> Usage:
-        return self._usage
-
-    def from_rows(self, shape: PodShape, pods: int) -> int:
-        """How many found room on what is coming up."""
-        return self._filling.place(Group(shape, pods))
-
-    def launch(self, shape: PodShape, pods: int, skip: Mapping[str, LaunchFailure]) -> int:
-        """How many new nodes take: limits are charged for the machines that would be bought."""
-        placed = self._share(shape, pods, skip)
-        if placed < pods:
-            for potential in self._new.potential(
-                shape, self._usage, nodes_max=self._nodes_max, wanted=pods - placed, skip=skip
-            ):
-                placed += potential.replicas
-                self._charge(potential, shape)
-        return placed
-
-    def takes(self, shape: PodShape, pool: CompiledPool) -> bool:
-        return self._new.launches(shape, pool, self._usage.get(pool.name, {}))
-
-    def _share(self, shape: PodShape, pods: int, skip: Mapping[str, LaunchFailure]) -> int:
-        """Pods of others may be on the same new node."""
-        asked = {**dict(shape.requests), PODS: 1}
-        placed = 0
-        for pool in self._new.pools:
-            spare = self._spare.get(pool.name)
-            if spare is None or pool.name in skip or placed == pods:
-                continue
-            fit = min(spare.get(name, 0) // units for name, units in asked.items())
-            fit = min(fit, pods - placed)
-            if fit > 0 and self._new.launches(shape, pool, {}):
-                for name, units in asked.items():
-                    spare[name] -= units * fit
-                placed += fit
-        return placed
-
-    def _charge(self, potential: PoolCapacity, shape: PodShape) -> None:
-        if not potential.runs:
-            return
-        used = self._usage.setdefault(potential.pool, {})
-        for run in potential.runs:
-            type_ = self._catalogue.types[run.choice.instance_type]
-            add(used, {name: units * run.nodes for name, units in type_.capacity.items()})
-            add(used, {NODES: run.nodes})
-        last = potential.runs[-1]
-        room = dict(self._catalogue.types[last.choice.instance_type].allocatable)
-        for name, units in (*shape.requests, (PODS, 1)):
-            room[name] = room.get(name, 0) - units * last.pods
-        self._spare[potential.pool] = room
-
-
 def serve_pending(
-    taking: IncomingAllocation,
-    pools: Iterable[CompiledPool],
+    new: NewNodeCapacity,
+    filling: NodeFilling,
+    usage: Usage,
     wanted: Sequence[PendingDemand],
     failures: LaunchFailures,
+    *,
     now: float,
-) -> dict[str, LaunchFailure]:
+    nodes_max: int,
+) -> tuple[NodePlan, dict[str, LaunchFailure]]:
     """Give those who wait what they wait for, and find the pools that leave them waiting.
 
     The first pool that could serve a pod should; one that fails passes the pod on to the next, which
     has been asked since then.
     """
-    in_order = list(pools)
     waiting: dict[str, float] = {}
     left: list[tuple[PendingDemand, int]] = []
     failures.waiting({})
     for demand in wanted:
-        rest = demand.pods - taking.from_rows(demand.shape, demand.pods)
+        rest = demand.pods - filling.place(Group(demand.shape, demand.pods))
         if rest:
             left.append((demand, rest))
             since = demand.since
-            for pool in in_order:
-                if not taking.takes(demand.shape, pool):
+            for pool in new.pools:
+                if not new.launches(demand.shape, pool, usage.get(pool.name, {})):
                     continue
                 waiting[pool.name] = min(waiting.get(pool.name, since), since)
                 failure = failures.of_pool(pool.name, now, waiting_since=waiting[pool.name])
@@ -206,11 +144,46 @@ def serve_pending(
                     break
                 since = max(since, failure.since)
     failures.waiting(waiting)
-    found = {pool.name: failures.of_pool(pool.name, now) for pool in in_order}
-    failed = {name: failure for name, failure in found.items() if failure is not None}
+    judged = {pool.name: failures.of_pool(pool.name, now) for pool in new.pools}
+    failed = {name: failure for name, failure in judged.items() if failure is not None}
+    plan = new.plan(usage, nodes_max=nodes_max, skip=failed)
     for demand, rest in left:
-        taking.launch(demand.shape, rest, failed)
-    return failed
+        plan.place(demand.shape, rest)
+    return plan, failed
+
+
+def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodShape | None) -> ProviderState:
+    """What is left when assumed workloads that found no existing node have theirs.
+
+    The largest first, as Karpenter places them; those of the shape that is `asked` about last, next to the
+    question, so that each of them costs exactly one replica of it.
+    """
+    rows = state.rows.minus(on_twins(state.coming, deduction.room, deduction))
+    filling = NodeFilling(rows, topology=False)
+    plan = state.plan.copy()
+    promised: dict[PodShape, int] = {}
+    for workload in deduction.left:
+        for group in workload:
+            shape = without_topology(group.shape)
+            promised[shape] = promised.get(shape, 0) + group.replicas
+    alike = promised.pop(asked, 0) if asked is not None else 0
+    for shape in sorted(promised, key=largest_first):
+        on_rows = filling.place(Group(shape, promised[shape])) if rows.n else 0
+        plan.place(shape, promised[shape] - on_rows)
+    if asked is not None and alike and rows.n:
+        alike -= filling.place(Group(asked, alike))
+    return replace(state, rows=filling.snapshot(), plan=plan, ahead=alike)
+
+
+def on_twins(
+    coming: Sequence[IncomingNode], room: Room, placed: AssumedDeduction | FirstFitResult
+) -> list[PodPlacement]:
+    """What was placed on nodes that the cluster shows already is on their rows, too."""
+    rows = {room.find(node.twin): row for row, node in enumerate(coming) if node.twin}
+    placements = placed.placements if rows else ()
+    return [
+        replace(placement, node=rows[placement.node]) for placement in placements if placement.node in rows
+    ]
 
 
 def rows_snapshot(coming: Sequence[IncomingNode]) -> Room:

@@ -6,8 +6,8 @@ instance types that pool and pod both allow, daemon overhead, stock, and what is
 the limits, charged by capacity. A pool without limits counts up to `nodes_max` nodes. A
 pool or an offering that fails to deliver does not count for a while.
 
-For pods without topology, and for sets of components, this is a closed form
-(`packing.new_replicas`). With topology pods are really packed, a bounded number of them.
+For pods without topology, and for sets of components, groups of pods are planned at once
+(`packing.new_nodes.node_plan`). With topology pods are really packed, a bounded number of them.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from karpool.cluster.market.market import Market
 from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.providers.incoming_capacity import (
-    IncomingAllocation,
     IncomingNode,
     ProviderState,
+    after_assumed,
     coming_rows,
     rows_snapshot,
     serve_pending,
@@ -51,8 +51,10 @@ from karpool.kube.watched import WatchedKind
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import MANY, fits, in_play
+from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity, PoolCapacity, Usage
+from karpool.packing.new_nodes.node_plan import PoolCapacity
+from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.columns import Int64s
 from karpool.packing.tables.room import Room
 from karpool.wire.requests import ComponentSetsRequest
@@ -99,8 +101,8 @@ class KarpenterProvider:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
         if not self.objects.has_pools and not self.objects.machines.claims:
             return no_opinion("karpenter has no pools")
-        moment = self._after_assumed(question, self.moment(question.snapshot))
         shape = getattr(question.request, "shape", PodShape())
+        moment = self._after_assumed(question, without_topology(shape))
         if question.topology and in_play(question.room, shape) and question.existing <= EXISTING_MAX:
             parts = [*packed(self._stage(moment), question, shape, wanted), *self._failed(moment)]
         else:
@@ -113,7 +115,7 @@ class KarpenterProvider:
             return no_opinion("karpenter was asked for no components")
         if not self.objects.has_pools and not self.objects.machines.claims:
             return no_opinion("karpenter has no pools")
-        moment = self._after_assumed(question, self.moment(question.snapshot))
+        moment = self._after_assumed(question)
         groups = [
             Group(without_topology(component.shape), component.replicas)
             for component in question.request.components
@@ -121,7 +123,7 @@ class KarpenterProvider:
         ]
         if not groups:
             return no_opinion("no component has replicas")
-        sets = sets_that_fit(self._stage(moment), groups)
+        sets = sets_that_fit(self._stage(moment), question, groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         return Estimate(
             sets, parts=(CapacityPart(self.name, sets, reasons=reasons),), reasons=self._remarks()
@@ -154,18 +156,20 @@ class KarpenterProvider:
         objects.events.understand(now, [pool.name for pool in pools])
         new = self._compiled(pools, now)
         coming = coming_rows(objects, snapshot)
-        taking = self._taking(new, rows_snapshot(coming), objects.machines.usage())
-        failed = serve_pending(
-            taking,
-            new.pools,
+        filling = NodeFilling(rows_snapshot(coming), topology=False)
+        plan, failed = serve_pending(
+            new,
+            filling,
+            objects.machines.usage(),
             objects.pods.demands(snapshot, objects.machines.going(), now),
             self.failures,
-            now,
+            now=now,
+            nodes_max=self._nodes_max,
         )
         self._tell(now)
         launched = [incoming_node for incoming_node in coming if incoming_node.launched]
-        rows = taking.rows.without([node.row.name for node in coming if not node.launched])
-        return ProviderState(new, launched, rows, taking.usage, failed)
+        rows = filling.snapshot().without([node.row.name for node in coming if not node.launched])
+        return ProviderState(new, launched, rows, plan, failed)
 
     def _compiled(self, pools: Sequence[CompiledPool], now: float) -> NewNodeCapacity:
         stock = self.failures.stock_outs(now)
@@ -176,27 +180,14 @@ class KarpenterProvider:
             self._new = key, new
         return self._new[1]
 
-    def _taking(self, new: NewNodeCapacity, rows: Room, usage: Usage) -> IncomingAllocation:
-        return IncomingAllocation(new, rows, usage, self.market.catalogue, nodes_max=self._nodes_max)
-
     def _stage(self, moment: ProviderState) -> PackedCapacityInput:
         daemons = tuple(self.objects.pods.daemons.shapes.values())
         stock = self.failures.stock_outs(self._clock.now())
         return PackedCapacityInput(self.name, moment, self.market.offerings, daemons, stock, self._nodes_max)
 
-    def _after_assumed(self, question: EstimateQuestion, moment: ProviderState) -> ProviderState:
-        """What is left when assumed workloads that found no existing node have theirs."""
-        left = question.deduction.left
-        if not left:
-            return moment
-        taking = self._taking(moment.new, moment.rows, moment.usage)
-        for workload in left:
-            for group in workload:
-                shape = without_topology(group.shape)
-                rest = group.replicas - taking.from_rows(shape, group.replicas)
-                if rest:
-                    taking.launch(shape, rest, moment.failed)
-        return replace(moment, rows=taking.rows, usage=taking.usage)
+    def _after_assumed(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
+        moment = self.moment(question.snapshot)
+        return after_assumed(moment, question.deduction, asked) if question.assumed else moment
 
     def _tell(self, now: float) -> None:
         current = {
@@ -220,9 +211,7 @@ class KarpenterProvider:
             for index, part in enumerate(parts):
                 parts[index] = replace(part, amount=min(part.amount, wanted))
                 wanted -= parts[index].amount
-        potential = moment.new.potential(
-            shape, moment.usage, nodes_max=self._nodes_max, wanted=wanted, skip=moment.failed
-        )
+        potential = moment.plan.capacity(shape, wanted=wanted, ahead=moment.ahead)
         parts += (self._part(capacity) for capacity in potential)
         return [*parts, *self._failed(moment)]
 

@@ -9,27 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from karpool.estimator.plugins.interface import CapacityPart
-from karpool.estimator.providers.incoming_capacity import ProviderState
+from karpool.estimator.providers.incoming_capacity import ProviderState, on_twins
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.waiting import largest_first
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.resources import NODES, PODS, Resources, add
+from karpool.model.resources import NODES, PODS
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.fit_reasons import FitReason
+from karpool.packing.new_nodes.component_sets import complete_sets
+from karpool.packing.new_nodes.node_plan import Usage
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
-from karpool.packing.new_nodes.pool_capacity import Usage
 from karpool.packing.pool_reasons import about_pool
 from karpool.packing.tables.room import Room
 
 PODS_MAX = 300
 # Existing nodes that hold more replicas than this are not filled one by one first.
 EXISTING_MAX = 3000
-SETS_MAX = 100_000
 SHOWN_TYPES = 5
 SHOWN_REASONS = 3
 
@@ -47,14 +46,15 @@ class PackedCapacityInput:
 
     def pack(self, pods: Sequence[PendingPod], on: Room) -> PackResult:
         moment = self.moment
+        usage = moment.plan.usage()
         counting = [pool for pool in moment.new.pools if pool.name not in moment.failed]
         return pack_new_nodes(
             on,
             pods,
-            [_capped(pool, moment.usage, self.nodes_max) for pool in counting],
+            [_capped(pool, usage, self.nodes_max) for pool in counting],
             self.offerings,
             daemons=self.daemons,
-            usage=moment.usage,
+            usage=usage,
             unavailable=self.stock_outs,
         )
 
@@ -96,56 +96,20 @@ def _cut(parts: Sequence[CapacityPart], beyond: int) -> list[CapacityPart]:
     return left[::-1]
 
 
-def sets_that_fit(stage: PackedCapacityInput, groups: Sequence[Group]) -> int:
-    """Complete sets, each component on nodes of its own.
-
-    A scheduler may mix components on nodes in other ways than Karpenter planned them, so room that
-    only a certain mixture would use is not promised. Where that is few enough pods, packing them has
-    the last word.
-    """
-    ordered = sorted(groups, key=lambda group: largest_first(group.shape))
-    low, high, step = 0, 1, 1
-    while high <= SETS_MAX and _hold(stage, ordered, high):
-        low, step = high, step * 2
-        high = low + step
-    high = min(high - 1, SETS_MAX)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _hold(stage, ordered, middle):
-            low = middle
-        else:
-            high = middle - 1
-    size = sum(group.replicas for group in ordered)
-    while low and low * size <= PODS_MAX and stage.pack(_all(ordered, low), stage.moment.rows).left:
-        low -= 1
-    return low
+def sets_that_fit(stage: PackedCapacityInput, question: EstimateQuestion, groups: Sequence[Group]) -> int:
+    """Complete sets beyond those that existing nodes take, with what these leave of the nodes."""
+    moment, before = stage.moment, question.existing_sets
+    rows = moment.rows.minus(on_twins(moment.coming, question.room, before))
+    coming = NodeFilling(rows, topology=False)
+    if question.topology or any(node.twin for node in moment.coming):
+        return complete_sets(groups, moment.plan, [coming])  # nodes that are coming count once, here
+    rest = before.rest()
+    begun = {shape: pods - before.sets * _replicas(groups, shape) for shape, pods in before.placed.items()}
+    return complete_sets(groups, moment.plan, [*([rest] if rest else []), coming], begun)
 
 
-def _hold(stage: PackedCapacityInput, groups: Sequence[Group], sets: int) -> bool:
-    moment = stage.moment
-    coming = NodeFilling(moment.rows, topology=False)
-    usage: dict[str, Resources] = {pool: dict(used) for pool, used in moment.usage.items()}
-    for group in groups:
-        wanted = group.replicas * sets
-        rest = wanted - coming.place(Group(group.shape, wanted))
-        if not rest:
-            continue
-        for capacity in moment.new.potential(
-            group.shape, usage, nodes_max=stage.nodes_max, wanted=rest, skip=moment.failed
-        ):
-            rest -= capacity.replicas
-            add(usage.setdefault(capacity.pool, {}), capacity.charged or {})
-        if rest:
-            return False
-    return True
-
-
-def _all(groups: Sequence[Group], sets: int) -> list[PendingPod]:
-    return [
-        pod
-        for number, group in enumerate(groups)
-        for pod in _many(group.shape, group.replicas * sets, f"{number}-")
-    ]
+def _replicas(groups: Sequence[Group], shape: PodShape) -> int:
+    return sum(group.replicas for group in groups if group.shape == shape)
 
 
 def _many(shape: PodShape, pods: int, prefix: str = "") -> list[PendingPod]:

@@ -50,6 +50,15 @@ class FirstFitResult:
     def placements(self) -> tuple[PodPlacement, ...]:
         return self._filling.placements()
 
+    def rest(self) -> "NodeFilling | None":
+        """See `NodeFilling.rest`."""
+        return self._filling.rest()
+
+    @cached_property
+    def placed(self) -> dict[PodShape, int]:
+        """Pods by shape."""
+        return self._filling.placed()
+
     @cached_property
     def after(self) -> Room:
         """The snapshot with all that in place."""
@@ -107,7 +116,33 @@ class NodeFilling:
 
     def place(self, component: PodGroup) -> int:
         """Place as many of a component's replicas as find room; how many did."""
+        cursor = self._cursors.get(component.shape)
+        if cursor is not None and component.replicas > 0:
+            return cursor.place(component.replicas)
         return sum(cursor.place(replicas) for cursor, replicas in self._parts((component,)))
+
+    def rest(self) -> "NodeFilling | None":
+        """What is left, to be filled on in another way; it knows nothing of what was placed here.
+
+        None where more than room decides: shares of devices, topology.
+        """
+        if self._filled is not None or self._devices is not None:
+            return None
+        rest = NodeFilling(self._start, order=self._order, topology=False)
+        rest._slots = list(self._slots)
+        rest._free = {resource: list(column) for resource, column in self._free.items()}
+        rest._ports = {row: set(held) for row, held in self._ports.items()}
+        columns = {id(self._free[resource]): column for resource, column in rest._free.items()}
+        columns[id(self._slots)] = rest._slots
+        for shape, cursor in self._cursors.items():
+            needs = [(columns[id(column)], units) for column, units in cursor.needs]
+            rest._cursors[shape] = (
+                _PortCursor(cursor.rows, needs, shape.host_ports, rest._ports)
+                if shape.host_ports
+                else _Cursor(cursor.rows, needs)
+            )
+            rest._cursors[shape].position = cursor.position
+        return rest
 
     def placements(self) -> tuple[PodPlacement, ...]:
         return tuple(
@@ -115,6 +150,9 @@ class NodeFilling:
             for shape, cursor in self._cursors.items()
             for row, pods in cursor.placed.items()
         )
+
+    def placed(self) -> dict[PodShape, int]:
+        return {shape: sum(cursor.placed.values()) for shape, cursor in self._cursors.items()}
 
     def snapshot(self) -> Room:
         """The nodes as filled so far."""

@@ -42,10 +42,11 @@ class LaunchablePool:
         self._resources = resources
         self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons
         self.limits = remaining(self.offer.pool.limits, used)
-        self._limited = [name for name in self.limits if name != NODES]
-        self._capacity: Int64s = np.array(
-            [self.offer.capacity(name) for name in self._limited], dtype=np.int64
-        ).reshape(len(self._limited), len(self.offer.types))
+        self.limited = [name for name in self.limits if name != NODES]
+        # What a node of each type takes from those limits: limits by types.
+        self.capacity: Int64s = np.array(
+            [self.offer.capacity(name) for name in self.limited], dtype=np.int64
+        ).reshape(len(self.limited), len(self.offer.types))
         self._min_values = [
             (wanted.min_values, *self._values(key))
             for key, wanted in self.offer.requirements.items()
@@ -83,9 +84,12 @@ class LaunchablePool:
             types &= within
         for index, units in need:
             types &= self.room[index] >= units
-        if not types.any() or not self._has_min_values(types, state):
-            return None
-        return types
+        return types if types.any() and self.has_min_values(types, state) else None
+
+    @property
+    def needs_variety(self) -> bool:
+        """Whether some requirement has `minValues`."""
+        return bool(self._min_values)
 
     @cached_property
     def devices(self) -> DeviceTemplates:
@@ -107,12 +111,12 @@ class LaunchablePool:
 
     def within_limits(self, spare: Int64s | None = None) -> Bools | None:
         """The types that the limits still allow, `spare` given back first; None: all of them."""
-        if not self._limited:
+        if not self.limited:
             return None
-        left = np.array([max(min(self.limits[name], MOST), -MOST) for name in self._limited], dtype=np.int64)
+        left = np.array([max(min(self.limits[name], MOST), -MOST) for name in self.limited], dtype=np.int64)
         if spare is not None:
             left = left + spare
-        within: Bools = np.asarray((self._capacity <= left[:, None]).all(axis=0))
+        within: Bools = np.asarray((self.capacity <= left[:, None]).all(axis=0))
         return within
 
     @property
@@ -121,7 +125,7 @@ class LaunchablePool:
 
     def reserve(self, types: Bools) -> Int64s:
         """Charge the limits for the largest of these types (in each resource), as Karpenter does."""
-        taken: Int64s = self._capacity[:, types].max(axis=1, initial=0)
+        taken: Int64s = self.capacity[:, types].max(axis=1, initial=0)
         self._charge(taken)
         return taken
 
@@ -135,7 +139,7 @@ class LaunchablePool:
             self.limits[NODES] -= 1
 
     def _charge(self, amounts: Int64s) -> None:
-        for name, units in zip(self._limited, amounts.tolist(), strict=True):
+        for name, units in zip(self.limited, amounts.tolist(), strict=True):
             self.limits[name] -= units
 
     def _values(self, key: str) -> tuple[str, list[str], Bools]:
@@ -150,7 +154,7 @@ class LaunchablePool:
         has = [[label is not None and value in label.values for value in values] for label in labels]
         return key, values, np.array(has, dtype=np.bool_).reshape(len(labels), len(values))
 
-    def _has_min_values(self, types: Bools, state: NarrowedNode) -> bool:
+    def has_min_values(self, types: Bools, state: NarrowedNode) -> bool:
         for least, key, values, has in self._min_values:
             wanted = state.requirements[key]
             offered_values = [values[index] for index in np.flatnonzero(has[types].any(axis=0)).tolist()]

@@ -1,0 +1,186 @@
+"""How each pool could launch nodes for pods of one shape; compiled once per shape, asked often."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from karpool.model.infeasible import Infeasible
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.fit_reasons import FitReason
+from karpool.packing.new_nodes.domain_choice import DomainChooser
+from karpool.packing.new_nodes.launchable import LaunchablePool, both
+from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, Wants
+from karpool.packing.new_nodes.offerings import MOST, PoolOfferings, StockOut
+from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
+from karpool.packing.pool_reasons import about_pool, explain_pools
+from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import snapshot_of
+from karpool.packing.topology.topology import Topology
+
+# What is remembered; beyond that it is forgotten and worked out again. A burst of 500 promises has up to
+# as many shapes, and each costs a millisecond to compile.
+_SHAPES_MAX = 2048
+_STATES_MAX = 4096
+_RESOURCES_MAX = 64
+_OPENINGS_MAX = 64  # of one way; a search asks with the same limits again and again
+
+_NO_NODES = snapshot_of(())
+
+
+@dataclass(slots=True, eq=False)
+class NodeOpening:
+    """`pods` that a node takes which may be any of the types `within`; it is charged for the `largest`."""
+
+    within: Bools
+    pods: int
+    largest: Int64s
+
+
+@dataclass(slots=True, eq=False)
+class LaunchWay:
+    """One state of a pool's new nodes that holds the pod. `counts` is pods by type, zero where none."""
+
+    pool: int
+    launch: LaunchablePool
+    state: NarrowedNode
+    types: Bools
+    counts: Int64s
+    _openings: dict[bytes, "NodeOpening"] = field(default_factory=dict)
+
+    def opening(self, left: Int64s) -> "NodeOpening":
+        """What one new node would be with so much left of the limits, in the order of `launch.limited`."""
+        key = left.tobytes()
+        opening = self._openings.get(key)
+        if opening is None:
+            if len(self._openings) >= _OPENINGS_MAX:
+                self._openings.clear()
+            within = self.types & np.asarray((self.launch.capacity <= left[:, None]).all(axis=0))
+            largest: Int64s = self.launch.capacity[:, within].max(axis=1, initial=0)
+            opening = self._openings[key] = NodeOpening(within, self.pods(within), largest)
+        return opening
+
+    def pods(self, within: Bools) -> int:
+        """What a node takes that may be any of these types; zero when it cannot be opened."""
+        counts = self.counts[within]
+        if not self.launch.needs_variety:
+            return int(counts.max(initial=0))
+        # More pods leave fewer types, so what has variety enough is found by halving.
+        sizes = sorted({*counts.tolist()} - {0}, reverse=True)
+        best = bisect_left(sizes, True, key=lambda pods: self._has_variety(pods, within))
+        return int(sizes[best]) if best < len(sizes) else 0
+
+    def _has_variety(self, pods: int, within: Bools) -> bool:
+        types = within & (self.counts >= pods)
+        return bool(types.any()) and self.launch.has_min_values(types, self.state)
+
+
+@dataclass(slots=True, eq=False)
+class LaunchStep:
+    """What is tried for a pod before anything weaker is: planned nodes that meet the wants, then new ones."""
+
+    ask: PodAsk
+    wants: Wants
+    ways: list[LaunchWay] = field(default_factory=list)
+
+
+class CompiledShape:
+    """One shape: what is tried for it, in order."""
+
+    def __init__(
+        self, steps: Sequence[LaunchStep], refusals: Callable[[], tuple[Infeasible[FitReason], ...]]
+    ) -> None:
+        self.steps = steps
+        self._explain = refusals
+
+    def ways(self, pool: int) -> list[LaunchWay]:
+        return [way for step in self.steps for way in step.ways if way.pool == pool]
+
+    @cached_property
+    def _refusals(self) -> Mapping[str, tuple[Infeasible[FitReason], ...]]:
+        refusals: dict[str, list[Infeasible[FitReason]]] = {}
+        for refusal in self._explain():
+            refusals.setdefault(refusal.about, []).append(refusal)
+        return {pool: tuple(of_pool) for pool, of_pool in refusals.items()}
+
+    def refusals_of(self, pool: str) -> tuple[Infeasible[FitReason], ...]:
+        return self._refusals.get(about_pool(pool), ())
+
+
+class CompiledShapes:
+    """Shapes compiled for some pools. Resources are numbered as they are first asked for."""
+
+    def __init__(
+        self,
+        pools: Sequence[CompiledPool],
+        offers: Sequence[PoolOfferings],
+        daemons: Sequence[PodShape],
+        unavailable: Sequence[StockOut],
+    ) -> None:
+        self.pools = pools
+        self.offers = offers
+        self.narrowing = Narrowing(offers, Topology(_NO_NODES).axis, unavailable)
+        self._daemons = daemons
+        self._shapes: dict[PodShape, CompiledShape] = {}
+        self._use(resource_names(daemons))
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    @property
+    def is_full(self) -> bool:
+        states, resources = len(self.narrowing.states), len(self.resources)
+        return len(self) >= _SHAPES_MAX or states > _STATES_MAX or resources > _RESOURCES_MAX
+
+    def of(self, shape: PodShape) -> CompiledShape:
+        compiled = self._shapes.get(shape)
+        if compiled is None:
+            compiled = self._shapes[shape] = self._compile(shape)
+        return compiled
+
+    def _use(self, resources: Sequence[str]) -> None:
+        self.resources = list(resources)
+        self.launch = [
+            LaunchablePool(number, self.narrowing, self.resources, self._daemons, {})
+            for number in range(len(self.offers))
+        ]
+
+    def _compile(self, shape: PodShape) -> CompiledShape:
+        more = [name for name, _ in shape.requests if name not in self.resources]
+        if more:
+            self._use([*self.resources, *more])
+        compiler = PodAskCompiler(self.narrowing, Topology(_NO_NODES), self.resources, respect=True)
+        asks = compiler.asks(shape)
+        steps = [LaunchStep(ask, wants) for ask in asks for wants in ask.choices]
+        reached: set[int] = set()  # what a state could launch has been tried by then
+        for step in steps:
+            for number, launch in enumerate(self.launch):
+                if not step.ask.tolerated[number]:
+                    continue
+                for state in self.narrowing.reach(launch.start, step.wants):
+                    if state.number not in reached:
+                        way = _way(number, launch, state, step.ask)
+                        if way is not None:
+                            reached.add(state.number)
+                            step.ways.append(way)
+        settling = DomainChooser(self.narrowing, self.launch)
+        explain = partial(explain_pools, asks[-1], self.pools, self.launch, settling, self.resources)
+        return CompiledShape(steps, explain)
+
+
+def _way(pool: int, launch: LaunchablePool, state: NarrowedNode, ask: PodAsk) -> LaunchWay | None:
+    ports = launch.without_ports(ask.ports) if ask.ports else None
+    types = launch.fitting(state, ask.amounts, both(ports, launch.with_devices(ask.demands, ask.amounts)))
+    if types is None:
+        return None
+    counts = np.full(len(types), MOST, dtype=np.int64)
+    for index, units in ask.amounts:
+        np.minimum(counts, launch.room[index] // units, out=counts)
+    if ask.ports:
+        np.minimum(counts, 1, out=counts)
+    for demand in ask.demands:
+        np.minimum(counts, launch.devices.counts(demand), out=counts)
+    return LaunchWay(pool, launch, state, types, np.where(types, counts, 0))

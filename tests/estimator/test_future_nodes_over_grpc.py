@@ -1,0 +1,106 @@
+"""What new nodes hold, as schedulers are told: sets of components, and room beside what is promised."""
+
+import pytest
+
+from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS
+from karpool.wire.proto import estimator_pb2 as pb
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
+from tests.estimator.serving import World, serving
+from tests.fleet.living import pool
+
+FLAGS = {
+    "node_capacity_providers": ["karpenter"],
+    "region": "us-east-1",
+    "feature_gates": "SchedulingOvercommitProtection=true",
+}
+
+
+async def world(*pools):
+    world = World()
+    for crd in bundled_crds(KARPENTER):
+        await world.client.create(CRDS, crd)
+    for each in pools:
+        await world.create(NODEPOOLS, each)
+    return world
+
+
+def amounts(cpu, memory, gpu=""):
+    named = {"cpu": cpu, "memory": memory, **({"nvidia.com/gpu": gpu} if gpu else {})}
+    return {name: pb.Quantity(string=text).SerializeToString() for name, text in named.items()}
+
+
+def component(replicas, *request):
+    needs = pb.ComponentReplicaRequirements(resource_request_bytes=amounts(*request))
+    return pb.Component(name=f"c{replicas}", replicas=replicas, replica_requirements=needs)
+
+
+def sets(*components, **more):
+    return pb.MaxAvailableComponentSetsRequest(cluster="member1", components=components, **more)
+
+
+def replicas(*request, assumed=()):
+    needs = pb.ReplicaRequirements(resource_request_bytes=amounts(*request))
+    promised = [pb.AssumedWorkload(namespace="default", components=[each]) for each in assumed]
+    return pb.MaxAvailableReplicasRequest(
+        cluster="member1", replica_requirements=needs, assumed_workloads=promised
+    )
+
+
+GPU = ("4", "16Gi", "1")
+KINDS = {"category": ["g", "p"]}, {"type": ["g5.48xlarge"]}, {"type": ["g5.12xlarge"]}
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+async def test_a_pytorch_job_of_one_master_and_its_workers_counts_by_gpus(kinds):
+    made = await world(pool("gpu", limits={"nvidia.com/gpu": "16"}, **kinds))
+    async with serving(made.transport, **FLAGS) as estimator:
+        asked = {workers: sets(component(1, *GPU), component(workers, *GPU)) for workers in (3, 9, 15, 16)}
+        answers = {workers: await estimator.sets(request) for workers, request in asked.items()}
+        assert answers == {3: 4, 9: 1, 15: 1, 16: 0}
+        assert await estimator.sets(sets(component(4, *GPU))) == answers[3]
+
+
+FLINK = component(1, "1", "1Gi"), component(4, "2", "2Gi")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "least", "most"),
+    [
+        ({"type": ["m5.4xlarge"]}, 20, 20),  # 12 machines with 15 cores for pods each
+        ({"type": ["m5.8xlarge"]}, 20, 20),
+        ({"category": ["c", "m", "r"]}, 20, 22),
+    ],
+)
+async def test_a_flink_deployment_shares_nodes_between_its_managers(kinds, least, most):
+    made = await world(pool("general", limits={"cpu": "200"}, **kinds))
+    async with serving(made.transport, **FLAGS) as estimator:
+        assert least <= await estimator.sets(sets(*FLINK)) <= most
+
+
+async def test_promised_sets_are_packed_with_the_sets_that_are_asked_for():
+    made = await world(pool("general", limits={"cpu": "200"}, type=["m5.4xlarge"]))
+    async with serving(made.transport, **FLAGS) as estimator:
+        for promised in (0, 1, 5, 19, 20):
+            assumed = [pb.AssumedWorkload(namespace="default", components=FLINK)] * promised
+            left = await estimator.sets(sets(*FLINK, assumed_workloads=assumed))
+            assert 20 - promised - 1 <= left <= 20 - promised
+
+
+@pytest.mark.parametrize("bindings", [0, 1, 7, 50, 197, 198, 300])
+async def test_promises_of_the_same_size_cost_exactly_as_many_replicas(bindings):
+    made = await world(pool("general", limits={"cpu": "200"}, category=["c", "m", "r"]))
+    web = "1", "1Gi"
+    async with serving(made.transport, **FLAGS) as estimator:
+        whole = await estimator.replicas(replicas(*web))
+        assert whole == 198
+        promised = [component(1, *web)] * bindings
+        assert await estimator.replicas(replicas(*web, assumed=promised)) == max(0, whole - bindings)
+
+
+async def test_promises_of_another_size_cost_the_room_they_take():
+    """12 machines with 15 cores for pods each: what two of 7 cores take of one is 14."""
+    made = await world(pool("general", limits={"cpu": "200"}, type=["m5.4xlarge"]))
+    async with serving(made.transport, **FLAGS) as estimator:
+        for large, small in ((0, 180), (1, 173), (2, 166), (3, 159), (24, 12)):
+            promised = [component(1, "7", "1Gi")] * large
+            assert await estimator.replicas(replicas("1", "1Gi", assumed=promised)) == small
