@@ -7,7 +7,7 @@ WORKERS ?= 3
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz sbom audit manifests vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz mutate sbom audit manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ nightly: setup-dev ## 2,000 random histories of GPU scale-ups
 fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each reader
 	@KARPOOL_FUZZ=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fuzz
 
+mutate: setup-dev ## plant mistakes in decision code: make mutate [PATHS=...] [SAMPLE=150] [SEED=1]
+	@$(BIN)/python tools/mutate.py $(PATHS) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),1)
+
 sbom: setup-dev ## print a bill of materials (CycloneDX)
 	@$(BIN)/python tools/sbom.py
 
@@ -93,4 +96,4 @@ lock: ## refresh the lock files (needs uv)
 	uv pip compile pyproject.toml --group dev -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -c requirements/runtime.txt -o requirements/dev.txt
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation bench/results

@@ -1,0 +1,352 @@
+"""Plant plausible mistakes in decision code, and see whether a test notices.
+
+    python tools/mutate.py [PATH ...] [--sample 150] [--seed 1] [--workers 2] [--refresh]
+
+A mutant is one small change: another comparison, `and` for `or`, a bound off by one, a branch that is never
+taken. Only tests that reach the changed line run, the quickest first, until one fails. Which tests reach
+which line is recorded once by coverage (`.mutation/`, remade with --refresh); results are kept there too, so
+that a run that was ended goes on. Survivors that change nothing anybody could see are
+listed with their reason in `tests/equivalent_mutants.json`; all others are holes in the tests, and end the
+command with 1 when fewer than the goal are killed.
+"""
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STATE = ROOT / ".mutation"
+EQUIVALENT = ROOT / "tests/equivalent_mutants.json"
+DEFAULT_PATHS = tuple(
+    f"src/karpool/{part}"
+    for part in [
+        "packing",
+        "cluster",
+        "estimator",
+        "scheduler",
+        "consolidation",
+        "gpu",
+        "provisioning",
+        "kube",
+        "wire",
+    ]
+)
+# Which folders of tests can reach a package: running all for each would take hours.
+TESTS_OF = {
+    "packing": "packing vectors estimator consolidation",
+    "cluster": "cluster packing estimator consolidation",
+    "estimator": "estimator vectors",
+    "scheduler": "scheduler vectors",
+    "consolidation": "consolidation vectors",
+    "gpu": "gpu vectors",
+    "provisioning": "provisioning gpu consolidation",
+    "kube": "kube manager",
+    "wire": "wire vectors estimator",
+    "model": "model vectors packing",
+}
+GOAL = 0.9
+TESTS_MAX = 40  # of one mutant: those that reach the line and are quickest
+TIMEOUT_SECONDS = 120  # a mutant that makes its tests hang is noticed
+
+_PYTEST = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist")
+_COMPARISONS = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+_ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Div: "*", ast.BitAnd: "|"}
+_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+
+
+Change = tuple[str, ast.expr | ast.stmt, tuple[int, int], str]  # scope, node, what is replaced, by what
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`id` names the place by function and order, so that it survives changes elsewhere in the file."""
+
+    id: str
+    file: str
+    line: int
+    start: int  # offsets in the text
+    end: int
+    text: str
+
+    def applied(self, source: str) -> str:
+        return source[: self.start] + self.text + source[self.end :]
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    source = path.read_text()
+    tree = ast.parse(source)
+    name = str(path.relative_to(ROOT))
+    offsets = [0]
+    for line in source.splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    lines = source.splitlines(keepends=True)
+    found: list[Mutant] = []
+    seen: dict[str, int] = {}
+
+    def offset(line: int, column: int) -> int:
+        return offsets[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    for scope, node, span, text in _changes(tree, source, offset):
+        start, end = span
+        before = " ".join(source[start:end].split())
+        key = f"{name}:{scope}:{before} -> {' '.join(text.split())}"
+        seen[key] = seen.get(key, 0) + 1
+        found.append(Mutant(f"{key} #{seen[key]}", name, node.lineno, start, end, text))
+    return found
+
+
+def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -> Iterator[Change]:
+    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        return offset(node.lineno, node.col_offset), offset(node.end_lineno or 0, node.end_col_offset or 0)
+
+    def between(left: ast.expr, right: ast.expr) -> tuple[int, int]:
+        return span(left)[1], span(right)[0]
+
+    def visit(node: ast.AST, scope: str) -> Iterator[Change]:
+        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        inner = f"{scope}.{node.name}" if named else scope
+        match node:
+            case ast.Compare(ops=[operator]) if type(operator) in _COMPARISONS:
+                gap = between(node.left, node.comparators[0])
+                if "(" not in source[slice(*gap)] and ")" not in source[slice(*gap)]:
+                    yield scope, node, gap, f" {_COMPARISONS[type(operator)]} "
+            case ast.BoolOp():
+                word, other = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+                gap = between(node.values[0], node.values[1])
+                text = source[slice(*gap)]
+                if text.count(word) == 1:
+                    yield scope, node, gap, text.replace(word, other)
+            case ast.UnaryOp(op=ast.Not()):
+                yield scope, node, span(node), source[slice(*span(node.operand))]
+            case ast.BinOp() if type(node.op) in _ARITHMETIC and not _is_text(node):
+                gap = between(node.left, node.right)
+                if "(" not in source[slice(*gap)] and ")" not in source[slice(*gap)]:
+                    yield scope, node, gap, f" {_ARITHMETIC[type(node.op)]} "
+            case ast.Constant(value=bool() as value):
+                yield scope, node, span(node), str(not value)
+            case ast.Constant(value=int() as value) if abs(value) < 2**31:
+                yield scope, node, span(node), str(value + 1)
+            case ast.Call(func=ast.Name(id=called)) if called in _CALLS:
+                yield scope, node, span(node.func), _CALLS[called]
+            case ast.If() if node.orelse == [] or not isinstance(node.orelse[0], ast.If):
+                yield scope, node, span(node.test), "False"
+            case ast.Continue():
+                yield scope, node, span(node), "break"
+            case ast.Break():
+                yield scope, node, span(node), "continue"
+            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+                yield scope, node, span(value), "None"
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.AnnAssign) and child.value is None:
+                continue
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                continue  # a docstring
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            yield from visit(child, inner)
+
+    yield from visit(tree, "")
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    """Joining texts and types is no arithmetic."""
+    sides = (node.left, node.right)
+    return isinstance(node.op, ast.BitOr) or any(
+        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+        for side in sides
+    )
+
+
+# Which tests reach a line
+
+
+def reached(paths: Sequence[Path], *, refresh: bool, workers: int) -> dict[str, dict[int, list[str]]]:
+    """By file and line: tests, the quickest first."""
+    folders = sorted({folder for path in paths for folder in TESTS_OF.get(_package(path), "").split()})
+    missing = [folder for folder in folders if refresh or not (STATE / f"reach.{folder}.json").exists()]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(_record, missing))
+    lines: dict[str, dict[int, list[tuple[float, str]]]] = {}
+    for folder in folders:
+        recorded = json.loads((STATE / f"reach.{folder}.json").read_text())
+        for file, by_line in recorded["lines"].items():
+            for line, tests in by_line.items():
+                known = lines.setdefault(file, {}).setdefault(int(line), [])
+                known.extend((recorded["seconds"].get(test, 1.0), test) for test in tests)
+    return {
+        file: {line: [test for _, test in sorted(tests)][:TESTS_MAX] for line, tests in by_line.items()}
+        for file, by_line in lines.items()
+    }
+
+
+def _package(path: Path) -> str:
+    parts = path.resolve().relative_to(ROOT / "src/karpool").parts
+    return parts[0] if parts else ""
+
+
+def _record(folder: str) -> None:
+    import coverage
+
+    say(f"recording which lines tests/{folder} reaches")
+    STATE.mkdir(exist_ok=True)
+    data, report, rc = (STATE / f"{kind}.{folder}" for kind in ("coverage", "junit", "rc"))
+    settings = f"dynamic_context = test_function\nsource = {ROOT / 'src/karpool'}\ndata_file = {data}\n"
+    rc.write_text(f"[run]\n{settings}")
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={rc}", "-m", "pytest", *_PYTEST]
+    command += ["--timeout", "600", f"--junitxml={report}", f"tests/{folder}"]
+    subprocess.run(command, cwd=ROOT, env=_environment(), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - our own tests
+    loaded = coverage.CoverageData(str(data))
+    loaded.read()
+    lines: dict[str, dict[int, list[str]]] = {}
+    for file in loaded.measured_files():
+        by_line = {
+            line: sorted({_node(context) for context in contexts if context})
+            for line, contexts in loaded.contexts_by_lineno(file).items()
+        }
+        lines[str(Path(file).relative_to(ROOT))] = {line: tests for line, tests in by_line.items() if tests}
+    (STATE / f"reach.{folder}.json").write_text(json.dumps({"lines": lines, "seconds": _seconds(report)}))
+
+
+def _node(context: str) -> str:
+    """`tests.packing.test_x.test_y` as pytest calls it; methods of classes included."""
+    parts = context.split(".")
+    module = next(index for index, part in enumerate(parts) if part.startswith("test_"))
+    return "/".join(parts[: module + 1]) + ".py::" + "::".join(parts[module + 1 :])
+
+
+def _seconds(report: Path) -> dict[str, float]:
+    from xml.etree import ElementTree
+
+    seconds: dict[str, float] = {}
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
+        name = f"{case.get('classname', '')}.{str(case.get('name')).partition('[')[0]}"
+        node = _node(name)
+        seconds[node] = seconds.get(node, 0.0) + float(case.get("time") or 0)
+    return seconds
+
+
+# Running
+
+
+@dataclass(frozen=True)
+class Result:
+    id: str
+    verdict: str  # killed, survived, unreached
+    seconds: float
+    digest: str
+
+
+def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
+    started = time.monotonic()
+    if not tests:
+        return Result(mutant.id, "unreached", 0.0, digest)
+    changed = STATE / f"mutant.{hashlib.sha256(mutant.id.encode()).hexdigest()[:16]}.py"
+    changed.write_text(mutant.applied((ROOT / mutant.file).read_text()))
+    module = mutant.file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.mutant",
+        *_PYTEST,
+        "-x",
+        "--timeout",
+        "60",
+        *tests,
+    ]
+    environment = _environment() | {"KARPOOL_MUTANT": f"{module}={changed}"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own tests
+            command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+        verdict = "survived" if done.returncode == 0 else "killed"
+    except subprocess.TimeoutExpired:
+        verdict = "killed"
+    finally:
+        changed.unlink(missing_ok=True)
+    return Result(mutant.id, verdict, round(time.monotonic() - started, 1), digest)
+
+
+def _environment() -> dict[str, str]:
+    return dict(os.environ) | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / path for path in DEFAULT_PATHS])
+    parser.add_argument("--sample", type=int, default=150, help="mutants to try; 0 is all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--refresh", action="store_true", help="record anew which tests reach which line")
+    options = parser.parse_args()
+    paths = [path.resolve() for path in options.paths]
+    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
+    tests = reached(paths, refresh=options.refresh, workers=options.workers)
+    mutants = [mutant for file in files for mutant in mutants_of(file)]
+    if options.sample and options.sample < len(mutants):
+        mutants = random.Random(options.seed).sample(mutants, options.sample)  # noqa: S311
+    equivalent = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
+    STATE.mkdir(exist_ok=True)
+    results = _judge_all(
+        [mutant for mutant in mutants if mutant.id not in equivalent], tests, options.workers
+    )
+    return _report(results, skipped=len(mutants) - len(results))
+
+
+def _judge_all(
+    mutants: Sequence[Mutant], tests: dict[str, dict[int, list[str]]], workers: int
+) -> list[Result]:
+    log = STATE / "results.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    earlier = {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+    files = {mutant.file for mutant in mutants}
+    digests = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:16] for file in files}
+
+    def judge(mutant: Mutant) -> Result:
+        before = earlier.get(mutant.id)
+        if before is not None and before.digest == digests[mutant.file]:
+            return before
+        result = judged(mutant, tests.get(mutant.file, {}).get(mutant.line, ()), digests[mutant.file])
+        with log.open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+        where, change = f"{mutant.file}:{mutant.line}", mutant.id.rpartition(":")[2]
+        say(f"{result.verdict:9} {result.seconds:5.1f} s  {where}  {change}")
+        return result
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(judge, mutants))
+
+
+def _report(results: Sequence[Result], *, skipped: int) -> int:
+    killed = sum(result.verdict == "killed" for result in results)
+    for result in results:
+        if result.verdict != "killed":
+            say(f"{result.verdict}: {result.id}")
+    share = killed / len(results) if results else 1.0
+    say(f"{killed} of {len(results)} mutants killed ({share:.0%}); {skipped} are known to change nothing")
+    return 0 if share >= GOAL else 1
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
