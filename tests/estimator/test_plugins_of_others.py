@@ -14,6 +14,7 @@ from karpool.estimator.plugins.interface import Estimate, EstimateCode, PluginRo
 from karpool.estimator.plugins.node_resource import NodeResourceEstimator
 from karpool.estimator.plugins.registry import PluginSettings, chosen
 from karpool.estimator.question import EstimateQuestion
+from karpool.manager.plugins import installed
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import NAMESPACES
 from karpool.packing.tables.node_table import NodeRow
@@ -145,7 +146,7 @@ def test_a_name_that_nobody_knows_is_refused(name):
 
 def test_a_plugin_that_cannot_be_made_is_named(monkeypatch):
     entry = EntryPoint("Theirs", "no.such.module:Theirs", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
 
     with pytest.raises(Invalid, match='failed to initialize plugin "Theirs"'):
         registry.build(["Theirs"], PluginSettings())
@@ -153,9 +154,9 @@ def test_a_plugin_that_cannot_be_made_is_named(monkeypatch):
 
 def test_nobody_takes_the_name_of_ours(monkeypatch):
     entry = EntryPoint("NodeResourceEstimator", "no.such.module:Theirs", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
 
-    assert registry.installed() == {}
+    assert installed(registry.ENTRY_POINTS, registry.IN_TREE) == {}
     (plugin,) = registry.build(["NodeResourceEstimator"], PluginSettings())
     assert isinstance(plugin, NodeResourceEstimator)
 
@@ -189,7 +190,7 @@ async def test_the_example_plugin_is_found_installed_and_heard(example):
         NAMESPACES, {"metadata": {"name": "small", "annotations": {"example.com/replica-ceiling": "2"}}}
     )
     await world.namespace("free")
-    assert "NamespaceCeiling" in registry.installed()
+    assert "NamespaceCeiling" in installed(registry.ENTRY_POINTS, registry.IN_TREE)
 
     plugins = ("NodeResourceEstimator", "NamespaceCeiling")
     async with serving(world.transport, plugins=plugins) as estimator:

@@ -7,7 +7,6 @@ that nobody knows is refused: an estimator without plugins promises everything.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from karpool.estimator.plugins.resource_quota import Matching, ResourceQuotaEsti
 from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter_limits
 from karpool.kube.clock import Clock, RealClock
 from karpool.manager.feature_gates import RESOURCE_QUOTA, Gates, estimator_gates
+from karpool.manager.plugins import chosen_plugins, installed, known_plugins, loaded
 from karpool.model.errors import Invalid
 from karpool.provisioning.market_file import market_of
 
@@ -114,15 +114,9 @@ IN_TREE: Mapping[str, Factory] = {
 BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)
 
 
-def installed() -> dict[str, EntryPoint]:
-    """Plugins of other packages by name. One that takes the name of ours is not among them."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in IN_TREE}
-
-
 def known(plugins: Sequence[str]) -> set[str]:
-    """Every plugin there is; installed packages are only looked through when the list needs it."""
-    names = {name.strip().removeprefix("-") for name in plugins} - {""}
-    return {*IN_TREE} if names <= IN_TREE.keys() else {*IN_TREE, *installed()}
+    """Every plugin there is."""
+    return known_plugins(plugins, ENTRY_POINTS, IN_TREE)
 
 
 def chosen(plugins: Sequence[str], providers: Sequence[str], known: Collection[str]) -> list[str]:
@@ -131,12 +125,7 @@ def chosen(plugins: Sequence[str], providers: Sequence[str], known: Collection[s
     `*` is every plugin there is, `-Name` takes one out. Without a list, or with only names to take
     out, it is what Karmada runs. Naming a capacity provider enables the plugin that asks it.
     """
-    given = [name.strip() for name in plugins if name.strip()]
-    wanted = [name for name in given if not name.startswith("-")]
-    unwanted = {name[1:] for name in given if name.startswith("-")}
-    unknown = [name for name in (*wanted, *sorted(unwanted)) if name not in (*known, "*")]
-    if unknown:
-        raise Invalid("--plugins", unknown[0], f"is not a plugin; known are {', '.join(sorted(known))}")
+    wanted, unwanted = chosen_plugins(plugins, known)
     enabled: list[str] = []
     for name in wanted or BY_DEFAULT:
         enabled += sorted(known) if name == "*" else [name]
@@ -157,26 +146,10 @@ class PluginSet:
 def build(names: Sequence[str], settings: PluginSettings) -> PluginSet:
     """Make the plugins of one cluster; raises Invalid naming the one that cannot be made."""
     ours, others = [], []
-    foreign = installed() if any(name not in IN_TREE for name in names) else {}
+    foreign = installed(ENTRY_POINTS, IN_TREE) if any(name not in IN_TREE for name in names) else {}
     for name in names:
         if name in IN_TREE:
             ours.append(IN_TREE[name](settings))
         else:
-            others.append(_load(foreign[name], settings))
+            others.append(loaded(foreign[name], ("estimate", "estimate_components"), settings))
     return PluginSet(ours, others)
-
-
-def _load(entry: EntryPoint, settings: PluginSettings) -> EstimatorPlugin:
-    try:
-        plugin = entry.load()(settings)
-        named = plugin.name
-    except Exception as error:
-        raise Invalid(
-            "--plugins", entry.name, f'failed to initialize plugin "{entry.name}": {error}'
-        ) from error
-    if named != entry.name:
-        raise Invalid("--plugins", entry.name, f'the plugin calls itself "{named}"; both names must agree')
-    if not any(callable(getattr(plugin, each, None)) for each in ("estimate", "estimate_components")):
-        raise Invalid("--plugins", entry.name, "has neither estimate nor estimate_components")
-    loaded: EstimatorPlugin = plugin
-    return loaded

@@ -68,7 +68,7 @@ class SchedulerMetrics:
             buckets=[0.0001 * 2**k for k in range(12)],
             registry=registry,
         )
-        plugins = Histogram(
+        self._plugin_times = plugins = Histogram(
             f"{_PREFIX}_plugin_execution_duration_seconds",
             "Time of one plugin with one cluster, of one decision in ten.",
             ("plugin", "extension_point", "result"),
@@ -133,7 +133,10 @@ class SchedulerMetrics:
         self._points[point, result].observe(seconds)
 
     def plugin(self, plugin: str, point: Point, result: plugin_timing.Result, seconds: float) -> None:
-        self._plugins[plugin, point, result].observe(seconds)
+        timed = self._plugins.get((plugin, point, result))
+        if timed is None:  # of another package
+            timed = self._plugins[plugin, point, result] = self._plugin_times.labels(plugin, point, result)
+        timed.observe(seconds)
 
     def queued(self, event: Event) -> None:
         self._incoming[event].inc()

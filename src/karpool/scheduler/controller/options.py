@@ -26,10 +26,12 @@ from karpool.manager.options import (
     WatchOptions,
     option,
 )
+from karpool.manager.plugins import chosen_plugins, known_plugins
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle import plugins
+from karpool.scheduler.cycle.installed_plugins import ENTRY_POINTS, load_plugins
 from karpool.scheduler.promises.promise import PromiseLifetime
 from karpool.wire.addresses import PORT, SERVICE_PREFIX
 
@@ -41,15 +43,12 @@ _LIFETIME = PromiseLifetime()
 _FeatureGates = Annotated[str, option("Name=true|false, separated by commas.")]
 
 
-def enabled_plugins(chosen: Sequence[str]) -> frozenset[str]:
-    """Which of PLUGINS run; raises Invalid for a name that nobody knows."""
-    names = [name.strip() for name in chosen if name.strip()]
-    unknown = [name for name in names if name.removeprefix("-") not in (*PLUGINS, "*")]
-    if unknown:
-        raise Invalid("--plugins", unknown[0], f"is not a plugin; known are {', '.join(PLUGINS)}")
-    wanted = {name for name in names if not name.startswith("-")}
-    unwanted = {name[1:] for name in names if name.startswith("-")}
-    return frozenset(PLUGINS if "*" in wanted else wanted) - unwanted
+def enabled_plugins(plugins: Sequence[str]) -> frozenset[str]:
+    """Which run, `*` being all of ours; raises Invalid for a name that nobody knows."""
+    named = [name for name in plugins if name.strip() != "*"]
+    wanted, unwanted = chosen_plugins(plugins, known_plugins(named, ENTRY_POINTS, PLUGINS))
+    ours = PLUGINS if "*" in wanted else ()
+    return frozenset((*ours, *(name for name in wanted if name != "*"))) - unwanted
 
 
 class EstimatorAccessOptions(Options, frozen=True):
@@ -129,7 +128,8 @@ class DecisionOptions(Options, frozen=True):
     go_flags: ClassVar[bool] = True
 
     plugins: Annotated[
-        tuple[str, ...], option("Filters and scores to run; * is all, -Name leaves one out.")
+        tuple[str, ...],
+        option("Filters and scores to run; * is all of ours, -Name leaves one out, others by name."),
     ] = ("*",)
     estimators: EstimatorAccessOptions = EstimatorAccessOptions()
     feature_gates: _FeatureGates = ""
@@ -177,7 +177,8 @@ class DecisionOptions(Options, frozen=True):
     def settings(self, *, propagate_empty: bool = False) -> SchedulingSettings:
         gates = self.gates
         return SchedulingSettings(
-            plugins=enabled_plugins(self.plugins),
+            plugins=(names := enabled_plugins(self.plugins)),
+            others=load_plugins(sorted(names.difference(PLUGINS)), PLUGINS),
             multiple_pod_templates=gates[MULTIPLE_TEMPLATES],
             workload_affinity=gates[WORKLOAD_AFFINITY],
             resource_models=gates[MODELING],

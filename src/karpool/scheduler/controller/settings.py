@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from karpool.scheduler.cycle.installed_plugins import InstalledPlugin
 from karpool.scheduler.cycle.plugins import FILTERS, SCORES
 
 
@@ -23,6 +24,7 @@ class CostPreference(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SchedulingSettings:
     plugins: frozenset[str] = field(default=frozenset((*FILTERS, *SCORES)))
+    others: tuple[InstalledPlugin, ...] = ()  # of other packages
     multiple_pod_templates: bool = False  # gate MultiplePodTemplatesScheduling
     workload_affinity: bool = False  # gate WorkloadAffinity
     resource_models: bool = True  # gate CustomizedClusterResourceModeling

@@ -30,6 +30,7 @@ class ScheduleReason(Reason):
     CLUSTER_EVICTION = "ClusterEviction"
     WORKLOAD_AFFINITY = "WorkloadAffinity"
     WORKLOAD_ANTI_AFFINITY = "WorkloadAntiAffinity"
+    PLUGIN = "Plugin"  # of another package, which the text names
 
 
 SUCCESS_MESSAGE = "Binding has been scheduled successfully."

@@ -4,14 +4,14 @@ Looking at the clock takes longer than most filters, so only some decisions are 
 decide is the same.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Literal, Protocol
 
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler.cycle import plugins as all_plugins
 from karpool.scheduler.cycle.decision import NotScheduled
-from karpool.scheduler.cycle.plugins import Check
+from karpool.scheduler.cycle.plugins import Check, Score
 
 EVERY = 10  # of so many decisions one is timed
 
@@ -48,22 +48,21 @@ def screen(
 
 
 def score(
-    clusters: Iterable[MemberCluster],
-    targets: Container[str],
-    plugins: frozenset[str],
-    timing: PluginTimer | None,
+    clusters: Iterable[MemberCluster], scores: Sequence[tuple[str, Score]], timing: PluginTimer | None
 ) -> list[int]:
     """Of each, in their order."""
     if timing is None:
-        return [all_plugins.score(member_cluster.name, targets, plugins) for member_cluster in clusters]
-    scores, started = [], perf_counter()
+        return [sum(rate(cluster) for _, rate in scores) for cluster in clusters]
+    sums, started = [], perf_counter()
     for cluster in clusters:
-        before = perf_counter()
-        scores.append(all_plugins.score(cluster.name, targets, plugins))
-        for name in all_plugins.SCORES:  # there is only one, so this is its time
+        total = 0
+        for name, rate in scores:
+            before = perf_counter()
+            total += rate(cluster)
             timing.plugin(name, "Score", "Success", perf_counter() - before)
+        sums.append(total)
     timing.point("Score", "Success", perf_counter() - started)
-    return scores
+    return sums
 
 
 def _watched(plugin: str, check: Check, timing: PluginTimer) -> Check:

@@ -6,6 +6,7 @@ readiness nor capacity filters: readiness acts through taints, capacity later.
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
@@ -14,8 +15,10 @@ from karpool.model.karmada.names import binding_name
 from karpool.model.karmada.placement import TIER_NONE, AffinityGroup
 from karpool.model.taints import untolerated
 from karpool.scheduler.cycle.decision import NotScheduled, ScheduleReason
+from karpool.scheduler.cycle.installed_plugins import InstalledPlugin
 
 Check = Callable[[MemberCluster], str]  # the reason to refuse, or nothing
+Score = Callable[[MemberCluster], int]
 
 NO_API = "cluster(s) did not have the API resource"
 NO_MATCH = "cluster(s) did not match the placement cluster affinity constraint"
@@ -60,11 +63,17 @@ def filter_clusters(
             continue
         for plugin, check in checks:
             if reason := check(cluster):
-                refused.append(Infeasible(ScheduleReason(plugin), reason, cluster.name))
+                refused.append(_refusal(plugin, reason, cluster))
                 break
         else:
             passed.append(cluster)
     return passed, refused
+
+
+def _refusal(plugin: str, reason: str, cluster: MemberCluster) -> NotScheduled:
+    if plugin in FILTERS:
+        return Infeasible(ScheduleReason(plugin), reason, cluster.name)
+    return Infeasible(ScheduleReason.PLUGIN, f"plugin {plugin}: {reason}", cluster.name)
 
 
 def fit_error(clusters: int, refused: Iterable[NotScheduled]) -> str:
@@ -77,9 +86,14 @@ def fit_error(clusters: int, refused: Iterable[NotScheduled]) -> str:
 
 
 def checks_for(
-    binding: Binding, group: AffinityGroup, plugins: frozenset[str], peers: AffinityPeers | None
+    binding: Binding,
+    group: AffinityGroup,
+    plugins: frozenset[str],
+    peers: AffinityPeers | None,
+    others: Sequence[InstalledPlugin] = (),
 ) -> list[tuple[str, Check]]:
-    """The filters that can refuse anything for this binding. `peers` None: their gate is off."""
+    """The filters that can refuse anything for this binding, those of other packages last. `peers` None:
+    their gate is off."""
     targets = frozenset(target.name for target in binding.targets)
     made = {
         "APIEnablement": _has_api(binding, targets),
@@ -90,7 +104,11 @@ def checks_for(
         "WorkloadAffinity": _with_friends(peers, targets),
         "WorkloadAntiAffinity": _without_foes(peers, targets),
     }
-    return [(name, check) for name, check in made.items() if check is not None and name in plugins]
+    checks = [(name, check) for name, check in made.items() if check is not None and name in plugins]
+    return [
+        *checks,
+        *((plugin.name, partial(plugin.refusal, binding)) for plugin in others if plugin.filters),
+    ]
 
 
 FILTERS = (
@@ -169,6 +187,14 @@ SCORES = ("ClusterLocality",)
 LOCALITY = 100  # as upstream; its other score, of the affinity, is always 0
 
 
-def score(cluster: str, targets: Container[str], plugins: frozenset[str]) -> int:
-    """How much a cluster is preferred, other things being equal: the one where the binding is already."""
-    return LOCALITY if "ClusterLocality" in plugins and cluster in targets else 0
+def scores_for(
+    binding: Binding,
+    targets: Container[str],
+    plugins: frozenset[str],
+    others: Sequence[InstalledPlugin] = (),
+) -> list[tuple[str, Score]]:
+    """How much a cluster is preferred, other things being equal: by ours, the one where the binding is."""
+    scores: list[tuple[str, Score]] = []
+    if "ClusterLocality" in plugins:
+        scores.append(("ClusterLocality", lambda cluster: LOCALITY if cluster.name in targets else 0))
+    return [*scores, *((plugin.name, partial(plugin.score, binding)) for plugin in others if plugin.scores)]

@@ -107,7 +107,7 @@ def decide(
 
 
 def _screen(plan: CyclePlan, group: AffinityGroup) -> _Screened:
-    checks = plugins.checks_for(plan.binding, group, plan.settings.plugins, plan.peers)
+    checks = plugins.checks_for(plan.binding, group, plan.settings.plugins, plan.peers, plan.settings.others)
     passed, refused = plugin_timing.screen(plan.clusters, checks, plan.timing)
     return _Screened(passed, tuple(refused), bool(passed) and _needs_room(plan, group, passed))
 
@@ -142,7 +142,8 @@ def _candidates(
         assigned = dict.fromkeys(assigned, 1)  # the set that is there
     has_overflow = bool(group.overflow) and binding.is_workload
     tolerations = binding.placement.tolerations
-    scores = plugin_timing.score(screened.passed, assigned, settings.plugins, plan.timing)
+    rates = plugins.scores_for(binding, assigned, settings.plugins, settings.others)
+    scores = plugin_timing.score(screened.passed, rates, plan.timing)
     candidates: list[ClusterCandidate] = []
     for cluster, score in zip(screened.passed, scores, strict=True):
         name = cluster.name

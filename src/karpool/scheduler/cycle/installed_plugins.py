@@ -1,0 +1,62 @@
+"""Filters and scores of other packages, from the entry point group `karpool.scheduler.plugins`.
+
+The entry names something that makes a plugin: an object with a `name` and with `filter(binding, cluster)`,
+which gives the reason to refuse a cluster or nothing, or `score(binding, cluster)`, from 0 to 100, or both.
+They are asked for every candidate of every decision, so they must not wait. One that fails refuses the
+cluster: nobody knows what it would have said.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from karpool.manager.plugins import installed, loaded
+from karpool.model.karmada.binding import Binding
+from karpool.model.karmada.member_cluster import MemberCluster
+
+ENTRY_POINTS = "karpool.scheduler.plugins"
+SCORE_MAX = 100  # as upstream: no plugin outweighs all others
+_REASON_MAX = 200  # it goes into a condition, once per cluster
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    name: str
+    plugin: Any
+
+    @property
+    def filters(self) -> bool:
+        return callable(getattr(self.plugin, "filter", None))
+
+    @property
+    def scores(self) -> bool:
+        return callable(getattr(self.plugin, "score", None))
+
+    def refusal(self, binding: Binding, cluster: MemberCluster) -> str:
+        try:
+            reason = self.plugin.filter(binding, cluster) or ""
+            if isinstance(reason, str):
+                return reason[:_REASON_MAX]
+            problem: object = f"gave {type(reason).__name__} instead of text"
+        except Exception as error:
+            problem = error
+        log.warning("plugin failed", plugin=self.name, cluster=cluster.name, reason=str(problem))
+        return f"failed: {problem}"[:_REASON_MAX]
+
+    def score(self, binding: Binding, cluster: MemberCluster) -> int:
+        """What is no number counts as no preference."""
+        try:
+            return max(0, min(int(self.plugin.score(binding, cluster)), SCORE_MAX))
+        except Exception as error:
+            log.warning("plugin failed", plugin=self.name, cluster=cluster.name, reason=str(error))
+            return 0
+
+
+def load_plugins(names: Sequence[str], ours: Collection[str]) -> tuple[InstalledPlugin, ...]:
+    """Raises Invalid naming the one that cannot be made."""
+    entries = installed(ENTRY_POINTS, ours) if names else {}
+    return tuple(InstalledPlugin(name, loaded(entries[name], ("filter", "score"))) for name in names)
