@@ -224,6 +224,18 @@ async def test_events_arrive_live_and_can_be_found(small: Shown) -> None:
     assert await tab.evaluate("document.querySelectorAll('main tbody tr').length") == 1
 
 
+async def test_characters_that_nobody_can_see_are_shown_as_such(small: Shown) -> None:
+    tab = await small.tab("events")
+    new = event("turned", "Warning", "Turned", "evil \u202egpj.exe\u2066 \x1b[31m end", 100.0)
+    await small.clusters["east"].client("admin").create(EVENTS, new)
+
+    await tab.until("document.querySelector('main tbody').innerText.includes('gpj.exe')")
+    assert await tab.evaluate(
+        "document.body.innerHTML.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u001b]/) === null"
+    )
+    assert await tab.evaluate("document.querySelector('main tbody').innerText.includes('evil \\ufffdgpj')")
+
+
 async def test_the_theme_can_be_chosen_and_is_remembered(small: Shown) -> None:
     tab = await small.tab()
     assert await tab.evaluate("document.documentElement.dataset.theme") == "light"

@@ -244,6 +244,7 @@ def test_no_secret_reaches_the_file_and_none_is_read(tmp_path):
 
 def test_every_kind_that_a_cluster_is_fed_with_is_saved():
     assert {str(kind) for kind in ALL_KINDS} <= {str(each.resource) for each in SAVED_KINDS}
+    assert len(set(SAVED_KINDS)) == len(SAVED_KINDS), "an object would be there twice"
 
 
 def test_works_and_secrets_are_not_among_what_is_saved():

@@ -74,15 +74,20 @@ _BESIDES = (
     kinds.CLUSTERPROPAGATIONPOLICIES,
 )
 # Of events, only those about capacity; of all other kinds everything: pods that have ended say what failed.
-SAVED_KINDS: tuple[SnapshotKind, ...] = (
-    *(
-        SnapshotKind(kind.resource, kind.selection if kind.resource == kinds.EVENTS else ALL)
-        for kind in ALL_KINDS
-    ),
-    *map(SnapshotKind, _BESIDES),
-    SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),
-    SnapshotKind(kinds.CONFIGMAPS, ListOptions("kube-system"), "cluster-autoscaler-status"),
-    SnapshotKind(kinds.CONFIGMAPS, ListOptions("karpool-system"), "karpool-consolidation"),  # the stop switch
+SAVED_KINDS: tuple[SnapshotKind, ...] = tuple(
+    dict.fromkeys(  # each once: what a cluster is fed with may be an owner of pods as well
+        (
+            *(
+                SnapshotKind(kind.resource, kind.selection if kind.resource == kinds.EVENTS else ALL)
+                for kind in ALL_KINDS
+            ),
+            *map(SnapshotKind, _BESIDES),
+            SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),
+            SnapshotKind(kinds.CONFIGMAPS, ListOptions("kube-system"), "cluster-autoscaler-status"),
+            # The stop switch of consolidation.
+            SnapshotKind(kinds.CONFIGMAPS, ListOptions("karpool-system"), "karpool-consolidation"),
+        )
+    )
 )
 
 
