@@ -9,8 +9,11 @@ from typing import Any
 
 from bench.cluster import GIB, ZONES, cluster, nodes, pods
 from bench.timing import timed
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.estimator.question import deducted
+from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
+from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
@@ -125,7 +128,8 @@ def assumed_workloads() -> dict[str, Any]:
         ]
         for _ in range(500)
     ]
-    values = timed(lambda: count(deducted(snapshot, workloads).room, PLAIN), repeat=10)
+    picture = Snapshot(0, snapshot, ClusterFacts(Aspect.ROOM, {}, {}, Market(), LaunchFailures()))
+    values = timed(lambda: count(picture.assume(workloads).room, PLAIN), repeat=10)
     return result("500 assumed workloads deducted, then count", values, None)
 
 

@@ -24,19 +24,22 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
         client = cluster.embedded.client("user")
 
         def core():
-            return CapacityAnalyzer([KarpenterProvider(clock, Market(region="us-east-1"))])
+            provider = KarpenterProvider(clock)
+            asked = CapacityAnalyzer([provider])
+            market = Market(region="us-east-1")
+            return asked, Cluster(ASPECTS | asked.aspects, market=market, failures=provider.failures)
 
         async def live():
-            asked, picture = core(), Cluster(ASPECTS)
-            await list_cluster(client, picture, asked.watches)
-            return asked.answer(question_of(workload.pod, picture), 3)
+            asked, picture = core()
+            await list_cluster(client, picture)
+            return asked.answer(question_of(workload.pod, picture, now=clock.now()), 3)
 
         async def file():
-            asked, picture = core(), Cluster(ASPECTS)
+            asked, picture = core()
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
-            await load_cluster(ClusterOptions(snapshot=path), picture, asked.watches)
-            return asked.answer(question_of(workload.pod, picture), 3)
+            await load_cluster(ClusterOptions(snapshot=path), picture)
+            return asked.answer(question_of(workload.pod, picture, now=clock.now()), 3)
 
         seen = []
 

@@ -9,6 +9,7 @@ import yaml
 from karpool.cli.main import run
 from karpool.cli.run import dashboard_server
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
+from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -107,7 +108,7 @@ def test_plans_count_with_it(files: tuple[str, str, str], capsys: pytest.Capture
 def test_estimators_take_it(files: tuple[str, str, str]) -> None:
     settings = PluginSettings(catalogue=Path(files[0]))
     made = [make(settings) for (_, model), make in PROVIDERS.items() if model == settings.autoscaler_model]
-    regions = [each.market.region for each in made if hasattr(each, "market")]
+    regions = [settings.cluster_of([NodeAutoscalerEstimator([each])]).market.region for each in made]
     assert regions == ["north"] * 2
 
 

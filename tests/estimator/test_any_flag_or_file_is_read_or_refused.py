@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.cli.run.estimator import estimator
-from karpool.estimator.providers import node_group_status, node_group_template
+from karpool.cluster.pools import node_group_status, node_group_template
 from karpool.estimator.serving.options import EstimatorOptions
 from karpool.manager.feature_gates import estimator_gates
 from karpool.manager.options import InvalidOptions, option_fields, read_options

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.estimator.question import EstimateQuestion, deducted, group_of
+from karpool.estimator.question import EstimateQuestion, group_of
 from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, NODES, REPLICASETS
 from karpool.packing.counting.first_fit import PodGroup as Group
@@ -12,6 +12,7 @@ from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool.wire.requests import AssumedWorkload, ReplicasRequest
+from tests.estimator.pictures import in_room
 from tests.estimator.serving import World, asks, eventually, node, pod, serving
 from tests.packing.deducting import deduct
 
@@ -155,7 +156,7 @@ def test_what_is_deducted_and_what_is_left_is_the_promise(cores, assumed):
     snapshot = cluster(cores)
     groups = [[group_of(each) for each in workload.components] for workload in assumed]
 
-    found = deducted(snapshot, groups)
+    found = in_room(snapshot).assume(groups)
 
     plain = deduct(snapshot, groups, topology=False)
     assert found.room.free("cpu").tolist() == plain.free("cpu").tolist()
@@ -172,17 +173,17 @@ def test_more_promises_never_leave_more_room(cores, some, more, cpu):
     request = ReplicasRequest("c", requirements({"cpu": str(cpu)}))
     snapshot = cluster(cores)
 
-    before = EstimateQuestion(request, snapshot, some).existing
-    after = EstimateQuestion(request, snapshot, [*some, *more]).existing
+    before = EstimateQuestion(request, in_room(snapshot), some).existing
+    after = EstimateQuestion(request, in_room(snapshot), [*some, *more]).existing
 
-    assert after <= before <= EstimateQuestion(request, snapshot).existing
+    assert after <= before <= EstimateQuestion(request, in_room(snapshot)).existing
 
 
 def test_questions_about_room_do_not_fill_the_table_of_shapes():
     snapshot = cluster([8])
     before = len(snapshot.shapes)
     for cpu in range(1, 50):
-        room = deducted(snapshot, [[Group(requirements({"cpu": f"{cpu}m"}).shape, 1)]]).room
+        room = in_room(snapshot).assume([[Group(requirements({"cpu": f"{cpu}m"}).shape, 1)]]).room
         assert room.free("cpu").tolist() == [8000 - cpu]
 
     assert len(snapshot.shapes) == before

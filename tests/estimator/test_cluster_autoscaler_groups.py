@@ -6,18 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.market.market import Market
-from karpool.estimator.providers import node_group_status
+from karpool.cluster.pools import node_group_status
+from karpool.cluster.pools.node_group_status import NodeGroupStatus
+from karpool.cluster.pools.node_group_template import described, group_of
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
-from karpool.estimator.providers.node_group_status import NodeGroupStatus
-from karpool.estimator.providers.node_group_template import described, group_of
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool_fleet.clusters.fleet_file import NodeGroupSpec
-from karpool_fleet.clusters.live import catalogue_of
 from tests.estimator.watching import asking
 from tests.fleet.living import deployment, play, ready, until
 
@@ -94,13 +92,13 @@ def test_whatever_the_status_says_it_is_groups_or_one_error(text):
 def test_nodes_find_their_group(group, labels, found):
     node = decode({"metadata": {"name": "n", "labels": labels}}, Node)
 
-    assert group_of(node, [group, "other"]) == (group if found else "")
+    assert group_of(node.labels, [group, "other"]) == (group if found else "")
 
 
 def test_of_two_groups_the_one_that_is_named_more_exactly():
     node = decode({"metadata": {"name": "n", "labels": {"agentpool": "gpu"}}}, Node)
 
-    assert group_of(node, ["eks-gpu-2", "gpu", "eks-gpu-1"]) == "gpu"
+    assert group_of(node.labels, ["eks-gpu-2", "gpu", "eks-gpu-1"]) == "gpu"
 
 
 def test_a_group_that_never_had_a_node_can_be_described():
@@ -115,7 +113,7 @@ def test_a_group_that_never_had_a_node_can_be_described():
 
 
 def provider_for(cluster):
-    return ClusterAutoscalerProvider(cluster.embedded.clock, Market(catalogue_of(cluster.spec)))
+    return ClusterAutoscalerProvider(cluster.embedded.clock)
 
 
 GROUP = {
@@ -178,7 +176,7 @@ def test_an_annotation_describes_a_group_from_zero():
         async with asking(cluster, provider_for(cluster)) as ask:
 
             async def there():
-                return bool(ask.provider.groups)
+                return bool(ask.member.cluster.snapshot().node_groups.groups)
 
             assert await until(there, within=60)
             found = await ask.outcome(cpu="1", memory="1Gi", gpu="1")

@@ -20,6 +20,7 @@ from karpool.model.kubernetes.api_resources import NAMESPACES
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.wire.requests import ReplicasRequest
+from tests.estimator.pictures import in_room
 from tests.estimator.serving import World, asks, eventually, node, serving
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/estimator-plugin"
@@ -37,7 +38,9 @@ class Theirs:
 
 
 def asked(cpus=4):
-    return EstimateQuestion(ReplicasRequest("c"), snapshot_of([NodeRow("n", allocatable={"pods": cpus})]))
+    return EstimateQuestion(
+        ReplicasRequest("c"), in_room(snapshot_of([NodeRow("n", allocatable={"pods": cpus})]))
+    )
 
 
 async def run(plugin, timeout_seconds=20.0):

@@ -6,24 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.cluster_room import ClusterRoom
-from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.kinds import NODECLAIMS, NODEPOOLS, NODES, PODS
 from karpool.cluster.market.market import Market
-from karpool.estimator.karpenter_objects import KarpenterObjects
 from karpool.estimator.plugins.interface import EXISTING_NODES
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.providers.incoming_capacity import coming_rows
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
 from karpool.model.karmada.replica_requirements import ReplicaNodeClaim as Where
 from karpool.model.karmada.replica_requirements import requirements
 from karpool.model.karpenter.objects import NodeClaim, NodePool
-from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.taints import Toleration
-from karpool.packing.tables.room import snapshot_of
 from karpool.wire.requests import ReplicasRequest
+from tests.estimator.pictures import Told
 from tests.packing.pool_cases import catalogue, instance_type
 
 NAMES = ("a", "b", "c")
@@ -83,9 +79,9 @@ def node(name, *, registered=True, initialized=False, going=False, cpu="4", tain
     )
 
 
-def objects_for(market=None):
-    market = market or Market(catalogue(instance_type("four", 4, 16), instance_type("eight", 8, 32)))
-    return KarpenterObjects(market, LaunchFailures(), At())
+def told(provider=None):
+    types = instance_type("four", 4, 16), instance_type("eight", 8, 32)
+    return Told(provider or KarpenterProvider(At()), Market(catalogue(*types)))
 
 
 booleans = st.booleans()
@@ -106,17 +102,17 @@ changes = st.one_of(
 )
 
 
-def apply(machines, change):
+def apply(picture, change):
     kind, name, fields = change
     match kind:
         case "claim":
-            machines.put_claim(ObjectKey("", f"pool-{name}"), claim(name, **fields))
+            picture.put(NODECLAIMS, claim(name, **fields))
         case "node":
-            machines.put_node(ObjectKey("", name), node(name, **fields))
+            picture.put(NODES, node(name, **fields))
         case "no claim":
-            machines.drop_claim(ObjectKey("", f"pool-{name}"))
+            picture.drop(NODECLAIMS, f"pool-{name}")
         case "no node":
-            machines.drop_node(ObjectKey("", name))
+            picture.drop(NODES, name)
 
 
 def nonzero(usage):
@@ -126,20 +122,22 @@ def nonzero(usage):
 @settings(max_examples=150)
 @given(st.lists(changes, max_size=14))
 def test_usage_follows_from_the_latest_state_alone(history):
-    kept = objects_for().machines
+    kept = told()
     for change in history:
         apply(kept, change)
     latest = {}
     for kind, name, fields in history:
         latest[kind.removeprefix("no "), name] = (kind, name, fields)
-    rebuilt = objects_for().machines
+    rebuilt = told()
     for change in latest.values():
         apply(rebuilt, change)
 
-    assert nonzero(kept.usage()) == nonzero(rebuilt.usage())
-    assert sorted(each.name for each, _ in kept.coming()) == sorted(each.name for each, _ in rebuilt.coming())
-    assert sorted(kept.going()) == sorted(rebuilt.going())
-    assert all(units >= 0 for used in kept.usage().values() for units in used.values())
+    kept, rebuilt = kept.snapshot(), rebuilt.snapshot()
+    assert nonzero(kept.usage) == nonzero(rebuilt.usage)
+    by_claim = sorted(kept.expected(), key=lambda expected: expected.claim)
+    assert by_claim == sorted(rebuilt.expected(), key=lambda expected: expected.claim)
+    assert sorted(kept.leaving) == sorted(rebuilt.leaving)
+    assert all(units >= 0 for used in kept.usage.values() for units in used.values())
 
 
 @pytest.mark.parametrize(
@@ -151,29 +149,43 @@ def test_usage_follows_from_the_latest_state_alone(history):
     ],
 )
 def test_a_claim_counts_from_the_start_until_it_goes(fields, cpu):
-    objects = objects_for()
-    apply(objects.machines, ("claim", "a", fields))
+    picture = told()
+    apply(picture, ("claim", "a", fields))
 
-    assert objects.machines.usage().get("pool", {}).get("cpu", 0) == cpu
+    assert picture.snapshot().usage.get("pool", {}).get("cpu", 0) == cpu
 
 
 def test_a_claim_and_its_node_are_one():
-    machines = objects_for().machines
-    apply(machines, ("claim", "a", {"registered": True, "initialized": True}))
-    apply(machines, ("node", "a", {"initialized": True, "cpu": "5"}))
+    picture = told()
+    apply(picture, ("claim", "a", {"registered": True, "initialized": True}))
+    apply(picture, ("node", "a", {"initialized": True, "cpu": "5"}))
 
-    assert machines.usage()["pool"]["cpu"] == 5000
-    assert machines.usage()["pool"]["nodes"] == 1
+    assert picture.snapshot().usage["pool"]["cpu"] == 5000
+    assert picture.snapshot().usage["pool"]["nodes"] == 1
 
 
 def test_a_claim_without_a_machine_promises_what_every_type_holds():
-    objects = objects_for()
-    apply(objects.machines, ("claim", "a", {"launched": False}))
+    picture = told()
+    apply(picture, ("claim", "a", {"launched": False}))
 
-    (found,) = coming_rows(objects, snapshot_of(()))
+    (found,) = picture.snapshot().expected()
 
     assert not found.launched
     assert found.row.allocatable["cpu"] == 4000
+
+
+POOL = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
+
+
+def pod(name, node=""):
+    """One core; without a node, it has waited since 990."""
+    waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    conditions = [] if node else [{**waiting, "lastTransitionTime": "1970-01-01T00:16:30Z"}]
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"conditions": conditions},
+    }
 
 
 STARTING = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -183,18 +195,15 @@ STARTING = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 @pytest.mark.parametrize("running", [0, 1])
 def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running):
     """Who tolerates its taint is counted on the node itself, who does not on what it will be."""
-    provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = ClusterRoom(volumes=False)
-    started = node("a", taints=[STARTING])
-    state.upsert_node(started)
+    provider = KarpenterProvider(At())
+    picture = Told(provider, Market(catalogue(instance_type("four", 4, 16))))
+    picture.put(NODES, node("a", taints=[STARTING]))
     for number in range(running):
-        state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape, "a")
-    pool = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
-    provider.objects.put_pool(ObjectKey("", "pool"), pool)
-    apply(provider.objects.machines, ("claim", "a", {"registered": True}))
-    provider.objects.machines.put_node(ObjectKey("", "a"), started)
+        picture.put(PODS, pod(f"p{number}", node="a"))
+    picture.put(NODEPOOLS, POOL)
+    apply(picture, ("claim", "a", {"registered": True}))
     where = Where(tolerations=(Toleration(operator="Exists"),) if tolerant else ())
-    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"}, where)), state.snapshot())
+    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"}, where)), picture.snapshot())
 
     found = NodeAutoscalerEstimator([provider]).estimate(question)
 
@@ -205,15 +214,13 @@ def test_a_node_that_is_starting_is_counted_once_whoever_asks(tolerant, running)
 
 def test_pods_that_wait_come_first():
     """Three wait for one claim that holds four: one place is left, and limits allow no other node."""
-    provider = KarpenterProvider(At(), Market(catalogue(instance_type("four", 4, 16))))
-    state = ClusterRoom(volumes=False)
-    pool = decode({"metadata": {"name": "pool"}, "spec": {"limits": {"cpu": "4"}}}, NodePool)
-    provider.objects.put_pool(ObjectKey("", "pool"), pool)
-    apply(provider.objects.machines, ("claim", "a", {}))
+    provider = KarpenterProvider(At())
+    picture = Told(provider, Market(catalogue(instance_type("four", 4, 16))))
+    picture.put(NODEPOOLS, POOL)
+    apply(picture, ("claim", "a", {}))
     for number in range(3):
-        state.put_pod(f"default/p{number}", requirements({"cpu": "1"}).shape)
-        provider.objects.pods.waiting[f"default/p{number}"] = 990.0
-    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"})), state.snapshot())
+        picture.put(PODS, pod(f"p{number}"))
+    question = EstimateQuestion(ReplicasRequest("", requirements({"cpu": "1"})), picture.snapshot())
 
     found = provider.estimate(question)
 

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.market.failures import RECOVERY_SECONDS, THRESHOLD_SECONDS, LaunchFailures
 from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import MergedEstimate
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.plugins.registry import PluginSet
 from karpool.estimator.providers.karpenter import KarpenterProvider
-from karpool.estimator.serving.member import MemberEstimator
+from karpool.estimator.serving.member import MEMBER_ASPECTS, MemberEstimator
 from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
 from karpool_fleet.clusters.live import LiveCluster, catalogue_of
@@ -50,16 +51,27 @@ class Asking:
 
 
 def karpenter(cluster: LiveCluster, **settings: Any) -> KarpenterProvider:
-    """With a catalogue of its own, as large as the cluster's."""
-    return KarpenterProvider(cluster.embedded.clock, Market(catalogue_of(cluster.spec)), **settings)
+    failures = LaunchFailures(
+        threshold_seconds=settings.pop("failure_threshold_seconds", THRESHOLD_SECONDS),
+        recovery_seconds=settings.pop("recovery_interval_seconds", RECOVERY_SECONDS),
+    )
+    return KarpenterProvider(cluster.embedded.clock, failures, **settings)
 
 
 @asynccontextmanager
 async def asking(cluster: LiveCluster, provider: Provider = None) -> AsyncIterator[Asking]:
+    """With a catalogue of its own, as large as the cluster's."""
     provider = provider or karpenter(cluster)
-    plugins = PluginSet([NodeAutoscalerEstimator([provider])])
+    plugin = NodeAutoscalerEstimator([provider])
+    failures = getattr(provider, "failures", None)
+    picture = Cluster(
+        MEMBER_ASPECTS | plugin.aspects,
+        market=Market(catalogue_of(cluster.spec)),
+        failures=failures,
+        group_failures=failures,
+    )
     client = cluster.embedded.client("estimator")
-    member = MemberEstimator(cluster.name, client, plugins, Framework(plugins.ours))
+    member = MemberEstimator(cluster.name, client, picture, Framework([plugin]))
     task = asyncio.create_task(member.informers.run())
     try:
 

@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from karpool.cluster.pools import node_group_status
 from karpool.consolidation.execution.record import KEY as RECORD_KEY
 from karpool.consolidation.execution.record import from_object, to_object
 from karpool.consolidation.planning import plan_file
 from karpool.consolidation.policy import settings
-from karpool.estimator.providers import node_group_status
 from karpool.estimator.serving import explain
 from karpool.kube.config import kubeconfig
 from karpool.kube.errors import ConfigError, KubeError, SnapshotError

@@ -5,9 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.kinds import NODECLAIMS, NODEPOOLS, STOCK_EVENTS
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
 from karpool.cluster.market.market import Market
-from karpool.estimator.karpenter_objects import KarpenterObjects
+from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -16,6 +18,7 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from tests.cluster.feeding import tell, tell_gone
 from tests.provisioning.test_claims_are_judged import START, Now
 
 POOLS = ("one", "two")
@@ -70,29 +73,33 @@ def test_there_is_something_to_agree_on() -> None:
 def played(steps: list[Step]) -> list[LaunchFailure]:
     """What both find at the end; they agree after every step."""
     clock = Now()
-    estimator = KarpenterObjects(
-        Market(Catalogue("test", "here")), LaunchFailures(recovery_seconds=180), clock
+    estimator = Cluster(
+        KarpenterProvider.aspects,
+        market=Market(Catalogue("test", "here")),
+        failures=LaunchFailures(recovery_seconds=180),
     )
+    for pool in POOLS:
+        tell(estimator, NODEPOOLS, ObjectKey("", pool), {"metadata": {"name": pool}}, clock.at)
     monitor = ClaimMonitor(clock, LaunchFailures(recovery_seconds=180))
     monitor.pools_seen(POOLS)
     for what, pool, number, seconds in steps:
         key = ObjectKey("", f"{pool}-{number}")
         if what == "refused":
             event = refusal(pool, number, clock.at)
-            estimator.events.put(key, event)
+            tell(estimator, STOCK_EVENTS, key, event, clock.at)
             monitor.put_event(key, event)
         elif what == "gone":
-            estimator.machines.drop_claim(key)
+            tell_gone(estimator, NODECLAIMS, key, clock.at)
             monitor.drop_claim(key)
         else:
-            estimator.machines.put_claim(key, claim(pool, number, what))
+            tell(estimator, NODECLAIMS, key, claim(pool, number, what), clock.at)
             monitor.put_claim(key, claim(pool, number, what))
         # The estimator understands events when it is asked; so that both are asked at the same moments.
-        estimator.events.understand(clock.at, POOLS)
+        estimator.snapshot(clock.at)
         monitor.tick()
         assert estimator.failures.current(clock.at) == monitor.failures.current(clock.at)
         clock.at += seconds
-        estimator.events.understand(clock.at, POOLS)
+        estimator.snapshot(clock.at)
         monitor.tick()
         assert estimator.failures.current(clock.at) == monitor.failures.current(clock.at)
     return monitor.failures.current(clock.at)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from karpool.estimator.question import deducted
 from karpool.kube.clock import RealClock
 from karpool.model.karmada.binding import WorkloadTemplate
 from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
@@ -24,6 +23,7 @@ from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime, WorkloadRequirements
 from karpool.wire import server_protocol
 from karpool.wire.requests import ArrivedReplicas
+from tests.estimator.pictures import in_room
 from tests.estimator.serving import World, eventually, node, pod
 from tests.estimator.serving import serving as estimator_serving
 from tests.scheduler.estimators import asking
@@ -320,7 +320,7 @@ def test_no_placement_of_promises_displaces_more_than_is_taken_off(given_nodes, 
         for each in promised
     ]
 
-    left = count(deducted(cluster, groups).room, own.shape).total
+    left = count(in_room(cluster).assume(groups).room, own.shape).total
 
     assert left >= count(cluster, own.shape).total - displaced(held, [own.shape])
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.cluster.nodes.node_facts import facts_of
+from karpool.cluster.nodes.node_facts import claim_facts
+from karpool.cluster.nodes.node_facts import node_facts as facts_of_node
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.consolidation.execution.validation import command_timeout, same_outcome
 from karpool.consolidation.policy.budgets import BudgetUse, remaining, use_of
@@ -204,10 +205,8 @@ def machine(given: Given, name: str) -> StateNode:
         "metadata": {"name": name, "labels": labels, **leaving},
         "status": {"conditions": [terminating] if given.get("instance_terminating") else []},
     }
-    claim_shown, node_shown = facts_of(
-        decode(claim, NodeClaim) if given.get("managed", True) else None,
-        decode(node, Node) if given.get("has_node", True) else None,
-    )
+    node_shown = facts_of_node(decode(node, Node)) if given.get("has_node", True) else None
+    claim_shown = claim_facts(decode(claim, NodeClaim)) if given.get("managed", True) else None
     return StateNode(node_shown, claim_shown)
 
 

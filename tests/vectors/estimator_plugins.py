@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.nodes.node_facts import claim_facts
+from karpool.cluster.pods.waiting_store import WaitingPod, waiting_since
+from karpool.cluster.snapshot import Snapshot
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import (
@@ -20,8 +23,7 @@ from karpool.estimator.plugins.interface import (
 )
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.plugins.node_resource import NodeResourceEstimator
-from karpool.estimator.plugins.resource_quota import ResourceQuota, ResourceQuotaEstimator
-from karpool.estimator.pods import UnschedulablePod, waiting_since
+from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.providers.karpenter_limits import KarpenterLimitsProvider
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.service import WrongCluster, check_cluster
@@ -45,11 +47,13 @@ from karpool.model.karpenter.objects import NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Condition, OwnerReference, decode
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.resource_quota import ResourceQuota
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 from karpool.packing.tables.room import Room
 from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest, WorkloadReference
+from tests.estimator.pictures import in_room
 from tests.vectors.estimator import node_row
 from tests.vectors.registry import Case, includes, kind
 
@@ -70,7 +74,7 @@ def answer_call(case: Case) -> Given:
     request = ReplicasRequest(asked["cluster"], wanted(asked.get("replica_requirements")))
     protected = estimator_gates(switched)[OVERCOMMIT_PROTECTION]
     assumed = assumed_workloads(asked) if protected else ()
-    outcome = Framework(plugins.ours).run_trusted(EstimateQuestion(request, cluster(given), assumed))
+    outcome = Framework(plugins.ours).run_trusted(EstimateQuestion(request, in_room(cluster(given)), assumed))
     if outcome.code is EstimateCode.ERROR:
         return {"grpc_code": "UNKNOWN", "message": f"failed to estimate replicas: {outcome.reasons}"}
     return {"max_replicas": outcome.answer}
@@ -81,7 +85,7 @@ def answer_node_components(case: Case) -> Given:
     given = case["input"]
     plugin = NodeResourceEstimator(enabled=given.get("enabled", True))
     try:
-        found = plugin.estimate_components(sets_question(given, cluster(given)))
+        found = plugin.estimate_components(sets_question(given, in_room(cluster(given))))
     except Invalid as error:
         found = Estimate(0, EstimateCode.ERROR, (str(error),))
     return told("sets", found)
@@ -91,14 +95,17 @@ def answer_node_components(case: Case) -> Given:
 def answer_quota_replicas(case: Case) -> Given:
     given = case["input"]
     request = ReplicasRequest("c", wanted(given.get("replica_requirements")))
-    question = EstimateQuestion(request, cluster({}), assumed_workloads(given))
+    question = EstimateQuestion(request, in_room(cluster({}), quotas(given)), assumed_workloads(given))
     return told("replicas", quota_plugin(given).estimate(question))
 
 
 @kind("resource_quota_components")
 def answer_quota_components(case: Case) -> Given:
     given = case["input"]
-    return told("sets", quota_plugin(given).estimate_components(sets_question(given, cluster({}))))
+    return told(
+        "sets",
+        quota_plugin(given).estimate_components(sets_question(given, in_room(cluster({}), quotas(given)))),
+    )
 
 
 def same_reasons(expected: Given, actual: Given) -> bool:
@@ -174,12 +181,14 @@ def answer_limits(case: Case) -> Given:
         for each in given["node_pools"]
     ]
     claims = [
-        decode(
-            {
-                "metadata": {"name": each["name"], "labels": each.get("labels")},
-                "status": {"allocatable": each.get("allocatable")},
-            },
-            KarpenterClaim,
+        claim_facts(
+            decode(
+                {
+                    "metadata": {"name": each["name"], "labels": each.get("labels")},
+                    "status": {"allocatable": each.get("allocatable")},
+                },
+                KarpenterClaim,
+            )
         )
         for each in given["node_claims"]
     ]
@@ -198,7 +207,7 @@ def answer_sum(case: Case) -> Given:
     given = case["input"]
     plugin = NodeAutoscalerEstimator([FixedProvider(each) for each in given["providers"]])
     request = ReplicasRequest("c", wanted(given.get("replica_requirements")))
-    return told("replicas", plugin.estimate(EstimateQuestion(request, cluster(given))))
+    return told("replicas", plugin.estimate(EstimateQuestion(request, in_room(cluster(given)))))
 
 
 @dataclass(frozen=True)
@@ -269,18 +278,20 @@ def assumed_workloads(given: Given) -> tuple[AssumedWorkload, ...]:
     )
 
 
-def sets_question(given: Given, snapshot: Room) -> EstimateQuestion:
+def sets_question(given: Given, snapshot: Snapshot) -> EstimateQuestion:
     request = ComponentSetsRequest("c", components(given.get("components")), given.get("namespace", ""))
     return EstimateQuestion(request, snapshot, assumed_workloads(given))
 
 
 def quota_plugin(given: Given) -> ResourceQuotaEstimator:
-    plugin = ResourceQuotaEstimator(enabled=given.get("enabled", True))
+    return ResourceQuotaEstimator(enabled=given.get("enabled", True))
+
+
+def quotas(given: Given) -> Iterable[ResourceQuota]:
     for each in given.get("resource_quotas") or ():
         meta = {"name": each["name"], "namespace": each["namespace"]}
         body = {"metadata": meta, "spec": each.get("spec") or {}, "status": each.get("status") or {}}
-        plugin.quotas.put(decode(body, ResourceQuota))
-    return plugin
+        yield decode(body, ResourceQuota)
 
 
 def cluster(given: Given) -> Room:
@@ -308,7 +319,7 @@ def pod_object(given: Given) -> Given:
     }
 
 
-def waiting(given: Given) -> UnschedulablePod | None:
+def waiting(given: Given) -> WaitingPod | None:
     conditions = [
         Condition(
             type=each["type"],
@@ -322,7 +333,7 @@ def waiting(given: Given) -> UnschedulablePod | None:
     if since is None:
         return None
     key = ObjectKey(given["namespace"], given["name"])
-    return UnschedulablePod(key, given.get("labels") or {}, _controller(given), since)
+    return WaitingPod(key, given.get("labels") or {}, _controller(given), since)
 
 
 def replica_set(given: Given) -> PodController:

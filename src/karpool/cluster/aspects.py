@@ -11,6 +11,9 @@ class Aspect(Flag):
     POOLS = auto()  # NodePools and node classes, what they use of their limits
     DAEMONS = auto()  # what runs on every new node
     STOCK = auto()  # what could not be bought, which pools do not deliver
+    WAITING = auto()  # pods that the scheduler found no node for
+    OWNERS = auto()  # whose pods are on nodes, through controllers of controllers
+    NODE_GROUPS = auto()  # of cluster-autoscaler
     DISRUPTION = auto()  # what taking a pod away costs, and budgets
     BUDGETS = auto()  # budgets alone
     QUOTAS = auto()

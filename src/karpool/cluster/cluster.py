@@ -5,6 +5,7 @@ Objects may come in any order. An object that cannot be understood is listed in 
 stands in `kinds`. Snapshots may be read anywhere.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -21,11 +22,14 @@ from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import StockOutEvents
 from karpool.cluster.nodes.expected import DaemonOverhead
-from karpool.cluster.nodes.node_facts import ClaimFacts
+from karpool.cluster.nodes.node_facts import ClaimFacts, node_facts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
+from karpool.cluster.pods.owner_store import OwnerStore, PodsByOwner, Requests
+from karpool.cluster.pods.waiting_store import WaitingPodStore
+from karpool.cluster.pools.node_group_store import NodeGroupStore
 from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.cluster.reservations import reserved_by
@@ -37,7 +41,7 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
 from karpool.model.kubernetes.pod_shape import shape_of
-from karpool.model.kubernetes.times import moment
+from karpool.model.kubernetes.resource_quota import QuotaHeadroom, ResourceQuota, headroom_of
 from karpool.model.kubernetes.workload import pod_template
 from karpool.model.labels import EVERYTHING
 from karpool.packing.tables.room import Room
@@ -69,6 +73,7 @@ class Cluster:
         *,
         market: Market | None = None,
         failures: LaunchFailures | None = None,
+        group_failures: LaunchFailures | None = None,
         left_out: LeftOut | None = None,
         keeps: Callable[[Pod], bool] | None = None,
         expected: bool = False,
@@ -78,6 +83,7 @@ class Cluster:
         self.kinds: Sequence[ClusterKind] = kinds_of(self.aspects)
         self.market = market if market is not None else Market()
         self.failures = failures if failures is not None else LaunchFailures()
+        self.group_failures = group_failures if group_failures is not None else LaunchFailures()
         self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares)
         self.problems: UnreadableObjects = self.room.problems
         self.changes = 0  # of objects, whether or not they were news
@@ -89,17 +95,36 @@ class Cluster:
         self._nodes = StateNodeStore(self.market, self.problems)
         self._pools = PoolStore(self.market, self.failures)
         self._pods = PodDisruptionStore()
+        self._waiting = WaitingPodStore()
+        self.owners = OwnerStore()
+        self._owned_pods = PodsByOwner(self.room.shape_of, self.owners.get)
+        self._groups = NodeGroupStore(self.group_failures)
+        self._quotas: dict[ObjectKey, QuotaHeadroom] = {}
         self._daemons = DaemonOverhead()
-        self._daemon_shapes: Mapping[ObjectKey, Any] = MappingProxyType({})
+        self._known_daemons = DaemonOverhead()  # as snapshots show them
         self._expected = ExpectedRows(self.room, self._daemons) if expected else None
         if self._expected is not None:
             self._nodes.listeners.append(self._expected.change)
         self._budgets: dict[str, dict[str, CompiledPdb]] = {}  # by namespace, by name
         self._stock = StockOutEvents(self.failures)
-        self._created: dict[str, float] = {}  # claims, since when
+        self._created: dict[str, float] = {}  # claims that do not say when they were made
         self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
         self._buffers = BufferStore()
         self._buffer_pods = self._buffers.pods()  # those that the room knows
+        # Asked for every object, and slow to ask of a Flag.
+        self._joins_claims = Aspect.NODECLAIMS in aspects
+        self._sees_groups = Aspect.NODE_GROUPS in aspects
+        self._sees_stock = Aspect.STOCK in aspects
+        self._sees_waiting = Aspect.WAITING in aspects
+        self._sees_owners = Aspect.OWNERS in aspects
+        self._sees_disruption = Aspect.DISRUPTION in aspects
+        # Kinds whose changes the room counts, or that no snapshot shows; with DISRUPTION each pod is shown.
+        self._counted_elsewhere = {
+            kind
+            for kind in self.kinds
+            if kind.aspects & (Aspect.ROOM | Aspect.OWNERS)
+            and not (kind == kinds.PODS and self._sees_disruption)
+        }
         self._readers = {kind: self._reader(kind) for kind in self.kinds}
         self._latest: Snapshot | None = None
         self._latest_facts: tuple[object, ClusterFacts] | None = None
@@ -110,8 +135,8 @@ class Cluster:
     @property
     def version(self) -> int:
         """Rises with every change that a snapshot shows."""
-        counted = self.room.version + self._nodes.version + self._pools.version
-        return counted + self._kept_changes + self._other_changes
+        stores = self._nodes.version + self._pools.version + self._groups.version
+        return self.room.version + stores + self._kept_changes + self._other_changes
 
     def snapshot(self, now: float | None = None) -> Snapshot:
         """The present, for keeps; the same object until something changes. With `now`, events that waited
@@ -121,11 +146,17 @@ class Cluster:
         self._put_buffer_pods()
         room = self.room.snapshot()
         joined, claims = self._nodes.view()
-        version = self.version
-        if self._latest is None or self._latest.room is not room or self._latest.version != version:
+        version, waiting, latest = self.version, self._waiting.view(), self._latest
+        if (
+            latest is None
+            or latest.room is not room
+            or latest.version != version
+            or latest.waiting_pods is not waiting
+        ):
             facts = self._known(room, joined, claims)
-            self._latest = Snapshot(version, room, facts, self.room.devices, self.kept_pods)
-        return self._latest
+            latest = Snapshot(version, room, facts, self.room.devices, self.kept_pods, waiting)
+            self._latest = latest
+        return latest
 
     def _put_buffer_pods(self) -> None:
         """As pods that wait: they have a shape there, and no place."""
@@ -143,7 +174,8 @@ class Cluster:
         self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
     ) -> ClusterFacts:
         """The same facts as long as only pods come and go, unless each pod is one of them."""
-        key = self._nodes.version, self._pools.version, self._other_changes, self.market.version
+        stores = self._nodes.version, self._pools.version, self._groups.version
+        key = stores, self._other_changes, self.market.version
         if Aspect.DISRUPTION in self.aspects or self._latest_facts is None or self._latest_facts[0] != key:
             self._latest_facts = key, self._facts(room, joined, claims)
         return self._latest_facts[1]
@@ -174,6 +206,14 @@ class Cluster:
     def claim(self, name: str) -> ClaimFacts | None:
         return self._nodes.claims.get(name)
 
+    def replicas_of(
+        self, namespace: str, api_version: str, kind: str, name: str
+    ) -> tuple[Counter[Requests], int]:
+        """Pods of a workload at this moment: those on nodes by what they ask for, and how many wait."""
+        if Aspect.OWNERS not in self.aspects:
+            raise NotWatched(Aspect.OWNERS)
+        return self._owned_pods.of(namespace, api_version, kind, name)
+
     # Feeding
 
     def apply(self, kind: ClusterKind, changes: Sequence[ObjectChange[Any]], now: float) -> None:
@@ -189,14 +229,11 @@ class Cluster:
             elif change.object is not None:
                 reader.put(change.key, change.object, now)
         self.changes += len(changes)
-        if len(self.problems) != problems or not kind.aspects & Aspect.ROOM or self._shows_each_pod(kind):
+        if len(self.problems) != problems or kind not in self._counted_elsewhere:
             self._other_changes += 1
         for node in self.room.take_blocked_changes():
             self._other_changes += 1
             self._nodes.block(node, self.room.blocked.get(node, 0))
-
-    def _shows_each_pod(self, kind: ClusterKind) -> bool:
-        return kind == kinds.PODS and Aspect.DISRUPTION in self.aspects
 
     def load(self, objects: Iterable[Any], now: float) -> list[UnreadableObject]:
         """Raw objects of any kind, lists included; kinds that nobody asked for are passed over. Returns
@@ -250,6 +287,21 @@ class Cluster:
             case kinds.STOCK_EVENTS:
                 return _Reader(
                     lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
+                )
+            case kinds.NODE_GROUP_STATUS:
+                return _Reader(
+                    lambda key, status, now: self._groups.put_status(status, now),
+                    lambda key, now: self._groups.drop_status(),
+                    noted,
+                )
+            case kinds.RESOURCE_QUOTAS:
+                return _Reader(self._put_quota, self._drop_quota, noted)
+            case _ if kind in kinds.OWNED_KINDS:
+                plural = kind.resource.plural
+                return _Reader(
+                    lambda key, owned, now: self.owners.tell(plural, key, owned.metadata),
+                    lambda key, now: self.owners.forget(plural, key),
+                    noted,
                 )
             case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES:
                 return self._of_room(kind)
@@ -343,14 +395,18 @@ class Cluster:
     def _put_node(self, key: ObjectKey, node: Node, now: float) -> None:
         if self._expected is None:
             self.room.upsert_node(node)
-        if Aspect.NODECLAIMS in self.aspects:
+        if self._joins_claims or self._sees_groups:
             self.market.learn(node)
+        if self._joins_claims:
             self._nodes.put_node(node)
+        if self._sees_groups:
+            self._groups.put_node(node_facts(node))
 
     def _drop_node(self, key: ObjectKey, now: float) -> None:
         if self._expected is None:
             self.room.remove_node(key.name)
         self._nodes.drop_node(key.name)
+        self._groups.drop_node(key.name)
 
     def _put_claim(self, key: ObjectKey, claim: NodeClaim, now: float) -> None:
         self.problems.clear("NodeClaim", str(key))
@@ -358,13 +414,12 @@ class Cluster:
         if claim.provider_id:
             self.market.learn(claim)
         self._nodes.put_claim(claim)
-        if Aspect.STOCK not in self.aspects:
+        if not self._sees_stock:
             return
         if not claim.is_registered:
             self._stock.remember(claim, now)
-        created = moment(claim.metadata.creation_timestamp)
+        created = self._nodes.claims[claim.name].created
         since = self._created.setdefault(claim.name, now) if created is None else created
-        self._created[claim.name] = since
         claim_news.observe(claim, self.failures, since, now)
         if claim.is_deleting and before is not None and not before.is_deleting:
             self._given_up(before, claim, now)
@@ -373,7 +428,7 @@ class Cluster:
         self.problems.clear("NodeClaim", str(key))
         claim = self._nodes.claims.get(key.name)
         self._nodes.drop_claim(key.name)
-        if claim is not None and Aspect.STOCK in self.aspects:
+        if claim is not None and self._sees_stock:
             self._given_up(claim, claim, now)
         self._created.pop(key.name, None)
 
@@ -382,7 +437,7 @@ class Cluster:
             claim_news.given_up(
                 claim.name,
                 before.pool,
-                created=self._created.get(claim.name, now),
+                created=self._created.get(claim.name, now) if before.created is None else before.created,
                 launched=claim.is_launched,
                 failures=self.failures,
                 now=now,
@@ -397,7 +452,11 @@ class Cluster:
         self.room.upsert_pod(pod)
         if self._keeps is not None:
             self._keep_pod(key, pod if self._keeps(pod) and not pod.is_terminal else None)
-        if Aspect.DISRUPTION in self.aspects:
+        if self._sees_waiting:
+            self._waiting.put(key, pod, now)
+        if self._sees_owners:
+            self._owned_pods.put(key, pod)
+        if self._sees_disruption:
             self._pods.put(key, pod)
         if self._expected is not None:
             self._expected.put_pod(str(key), pod)
@@ -415,6 +474,8 @@ class Cluster:
     def _drop_pod(self, key: ObjectKey, now: float) -> None:
         self.room.remove_pod(key.namespace, key.name)
         self._keep_pod(key, None)
+        self._waiting.drop(key)
+        self._owned_pods.drop(key)
         self._pods.drop(key)
         if self._expected is not None:
             self._expected.drop_pod(str(key))
@@ -440,9 +501,21 @@ class Cluster:
             self._daemons_changed()
 
     def _daemons_changed(self) -> None:
-        self._daemon_shapes = MappingProxyType(dict(self._daemons.shapes))
+        self._known_daemons = DaemonOverhead(self._daemons.shapes)
         if self._expected is not None:
             self._expected.change_daemons()
+
+    def _put_quota(self, key: ObjectKey, quota: ResourceQuota, now: float) -> None:
+        """One that cannot be understood stays what it was, and is said to be."""
+        try:
+            self._quotas[key] = headroom_of(quota)
+            self.problems.clear("ResourceQuota", str(key))
+        except Invalid as error:
+            self.problems.add("ResourceQuota", str(key), error)
+
+    def _drop_quota(self, key: ObjectKey, now: float) -> None:
+        self._quotas.pop(key, None)
+        self.problems.clear("ResourceQuota", str(key))
 
     def _put_budget(self, key: ObjectKey, pdb: PodDisruptionBudget, now: float) -> None:
         try:
@@ -474,6 +547,9 @@ class Cluster:
         disruption = Aspect.DISRUPTION in self.aspects
         pools = self._pools.compiled()
         unclear = self.market.unclear_pools()
+        quotas: dict[str, list[QuotaHeadroom]] = {}
+        for key, headroom in self._quotas.items():
+            quotas.setdefault(key.namespace, []).append(headroom)
         return ClusterFacts(
             aspects=self.aspects,
             joined=joined,
@@ -484,7 +560,11 @@ class Cluster:
             pool_objects=self._pools.objects,
             broken_pools={**self._pools.broken, **unclear},
             usage=self._nodes.usage(),
-            daemons=self._daemon_shapes,
+            starting=self._nodes.starting(),
+            leaving=self._nodes.leaving(),
+            daemons=self._known_daemons,
+            quotas=quotas,
+            node_groups=self._groups.view(),
             budgets=budgets,
             pods=self._pods.table(room, budgets) if disruption else None,
             pending=self._pods.pending(room) if disruption else (),

@@ -10,6 +10,7 @@ from typing import Any
 
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK
+from karpool.cluster.pools import node_group_status
 from karpool.model.devices.device import GpuObject
 from karpool.model.devices.gpu_quota import QUOTAS as GPU_QUOTAS
 from karpool.model.devices.gpu_quota import GpuResourceQuota
@@ -19,17 +20,23 @@ from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes import api_resources as api
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
 from karpool.model.kubernetes.capacity_buffer import CapacityBuffer
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import WireObject
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from karpool.model.kubernetes.priority import PriorityClass
+from karpool.model.kubernetes.resource_quota import ResourceQuota
 from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 
 class Namespace(WireObject, frozen=True):
     pass
+
+
+class OwnedObject(WireObject, frozen=True):
+    """Any object, of which only the metadata is read."""
 
 
 class Unreadable(Enum):
@@ -85,9 +92,23 @@ STOCK_EVENTS = ClusterKind(
     ListOptions(field_selector=f"reason={OUT_OF_STOCK}"),
     may_be_absent=True,
 )
+NODE_GROUP_STATUS = ClusterKind(
+    api.CONFIGMAPS,
+    ConfigMap,
+    Aspect.NODE_GROUPS,
+    ListOptions(
+        namespace=node_group_status.NAMESPACE, field_selector=f"metadata.name={node_group_status.NAME}"
+    ),
+    may_be_absent=True,
+)
+# Between a pod and what people create. Others are rare, and asked for when they are met.
+OWNED_KINDS = tuple(
+    ClusterKind(resource, OwnedObject, Aspect.OWNERS, may_be_absent=True)
+    for resource in (api.REPLICASETS, api.DEPLOYMENTS, api.STATEFULSETS, api.JOBS)
+)
+RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, ResourceQuota, Aspect.QUOTAS)
 # Held and not interpreted here: whoever reads them finds them in `Snapshot.objects`.
 PRIORITIES = ClusterKind(api.PRIORITYCLASSES, PriorityClass, Aspect.PRIORITIES, may_be_absent=True)
-RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, dict, Aspect.QUOTAS)
 GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
 GPU_RESOURCE_QUOTAS = ClusterKind(
     GPU_QUOTAS,
@@ -129,6 +150,8 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     DAEMONSETS,
     BUDGETS,
     STOCK_EVENTS,
+    NODE_GROUP_STATUS,
+    *OWNED_KINDS,
     PRIORITIES,
     RESOURCE_QUOTAS,
     GPUS,

@@ -5,7 +5,8 @@ another snapshot, in which nodes and pods follow the rows of its room. What was 
 `NotWatched`. Verdicts on pools and offerings are functions of time, so they take `now`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,16 +16,23 @@ from karpool.cluster.devices.device_store import DeviceUse
 from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.market import Market
-from karpool.cluster.nodes.node_facts import NodeFacts
+from karpool.cluster.nodes.expected import DaemonOverhead, ExpectedNode, expected_node
+from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.buffer_store import BufferPods
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
+from karpool.cluster.pods.waiting_store import WaitingPod
+from karpool.cluster.pools.node_group_store import NodeGroups
+from karpool.model.catalogue.catalogue import Catalogue
+from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CompiledPool, NodePool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.resource_quota import QuotaHeadroom
 from karpool.model.resources import Resources
+from karpool.packing.counting.first_fit import NodeFilling, PodGroup
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
@@ -45,7 +53,11 @@ class ClusterFacts:
     pool_objects: Mapping[str, NodePool] = field(default_factory=dict)
     broken_pools: Mapping[str, str] = field(default_factory=dict)
     usage: Mapping[str, Resources] = field(default_factory=dict)
-    daemons: Mapping[ObjectKey, PodShape] = field(default_factory=dict)
+    starting: Sequence[StateNode] = ()
+    leaving: Sequence[str] = ()
+    daemons: DaemonOverhead = field(default_factory=DaemonOverhead)
+    quotas: Mapping[str, Sequence[QuotaHeadroom]] = field(default_factory=dict)
+    node_groups: NodeGroups = field(default_factory=NodeGroups)
     budgets: Sequence[CompiledPdb] = ()
     pods: PodDisruptionTable | None = None
     pending: Sequence[str] = ()
@@ -57,6 +69,18 @@ class ClusterFacts:
     complete: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class AssumedDeduction:
+    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
+
+    `left`: what of each found no node.
+    """
+
+    room: Room
+    left: tuple[tuple[PodGroup, ...], ...] = ()
+    placements: tuple[PodPlacement, ...] = ()
+
+
 @dataclass(frozen=True)
 class Snapshot:
     version: int
@@ -66,6 +90,7 @@ class Snapshot:
     """By node: its devices, and who holds which share of which. What is supposed is not in it."""
     kept_pods: Mapping[ObjectKey, Pod] = field(default_factory=dict, repr=False)
     """Those that the cluster was asked to keep."""
+    waiting_pods: Mapping[ObjectKey, WaitingPod] = field(default_factory=dict, repr=False)
 
     # Nodes
 
@@ -81,6 +106,35 @@ class Snapshot:
         """By name of the claim."""
         self._need(Aspect.NODECLAIMS)
         return [self.facts.claims[name] for name in sorted(self.facts.claims)]
+
+    @property
+    def claims(self) -> Iterator[ClaimFacts]:
+        """All there are, in no certain order."""
+        self._need(Aspect.NODECLAIMS)
+        for joined in (*self.facts.joined.values(), *self.facts.claims.values()):
+            if joined.claim is not None:
+                yield joined.claim
+
+    @property
+    def leaving(self) -> Sequence[str]:
+        """Nodes that are on their way out."""
+        self._need(Aspect.NODECLAIMS)
+        return self.facts.leaving
+
+    def expected(self) -> list[ExpectedNode]:
+        """Capacity on its way: claims without a node, and nodes that are not initialised, as they will be.
+
+        What cannot be read holds no room that anybody could promise.
+        """
+        self._need(Aspect.NODECLAIMS)
+        facts, found = self.facts, []
+        for joined in (*facts.claims.values(), *facts.starting):
+            if not joined.is_leaving and joined.claim is not None and joined.claim.initialized_at is None:
+                with suppress(Invalid):
+                    found.append(
+                        expected_node(joined, self.room, facts.daemons, facts.market.offerings.catalogue)
+                    )
+        return found
 
     @property
     def blocked(self) -> Mapping[str, int]:
@@ -143,8 +197,26 @@ class Snapshot:
 
     @property
     def daemons(self) -> Mapping[ObjectKey, PodShape]:
+        return self.daemon_overhead.shapes
+
+    @property
+    def daemon_overhead(self) -> DaemonOverhead:
         self._need(Aspect.DAEMONS)
         return self.facts.daemons
+
+    @property
+    def node_groups(self) -> NodeGroups:
+        self._need(Aspect.NODE_GROUPS)
+        return self.facts.node_groups
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.facts.market.catalogue
+
+    @property
+    def market(self) -> Market:
+        """What can be bought, as it is now: it only ever learns."""
+        return self.facts.market
 
     # Pods
 
@@ -167,6 +239,12 @@ class Snapshot:
         return self.facts.pending
 
     @property
+    def waiting(self) -> Mapping[ObjectKey, WaitingPod]:
+        """Pods that the scheduler found no node for."""
+        self._need(Aspect.WAITING)
+        return self.waiting_pods
+
+    @property
     def nominated(self) -> frozenset[str]:
         """Nodes that pending pods are meant for."""
         self._need(Aspect.DISRUPTION)
@@ -179,6 +257,11 @@ class Snapshot:
         return self.facts.buffers
 
     # Everything else
+
+    def quotas(self, namespace: str) -> Sequence[QuotaHeadroom]:
+        """What the ResourceQuotas of a namespace still admit."""
+        self._need(Aspect.QUOTAS)
+        return self.facts.quotas.get(namespace, ())
 
     def objects(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
         """Of kinds that are held and not interpreted: DRA, quotas, records, devices."""
@@ -200,6 +283,23 @@ class Snapshot:
 
     def without(self, names: Iterable[str]) -> "Snapshot":
         return replace(self, room=self.room.without(names))
+
+    def assume(self, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False) -> AssumedDeduction:
+        """As if each workload were placed once, first fit, in order.
+
+        A workload that does not fit keeps what it got until the first component that failed, and
+        nothing is tried after that, as Karmada has it; the rest is `left`.
+        """
+        filling = NodeFilling(self.room, topology=topology)
+        left: list[tuple[PodGroup, ...]] = []
+        for groups in workloads:
+            for index, group in enumerate(groups):
+                rest = group.replicas - filling.place(group)
+                if rest:
+                    left.append((PodGroup(group.shape, rest), *groups[index + 1 :]))
+                    break
+        placed = filling.placements()
+        return AssumedDeduction(self.room.minus(placed), tuple(left), placed)
 
     def _need(self, aspect: Aspect) -> None:
         if not self.facts.aspects & aspect:

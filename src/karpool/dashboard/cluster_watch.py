@@ -10,17 +10,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.kinds import LIVE_PODS, SCALE_UPS
+from karpool.cluster.kinds import SCALE_UPS, OwnedObject
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.dashboard.pages.recent_events import EventBuffer
 from karpool.dashboard.scale_up_history import ScaleUpHistory
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
-from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerStore
-from karpool.estimator.pods import NOT_KNOWN, PodsByOwner
+from karpool.estimator.arrived import NOT_KNOWN, arrived
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
 from karpool.kube.watch.feed import cluster_watches
@@ -32,7 +32,6 @@ from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
     EVENTS,
-    PODS,
     RESOURCEBINDINGS,
     ApiResource,
     ListOptions,
@@ -68,15 +67,13 @@ class DashboardCluster:
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.cluster = Cluster(ASPECTS, market=market, keeps=is_smart_pod)
+        self.cluster = Cluster(ASPECTS | Aspect.OWNERS, market=market, keeps=is_smart_pod)
         self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
         self.events = EventBuffer()
         self.scale_ups = ScaleUpHistory(client.clock)
         self.claims = ClaimMonitor(client.clock)
         self._stop = StopSwitch()
         self._bell = bell
-        self._owners = OwnerStore()
-        self._bound = PodsByOwner(self.cluster.room.shape_of, self._owners.get)
         self.informers = InformerSet(client, self._all_watches())
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
@@ -129,7 +126,7 @@ class DashboardCluster:
         that is not known."""
         if self.not_ready() is not None:
             return NOT_KNOWN
-        return self._bound.arrived(promise.assumed(promise.promised))
+        return arrived(self.cluster, promise.assumed(promise.promised))
 
     def problems(self) -> list[str]:
         """Kinds that may not be read, and objects that cannot be understood."""
@@ -162,10 +159,6 @@ class DashboardCluster:
     def _watches(self) -> Iterable[WatchedKind[Any]]:
         yield from cluster_watches(self.cluster, self.clock)
         yield self._stop.watch
-        # After the cluster, which knows what each pod asks for.
-        yield WatchedKind(PODS, Pod, self._bound, LIVE_PODS)
-        for resource in BETWEEN:
-            yield WatchedKind(resource, OwnedObject, self._owners, optional=True)
         yield from self.claims.watches
         yield self.scale_ups.watch
         yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)

@@ -7,7 +7,10 @@ it takes to hold those that are wanted. `karpool capacity` renders this value.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import reduce
+from operator import or_
 
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import (
     EXISTING_NODES,
@@ -17,13 +20,12 @@ from karpool.estimator.plugins.interface import (
     EstimateCode,
     MergedEstimate,
     PluginRole,
-    watches_of,
+    aspects_of,
 )
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.explain import explanation, shapes
-from karpool.kube.watched import WatchedKind
 from karpool.model.infeasible import Infeasible
 from karpool.packing.fit_reasons import CLAIMS_UNKNOWN, FitReason
 
@@ -82,7 +84,7 @@ class CapacityReport:
 
 
 class CapacityAnalyzer:
-    """The plugins of one cluster, fed by whoever reads it."""
+    """The plugins of one cluster. A question must show the `aspects`."""
 
     def __init__(self, providers: Sequence[CapacityProvider]) -> None:
         self._providers = tuple(providers)
@@ -90,8 +92,8 @@ class CapacityAnalyzer:
         self._framework = Framework((NodeAutoscalerEstimator(self._providers), self._quota))
 
     @property
-    def watches(self) -> list[WatchedKind[object]]:
-        return [watch for plugin in self._framework.plugins for watch in watches_of(plugin)]
+    def aspects(self) -> Aspect:
+        return reduce(or_, map(aspects_of, self._framework.plugins), NO_ASPECTS)
 
     def answer(self, question: EstimateQuestion, wanted: int) -> CapacityReport:
         outcome = self._framework.run_trusted(question)

@@ -6,33 +6,22 @@ nodes that exist could take. Everything is a function of the snapshot and the
 request; nothing here waits or changes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from karpool.cluster.snapshot import AssumedDeduction, Snapshot
 from karpool.model.karmada.replica_requirements import Component
 from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling, first_fit
+from karpool.packing.counting.first_fit import FirstFitResult, first_fit
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.tables.room import PodPlacement, Room
+from karpool.packing.tables.room import Room
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, ComponentSetsRequest, EstimateRequest
 
 
 def group_of(component: Component) -> Group:
     """The same, for the packing kernel."""
     return Group(component.shape, component.replicas)
-
-
-@dataclass(frozen=True, slots=True)
-class AssumedDeduction:
-    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
-
-    `left`: what of each found no node.
-    """
-
-    room: Room
-    left: tuple[tuple[Group, ...], ...] = ()
-    placements: tuple[PodPlacement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class EstimateQuestion:
     """
 
     request: EstimateRequest
-    snapshot: Room
+    snapshot: Snapshot
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
     arrived: Sequence[ArrivedReplicas] = ()
@@ -58,9 +47,9 @@ class EstimateQuestion:
     @cached_property
     def deduction(self) -> AssumedDeduction:
         if not self.assumed:
-            return AssumedDeduction(self.snapshot)
+            return AssumedDeduction(self.snapshot.room)
         workloads = ([group_of(component) for component in workload.components] for workload in self.assumed)
-        return deducted(self.snapshot, workloads, topology=self.topology)
+        return self.snapshot.assume(workloads, topology=self.topology)
 
     @property
     def room(self) -> Room:
@@ -78,23 +67,3 @@ class EstimateQuestion:
         if isinstance(self.request, ComponentSetsRequest):
             return self.existing_sets.sets
         return count(self.room, self.request.shape, topology=self.topology).total
-
-
-def deducted(
-    snapshot: Room, workloads: Iterable[Sequence[Group]], *, topology: bool = False
-) -> AssumedDeduction:
-    """As if each workload were placed once, first fit, in order.
-
-    A workload that does not fit keeps what it got until the first component that failed, and
-    nothing is tried after that, as Karmada has it; the rest is `left`.
-    """
-    filling = NodeFilling(snapshot, topology=topology)
-    left: list[tuple[Group, ...]] = []
-    for groups in workloads:
-        for index, group in enumerate(groups):
-            rest = group.replicas - filling.place(group)
-            if rest:
-                left.append((Group(group.shape, rest), *groups[index + 1 :]))
-                break
-    placed = filling.placements()
-    return AssumedDeduction(snapshot.minus(placed), tuple(left), placed)

@@ -22,7 +22,7 @@ from karpool.cli.output.text import columns, emit, machine, note
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import ALL_KINDS
-from karpool.cluster.market.market import Market
+from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.snapshot import Snapshot
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import UNLIMITED
@@ -109,14 +109,22 @@ def capacity(
     """
     template = _template(filename, namespace)
     replica_count = template.replicas if replicas is None else replicas
-    markets = [market_of(catalogue, region) for _ in range(2)]  # each learns by itself
-    picture = Cluster(ASPECTS)
-    report, loaded = asyncio.run(
-        _answer(template.pod, replica_count, markets, max_potential_nodes, picture, cluster)
+    clock, pool_failures, group_failures = _Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
+    core = CapacityAnalyzer(
+        [
+            KarpenterProvider(clock, pool_failures, nodes_max=max_potential_nodes),
+            ClusterAutoscalerProvider(clock, group_failures, nodes_max=max_potential_nodes),
+        ]
     )
+    picture = Cluster(
+        ASPECTS | core.aspects,
+        market=market_of(catalogue, region),
+        failures=pool_failures,
+        group_failures=group_failures,
+    )
+    report, loaded = asyncio.run(_answer(template.pod, replica_count, core, clock, picture, cluster))
     snapshot = picture.snapshot()
-    gaps = list(dict.fromkeys(gap for market in markets for gap in market.gaps()))
-    emit(render(report, template.pod, output, snapshot, loaded.name, gaps))
+    emit(render(report, template.pod, output, snapshot, loaded.name, picture.market.gaps()))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
     if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
@@ -126,31 +134,26 @@ def capacity(
 async def _answer(
     pod: Pod,
     replicas: int,
-    markets: Sequence[Market],
-    nodes_max: int,
+    core: CapacityAnalyzer,
+    clock: "_Moment",
     cluster: Cluster,
     options: ClusterOptions,
 ) -> tuple[CapacityReport, LoadedCluster]:
-    clock = _Moment(RealClock().now())
-    core = CapacityAnalyzer(
-        [
-            KarpenterProvider(clock, markets[0], nodes_max=nodes_max),
-            ClusterAutoscalerProvider(clock, markets[1], nodes_max=nodes_max),
-        ]
-    )
-    loaded = await load_cluster(options, cluster, core.watches)
+    loaded = await load_cluster(options, cluster)
     if loaded.as_of is not None:
         clock.seconds = loaded.as_of
-    return core.answer(question_of(pod, cluster, loaded.closed), replicas), loaded
+    return core.answer(question_of(pod, cluster, loaded.closed, now=clock.now()), replicas), loaded
 
 
-def question_of(pod: Pod, cluster: Cluster, closed: frozenset[str] = frozenset()) -> EstimateQuestion:
+def question_of(
+    pod: Pod, cluster: Cluster, closed: frozenset[str] = frozenset(), *, now: float | None = None
+) -> EstimateQuestion:
     """About one more such pod, its volumes included unless they are `closed` to us, which was said."""
     shape = shape_of(pod)  # raises Invalid with the field
     if pod.spec.volumes and not closed & _VOLUME_KINDS:
         shape = replace(shape, volume_terms=_volume_terms(pod, cluster))
     requirements = ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
-    return EstimateQuestion(ReplicasRequest("", requirements), cluster.snapshot().room, topology=True)
+    return EstimateQuestion(ReplicasRequest("", requirements), cluster.snapshot(now), topology=True)
 
 
 def _volume_terms(pod: Pod, cluster: Cluster) -> tuple[Alternatives, ...]:

@@ -8,20 +8,25 @@ taken off. Pure.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from karpool.cluster.market.stock_outs import listed_values
 from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
+from karpool.cluster.nodes.state_node import StateNode
+from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import REGISTERED, UNREGISTERED
+from karpool.model.karpenter.objects import REGISTERED, UNREGISTERED, NodeClaimSpec, requested
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.node import HOSTNAME
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE
 from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.requirements import canonical_key
 from karpool.model.resources import PODS, Resources, parse
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, Taint
 from karpool.packing.feasibility import admitted
 from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import snapshot_of
+from karpool.packing.tables.room import Room, snapshot_of
 
 _EPHEMERAL = (
     Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),
@@ -61,7 +66,7 @@ def expected_row(claim: ClaimFacts | None, node: NodeFacts | None) -> NodeRow:
         labels = {**claim.labels, HOSTNAME: claim.name}
         return NodeRow(row_name(claim, None), labels, tuple(claim.taints), claim_allocatable(claim))
     if claim is None or node.is_initialized:
-        return NodeRow(node.name, node.labels, _with_cordon(node, node.taints), _allocatable(node))
+        return NodeRow(node.name, node.labels, _with_cordon(node, node.taints), node_allocatable(node))
     registered = node.labels.get(REGISTERED) == "true"
     labels = dict(node.labels) if registered else {**node.labels, **claim.labels}
     return NodeRow(node.name, labels, _lasting_taints(claim, node), _promised(claim, node))
@@ -83,7 +88,7 @@ def _with_cordon(node: NodeFacts, taints: tuple[Taint, ...]) -> tuple[Taint, ...
 
 
 def _promised(claim: ClaimFacts, node: NodeFacts) -> Resources:
-    shown, promised = _allocatable(node), claim_allocatable(claim)
+    shown, promised = node_allocatable(node), claim_allocatable(claim)
     return {**shown, **{name: units for name, units in promised.items() if not shown.get(name)}}
 
 
@@ -98,7 +103,7 @@ def claim_allocatable(claim: ClaimFacts) -> Resources:
     return _parsed(claim.allocatable, "status.allocatable")
 
 
-def _allocatable(node: NodeFacts) -> Resources:
+def node_allocatable(node: NodeFacts) -> Resources:
     return _parsed(node.allocatable, "status.allocatable")
 
 
@@ -109,11 +114,95 @@ def _parsed(amounts: QuantityMap, path: str) -> Resources:
         raise error.at(path) from None
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedNode:
+    """A node on its way, as it will be; its row has a name that no node has, so that it can stand next to
+    the cluster's nodes. `twin` is the node that the cluster shows already, if any.
+
+    One that is not `launched` may still fail: it serves pods that wait for it, and is promised to
+    nobody else.
+    """
+
+    row: NodeRow
+    pool: str
+    claim: str
+    twin: str = ""
+    launched: bool = True
+
+
+def expected_node(
+    joined: StateNode, room: Room, daemons: "DaemonOverhead", catalogue: Catalogue
+) -> ExpectedNode:
+    """What pods on it hold already, and daemons will take, is not expected. Raises Invalid."""
+    claim, node = joined.claim, joined.node
+    assert claim is not None
+    launched = bool(claim.provider_id) or node is not None
+    row = expected_row(claim, node) if launched else _unlaunched_row(claim, catalogue)
+    row = replace(row, name=row_name(claim, None))
+    at = room.find(node.name) if node is not None else None
+    if at is None:
+        row = daemons.less(row, ())
+    else:
+        row = replace(row, allocatable=_not_held(row.allocatable, room, at))
+        row = daemons.less(row, _present(daemons, room, at))
+    return ExpectedNode(row, joined.pool, claim.name, node.name if node is not None else "", launched)
+
+
+def unlaunched(claim: ClaimFacts, catalogue: Catalogue) -> tuple[Resources, Resources]:
+    """What a claim that has no machine yet will hold at least, and take from limits at most."""
+    spec = claim.spec or NodeClaimSpec()
+    known = catalogue.types
+    types = [known[name] for name in listed_values(spec, INSTANCE_TYPE) if name in known]
+    try:
+        least = most = requested(spec)
+    except Invalid:
+        least = most = {}
+    if types:
+        names = {name for instance_type in types for name in instance_type.allocatable}
+        least = {name: min(each.allocatable.get(name, 0) for each in types) for name in names}
+        names = {name for instance_type in types for name in instance_type.capacity}
+        most = {name: max(each.capacity.get(name, 0) for each in types) for name in names}
+    return least, most
+
+
+def _unlaunched_row(claim: ClaimFacts, catalogue: Catalogue) -> NodeRow:
+    least, _ = unlaunched(claim, catalogue)
+    spec = claim.spec or NodeClaimSpec()
+    keys = {canonical_key(requirement.key) for requirement in spec.requirements or ()}
+    decided = {key: listed_values(spec, key) for key in keys}
+    labels = {key: values[0] for key, values in decided.items() if len(values) == 1}
+    return NodeRow("", {**labels, **claim.labels}, tuple(claim.taints), least)
+
+
+def _not_held(promised: Mapping[str, int], room: Room, at: int) -> Resources:
+    """What pods on the node do not hold already."""
+    left = {
+        name: max(0, units - int(room.allocatable(name)[at] - room.free(name)[at]))
+        for name, units in promised.items()
+        if name != PODS
+    }
+    if PODS in promised:
+        left[PODS] = max(0, promised[PODS] - len(room.pods_on(at)))
+    return left
+
+
+def _present(daemons: "DaemonOverhead", room: Room, at: int) -> set[ObjectKey]:
+    """Daemons that run there already: their pods are tied to the node by its name."""
+    shapes = [room.shapes[number] for number in room.pods_on(at).values()]
+    tied = {(shape.namespace, shape.requests) for shape in shapes if is_tied(shape)}
+    return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
+
+
+def is_tied(shape: PodShape) -> bool:
+    """Whether it names its node, as the pods of daemons do."""
+    return any(term.fields for term in shape.node_terms or ())
+
+
 class DaemonOverhead:
     """Room that daemons will take on nodes where they do not run yet."""
 
-    def __init__(self) -> None:
-        self.shapes: dict[ObjectKey, PodShape] = {}
+    def __init__(self, shapes: Mapping[ObjectKey, PodShape] | None = None) -> None:
+        self.shapes: dict[ObjectKey, PodShape] = dict(shapes or {})
         self._runs: dict[tuple[frozenset[tuple[str, str]], tuple[Taint, ...]], tuple[ObjectKey, ...]] = {}
 
     def put(self, key: ObjectKey, shape: PodShape) -> bool:

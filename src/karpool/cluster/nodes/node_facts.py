@@ -176,10 +176,5 @@ def claim_facts(claim: NodeClaim, shared: SharedValues | None = None) -> ClaimFa
     )
 
 
-def facts_of(claim: NodeClaim | None, node: Node | None) -> tuple[ClaimFacts | None, NodeFacts | None]:
-    """Of objects that are at hand, one of which may be missing."""
-    return claim_facts(claim) if claim is not None else None, node_facts(node) if node is not None else None
-
-
 def _since(found: Condition | None) -> float | None:
     return None if found is None else moment(found.last_transition_time) or 0.0

@@ -12,18 +12,21 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from karpool.cluster.market.market import Market
-from karpool.cluster.market.stock_outs import listed_values
-from karpool.cluster.nodes.expected import counted_capacity
+from karpool.cluster.nodes.expected import counted_capacity, unlaunched
 from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts, SharedValues, claim_facts, node_facts
-from karpool.cluster.nodes.state_node import StateNode
+from karpool.cluster.nodes.state_node import NodeStage, StateNode
 from karpool.cluster.problems import UnreadableObjects
+from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodeClaimSpec, requested
-from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
+from karpool.model.karpenter.objects import NODEPOOL, NodeClaim
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE, Node
+from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.resources import NODES as NODE_COUNT
 from karpool.model.resources import Resources, add
 
 _SAME_MAX = 10_000
+_PRICED = (INSTANCE_TYPE, NODEPOOL, REGION)
 _NO_CLAIM = ""
 
 StateNodeListener = Callable[[StateNode | None, StateNode | None], None]  # before, after
@@ -46,6 +49,8 @@ class StateNodeStore:
         self._nodes_of: dict[str, set[str]] = {}  # the other way round
         self._claims_with: dict[str, set[str]] = {}  # provider id, or `node/NAME`, to claims
         self._nodes_with: dict[str, set[str]] = {}  # provider id, or `claim/NAME`, to nodes
+        self._starting: dict[str, None] = {}  # nodes that are not ready for pods, and have a claim
+        self._leaving: dict[str, None] = {}
         self._blocked: dict[str, int] = {}
         self._reserved: dict[str, str] = {}  # by node
         self._reserved_claims: dict[str, str] = {}
@@ -53,6 +58,9 @@ class StateNodeStore:
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
         self._same: dict[frozenset[tuple[str, int]], Resources] = {}
+        self._capacities: dict[int, tuple[QuantityMap, Resources]] = {}  # by identity: they are shared
+        self._prices: dict[tuple[str | None, ...], float | None] = {}
+        self._price_version: object = None
         self._shared = False
 
     # Reading
@@ -81,6 +89,14 @@ class StateNodeStore:
             self._refresh_claims(self.claims)
         self._shared = True
         return MappingProxyType(self._joined), MappingProxyType(self._waiting)
+
+    def starting(self) -> tuple[StateNode, ...]:
+        """Nodes that are not ready for pods yet, and have a claim that says what they will be."""
+        return tuple(self._joined[name] for name in self._starting)
+
+    def leaving(self) -> tuple[str, ...]:
+        """Nodes that are on their way out."""
+        return tuple(self._leaving)
 
     def usage(self) -> Mapping[str, Resources]:
         """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
@@ -209,6 +225,8 @@ class StateNodeStore:
                 if name in self._joined:
                     self._own()
                     self._tell(self._joined.pop(name), None)
+                _mark(self._starting, name, False)
+                _mark(self._leaving, name, False)
                 self._problems.clear("Node claim", name)
                 self._count(f"n/{name}", "", {})
                 continue
@@ -220,13 +238,17 @@ class StateNodeStore:
                 self._problems.add("Node claim", name, Invalid("", sought, reason))
             else:
                 self._problems.clear("Node claim", name)
-            price = self.market.price(node.labels, node.provider_id)
+            price = self._price(node.labels, node.provider_id)
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
             joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
             known = self._joined.get(name)
             if known != joined:
                 self._own()
                 self._joined[name] = joined
+                stage = joined.stage
+                is_expected = claim is not None and claim.initialized_at is None
+                _mark(self._starting, name, stage is NodeStage.STARTING and is_expected)
+                _mark(self._leaving, name, stage is NodeStage.LEAVING)
                 self._tell(known, joined)
             self._count_node(self._joined[name])
 
@@ -240,7 +262,7 @@ class StateNodeStore:
                     self._tell(self._waiting.pop(name), None)
                 self._count(f"c/{name}", "", {})
                 continue
-            price = self.market.price(claim.labels, claim.provider_id)
+            price = self._price(claim.labels, claim.provider_id)
             known = self._waiting.get(name)
             joined = StateNode(None, claim, price)
             if known != joined:
@@ -249,6 +271,20 @@ class StateNodeStore:
                 self._tell(known, joined)
             leaving = joined.is_leaving
             self._count(f"c/{name}", "" if leaving else joined.pool, self._claimed(claim))
+
+    def _price(self, labels: Labels, provider_id: str) -> float | None:
+        """Most nodes are like some others; what makes a difference is in these labels."""
+        zone = labels.get(ZONE)
+        if not zone:
+            return self.market.price(labels, provider_id)
+        key = zone, capacity_type_of(labels), *map(labels.get, _PRICED)
+        version = self.market.version
+        if self._price_version != version or len(self._prices) > _SAME_MAX:
+            self._price_version = version
+            self._prices.clear()
+        if key not in self._prices:
+            self._prices[key] = self.market.price(labels, provider_id)
+        return self._prices[key]
 
     def _own(self) -> None:
         """Before something is written: snapshots keep what they have taken."""
@@ -285,28 +321,22 @@ class StateNodeStore:
         self._count(f"n/{node.name}", pool, amounts)
 
     def _claimed(self, claim: ClaimFacts) -> Resources:
-        return self._capacity(claim, None) if claim.provider_id else self._equal(self.unlaunched(claim)[1])
-
-    def unlaunched(self, claim: ClaimFacts) -> tuple[Resources, Resources]:
-        """What a claim that has no machine yet will hold at least, and take from limits at most."""
-        spec = claim.spec or NodeClaimSpec()
-        names = listed_values(spec, INSTANCE_TYPE)
-        known = self.market.catalogue.types
-        types = [known[name] for name in names if name in known]
-        try:
-            least = most = requested(spec)
-        except Invalid:
-            least = most = {}
-        if types:
-            keys = {name for each in types for name in each.allocatable}
-            least = {name: min(each.allocatable.get(name, 0) for each in types) for name in keys}
-            keys = {name for each in types for name in each.capacity}
-            most = {name: max(each.capacity.get(name, 0) for each in types) for name in keys}
-        return least, most
+        if claim.provider_id:
+            return self._capacity(claim, None)
+        return self._equal(unlaunched(claim, self.market.catalogue)[1])
 
     def _capacity(self, claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
+        counted = node or claim
+        assert counted is not None
+        known = self._capacities.get(id(counted.capacity))
+        if known is not None:
+            return known[1]
         try:
-            return self._equal(counted_capacity(claim, node))
+            amounts = self._equal(counted_capacity(claim, node))
+            if len(self._capacities) > _SAME_MAX:
+                self._capacities.clear()
+            self._capacities[id(counted.capacity)] = counted.capacity, amounts
+            return amounts
         except Invalid as error:
             if node is not None:
                 self._problems.add("Node capacity", node.name, error)
@@ -336,6 +366,13 @@ class StateNodeStore:
             self._counted[key] = pool, amounts
             used = self._usage[pool] = dict(self._usage.get(pool, {}))
             add(used, amounts)
+
+
+def _mark(names: dict[str, None], name: str, there: bool) -> None:
+    if there:
+        names[name] = None
+    else:
+        names.pop(name, None)
 
 
 def _links_of_node(node: NodeFacts | None) -> tuple[str, ...]:

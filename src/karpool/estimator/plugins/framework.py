@@ -73,7 +73,7 @@ class Framework:
         self._looks_beyond_nodes = any(answers_without_nodes(plugin) for plugin in self.plugins)
 
     async def run(self, question: EstimateQuestion) -> MergedEstimate:
-        if not question.snapshot.n and not self._looks_beyond_nodes:
+        if not question.snapshot.room.n and not self._looks_beyond_nodes:
             return NO_NODES
         point = ExtensionPoint.COMPONENTS if question.for_sets else ExtensionPoint.REPLICAS
         start = perf_counter()
@@ -86,7 +86,7 @@ class Framework:
 
     def run_trusted(self, question: EstimateQuestion) -> MergedEstimate:
         """The same without plugins of others, for those who cannot wait."""
-        if not question.snapshot.n and not self._looks_beyond_nodes:
+        if not question.snapshot.room.n and not self._looks_beyond_nodes:
             return NO_NODES
         point = ExtensionPoint.COMPONENTS if question.for_sets else ExtensionPoint.REPLICAS
         return merge_results(self._ask_trusted(question, point), point)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.watched import WatchedKind as Watched
 
@@ -77,7 +78,8 @@ def no_opinion(*reasons: str) -> Estimate:
 class EstimatorPlugin(Protocol):
     """A plugin has a name, and one or both of `estimate` and `estimate_components`.
 
-    It may also have `role` (without one it is a limit) and `watches`, the kinds it needs.
+    It may also have `role` (without one it is a limit), `aspects`, what it needs to know of the cluster
+    (`question.snapshot` then shows it), and `watches`, further kinds that it keeps itself.
     """
 
     @property
@@ -96,6 +98,11 @@ class EstimatesComponents(Protocol):
 
 def role_of(plugin: EstimatorPlugin) -> PluginRole:
     return PluginRole(getattr(plugin, "role", PluginRole.LIMIT))
+
+
+def aspects_of(plugin: Any) -> Aspect:
+    aspects: Aspect = getattr(plugin, "aspects", NO_ASPECTS)
+    return aspects
 
 
 def watches_of(plugin: Any) -> Sequence[Watched[Any]]:

@@ -7,14 +7,18 @@ name them as the same part.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Protocol, runtime_checkable
 
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.plugins.interface import (
     UNLIMITED,
     CapacityPart,
     Estimate,
     EstimateCode,
     PluginRole,
+    aspects_of,
     no_opinion,
     watches_of,
 )
@@ -30,7 +34,7 @@ class CapacityProvider(Protocol):
 
     `estimate` answers for replicas, `estimate_components` (if there is one) for sets. Its parts are
     named `provider/pool`. `question.deduction.left` are assumed workloads that found no existing
-    node: they take potential nodes first. May have `watches`, like a plugin.
+    node: they take potential nodes first. May have `aspects` and `watches`, like a plugin.
     """
 
     @property
@@ -51,6 +55,10 @@ class NodeAutoscalerEstimator:
 
     def __init__(self, providers: Sequence[CapacityProvider]) -> None:
         self.providers = tuple(providers)
+
+    @property
+    def aspects(self) -> Aspect:
+        return reduce(or_, map(aspects_of, self.providers), NO_ASPECTS)
 
     @property
     def watches(self) -> Sequence[WatchedKind[Any]]:

@@ -5,21 +5,27 @@ group `karpool.estimator.plugins`, and are only loaded when they are enabled. A 
 that nobody knows is refused: an estimator without plugins promises everything.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.market.failures import LaunchFailures
 from karpool.estimator.plugins import node_autoscaler, node_resource, resource_quota
-from karpool.estimator.plugins.interface import EstimatorPlugin
+from karpool.estimator.plugins.interface import EstimatorPlugin, aspects_of
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
 from karpool.estimator.plugins.node_resource import NodeResourceEstimator
-from karpool.estimator.plugins.resource_quota import Matching, ResourceQuotaEstimator
+from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter_limits
 from karpool.kube.clock import Clock, RealClock
 from karpool.manager.feature_gates import RESOURCE_QUOTA, Gates, estimator_gates
 from karpool.manager.plugins import chosen_plugins, installed, known_plugins, loaded
 from karpool.model.errors import Invalid
+from karpool.model.kubernetes.resource_quota import Matching
 from karpool.provisioning.market_file import market_of
 
 ENTRY_POINTS = "karpool.estimator.plugins"
@@ -43,6 +49,33 @@ class PluginSettings:
     failure_threshold_seconds: float = karpenter_limits.FAILURE_THRESHOLD_SECONDS
     recovery_interval_seconds: float = karpenter_limits.RECOVERY_INTERVAL_SECONDS
 
+    @cached_property
+    def pool_failures(self) -> LaunchFailures:
+        """Of Karpenter's pools: the cluster observes them, a provider asks for them."""
+        return self._failures()
+
+    @cached_property
+    def group_failures(self) -> LaunchFailures:
+        """Of cluster-autoscaler's node groups."""
+        return self._failures()
+
+    def _failures(self) -> LaunchFailures:
+        return LaunchFailures(
+            threshold_seconds=self.failure_threshold_seconds, recovery_seconds=self.recovery_interval_seconds
+        )
+
+    def cluster_of(self, plugins: Iterable[EstimatorPlugin], aspects: Aspect = NO_ASPECTS) -> Cluster:
+        """A picture that shows what the plugins need, and these aspects. Raises Invalid for a region or a
+        catalogue that cannot be used."""
+        aspects = reduce(or_, map(aspects_of, plugins), aspects)
+        buys = aspects & (Aspect.NODECLAIMS | Aspect.NODE_GROUPS)
+        return Cluster(
+            aspects,
+            market=market_of(self.catalogue, self.region) if buys else None,
+            failures=self.pool_failures,
+            group_failures=self.group_failures,
+        )
+
 
 Factory = Callable[[PluginSettings], EstimatorPlugin]
 ProviderFactory = Callable[[PluginSettings], CapacityProvider]
@@ -58,21 +91,13 @@ def _karpenter_limits(settings: PluginSettings) -> CapacityProvider:
 
 def _karpenter(settings: PluginSettings) -> CapacityProvider:
     return karpenter.KarpenterProvider(
-        settings.clock,
-        market_of(settings.catalogue, settings.region),
-        nodes_max=settings.potential_nodes_max,
-        failure_threshold_seconds=settings.failure_threshold_seconds,
-        recovery_interval_seconds=settings.recovery_interval_seconds,
+        settings.clock, settings.pool_failures, nodes_max=settings.potential_nodes_max
     )
 
 
 def _cluster_autoscaler(settings: PluginSettings) -> CapacityProvider:
     return cluster_autoscaler.ClusterAutoscalerProvider(
-        settings.clock,
-        market_of(settings.catalogue, settings.region),
-        nodes_max=settings.potential_nodes_max,
-        failure_threshold_seconds=settings.failure_threshold_seconds,
-        recovery_interval_seconds=settings.recovery_interval_seconds,
+        settings.clock, settings.group_failures, nodes_max=settings.potential_nodes_max
     )
 
 

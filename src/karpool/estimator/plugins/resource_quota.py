@@ -1,151 +1,20 @@
 """ResourceQuotaEstimator: what the namespace's ResourceQuotas still admit.
 
-Only `status.hard` and `status.used` are read, for cpu, memory and extended
-resources, with or without `requests.` in front. Different from Karmada on purpose: an
-over-used quota admits nothing (there it may answer -1, which callers ignore), and a
-request without a namespace is not held against the quotas of all namespaces.
+Different from Karmada on purpose: an over-used quota admits nothing (there it may answer -1, which
+callers ignore), and a request without a namespace is not held against the quotas of all namespaces.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
 
-import structlog
-
-from karpool.cluster.changes import ObjectChange
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.plugins.interface import UNLIMITED, Estimate, EstimateCode, PluginRole, no_opinion
 from karpool.estimator.question import EstimateQuestion
-from karpool.kube.watched import WatchedKind
-from karpool.model import resources
-from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
-from karpool.model.kubernetes.api_resources import RESOURCEQUOTAS, ObjectKey
-from karpool.model.kubernetes.meta import Wire, WireObject
-from karpool.model.kubernetes.pod import QuantityMap
+from karpool.model.kubernetes.resource_quota import Matching, QuotaHeadroom, is_counted_by_quotas
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "ResourceQuotaEstimator"
 NO_CONSTRAINTS = f"{NAME} found no quota constraints"
-_PREFIX = "requests."
-
-log = structlog.get_logger(__name__)
-
-
-class ScopeRequirement(Wire, frozen=True):
-    scope_name: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class ScopeSelector(Wire, frozen=True):
-    match_expressions: list[ScopeRequirement] | None = None
-
-
-class ResourceQuotaSpec(Wire, frozen=True):
-    scopes: list[str] | None = None
-    scope_selector: ScopeSelector | None = None
-
-
-class ResourceQuotaStatus(Wire, frozen=True):
-    hard: QuantityMap | None = None
-    used: QuantityMap | None = None
-
-
-class ResourceQuota(WireObject, frozen=True):
-    spec: ResourceQuotaSpec = ResourceQuotaSpec()
-    status: ResourceQuotaStatus = ResourceQuotaStatus()
-
-
-Matching = Literal["any", "all"]
-
-
-@dataclass(frozen=True)
-class QuotaHeadroom:
-    """One quota: what is left, and whom it is for. No `selectors`: for everybody."""
-
-    name: str
-    free: Mapping[str, int]  # may be negative
-    selectors: tuple[ScopeRequirement, ...] = ()
-
-    def applies_to(self, priority_class: str, matching: Matching = "any") -> bool:
-        """Karmada asks for any selector to match, Kubernetes itself for all."""
-        decide: Callable[[Iterable[bool]], bool] = any if matching == "any" else all
-        return not self.selectors or decide(_selects(selector, priority_class) for selector in self.selectors)
-
-
-def quota_of(given: ResourceQuota) -> QuotaHeadroom:
-    """Raises Invalid naming the entry."""
-    status, spec = given.status, given.spec
-    free: dict[str, int] = {}
-    # Sorted, so that `requests.cpu` is written after `cpu` and wins.
-    for name in sorted(set(status.hard or {}) & set(status.used or {})):
-        plain = name.removeprefix(_PREFIX)
-        if not name.startswith("limits.") and is_supported(plain):
-            hard, used = (status.hard or {})[name], (status.used or {})[name]
-            free[plain] = _amount(plain, hard, "hard") - _amount(plain, used, "used")
-    scopes = tuple(ScopeRequirement(scope_name=scope, operator="Exists") for scope in spec.scopes or ())
-    chosen = spec.scope_selector.match_expressions if spec.scope_selector else None
-    return QuotaHeadroom(given.metadata.key, free, (*scopes, *(chosen or ())))
-
-
-def is_supported(name: str) -> bool:
-    return name in (resources.CPU, resources.MEMORY) or resources.is_extended(name)
-
-
-def _amount(name: str, text: str | int | float, field: str) -> int:
-    try:
-        return resources.amount(name, text)
-    except Invalid as error:
-        raise error.at(f"status.{field}") from None
-
-
-def _selects(selector: ScopeRequirement, priority_class: str) -> bool:
-    if selector.scope_name != "PriorityClass":
-        return False  # a template does not say what the other scopes ask about
-    values = selector.values or []
-    match selector.operator:
-        case "Exists":
-            return bool(priority_class) and not values
-        case "DoesNotExist":
-            return not priority_class and not values
-        case "In":
-            return bool(values) and bool(priority_class) and priority_class in values
-        case "NotIn":
-            return bool(values) and priority_class not in values
-    return False
-
-
-class QuotaStore:
-    """The quotas of a cluster by namespace; an informer's sink."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, QuotaHeadroom]] = {}
-
-    def of(self, namespace: str) -> Sequence[QuotaHeadroom]:
-        return tuple(self._known.get(namespace, {}).values())
-
-    def apply(self, changes: Sequence[ObjectChange[ResourceQuota]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED":
-                self.remove(change.key)
-            elif change.object is not None:
-                self.put(change.object)
-
-    def put(self, given: ResourceQuota) -> None:
-        """A quota that cannot be understood is left out, and said to be."""
-        meta = given.metadata
-        try:
-            self._known.setdefault(meta.namespace, {})[meta.name] = quota_of(given)
-        except Invalid as error:
-            log.warning("quota skipped", quota=meta.key, reason=str(error))
-            self.remove(ObjectKey(meta.namespace, meta.name))
-
-    def remove(self, key: ObjectKey) -> None:
-        quotas = self._known.get(key.namespace, {})
-        quotas.pop(key.name, None)
-        if not quotas:
-            self._known.pop(key.namespace, None)
 
 
 class ResourceQuotaEstimator:
@@ -153,13 +22,9 @@ class ResourceQuotaEstimator:
     role = PluginRole.LIMIT
 
     def __init__(self, *, enabled: bool = True, matching: Matching = "any") -> None:
-        self.quotas = QuotaStore()
+        self.aspects = Aspect.QUOTAS if enabled else NO_ASPECTS
         self._enabled = enabled
         self._matching: Matching = matching
-
-    @cached_property
-    def watches(self) -> Sequence[WatchedKind[ResourceQuota]]:
-        return (WatchedKind(RESOURCEQUOTAS, ResourceQuota, self.quotas),) if self._enabled else ()
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
         if not self._enabled:
@@ -171,7 +36,7 @@ class ResourceQuotaEstimator:
             return _unconstrained
         assumed = _assumed(question, wanted.namespace)
         allowed = UNLIMITED
-        for quota in self.quotas.of(wanted.namespace):
+        for quota in question.snapshot.quotas(wanted.namespace):
             if self._applies(quota, wanted):
                 allowed = min(allowed, _admits(quota, dict(wanted.shape.requests), self._of(quota, assumed)))
         if not allowed:
@@ -189,7 +54,7 @@ class ResourceQuotaEstimator:
             return Estimate(UNLIMITED)
         assumed = _assumed(question, request.namespace)
         allowed = UNLIMITED
-        for quota in self.quotas.of(request.namespace):
+        for quota in question.snapshot.quotas(request.namespace):
             concerned = [component for component in request.components if self._concerns(quota, component)]
             if concerned:
                 allowed = min(allowed, _admits(quota, _total(concerned), self._of(quota, assumed)))
@@ -227,7 +92,7 @@ def _total(components: Iterable[Component]) -> dict[str, int]:
     for component in components:
         if component.requirements is not None:
             for name, units in component.requirements.shape.requests:
-                if is_supported(name):
+                if is_counted_by_quotas(name):
                     total[name] = total.get(name, 0) + units * component.replicas
     return total
 

@@ -9,54 +9,27 @@ that leaves pods waiting without growing stops counting for a while.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
-import structlog
-
-from karpool.cluster.changes import PutDropSink
-from karpool.cluster.kinds import LIVE_PODS
-from karpool.cluster.market.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    LaunchFailure,
-    LaunchFailures,
-    OnFailures,
-)
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFailures
 from karpool.cluster.market.market import Market
+from karpool.cluster.pools.node_group_status import NodeGroupStatus
+from karpool.cluster.snapshot import Snapshot
+from karpool.estimator.pending_demand import demands, without_topology
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
-from karpool.estimator.providers import node_group_status
-from karpool.estimator.providers.node_group_status import NodeGroupStatus
-from karpool.estimator.providers.node_group_template import (
-    NodeGroupTemplate,
-    annotations_of,
-    described,
-    group_of,
-    row_like,
-)
 from karpool.estimator.providers.packed_capacity import in_flight
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.waiting import PendingPodStore, without_topology
 from karpool.kube.clock import Clock
-from karpool.kube.watched import WatchedKind
-from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import CONFIGMAPS, DAEMONSETS, NODES, PODS, ListOptions, ObjectKey
-from karpool.model.kubernetes.configmap import ConfigMap
-from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
-from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.fit_reasons import explain_nodes
 from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import Room, snapshot_of
+from karpool.packing.tables.room import snapshot_of
 from karpool.wire.requests import ComponentSetsRequest
 
-log = structlog.get_logger(__name__)
 NAME = "cluster-autoscaler"
-STATUS = ListOptions(
-    namespace=node_group_status.NAMESPACE, field_selector=f"metadata.name={node_group_status.NAME}"
-)
 NODES_MAX = 1000
 _SETS_MAX = 1000
 
@@ -75,90 +48,17 @@ class NodeGroupRoom:
 
 class ClusterAutoscalerProvider:
     name = NAME
+    aspects = Aspect.NODE_GROUPS | Aspect.DAEMONS | Aspect.WAITING
 
     def __init__(
-        self,
-        clock: Clock,
-        market: Market | None = None,
-        *,
-        nodes_max: int = NODES_MAX,
-        failure_threshold_seconds: float = THRESHOLD_SECONDS,
-        recovery_interval_seconds: float = RECOVERY_SECONDS,
+        self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX
     ) -> None:
-        self.failures = LaunchFailures(
-            threshold_seconds=failure_threshold_seconds, recovery_seconds=recovery_interval_seconds
-        )
-        self.market = market or Market()
-        self.groups: dict[str, NodeGroupStatus] = {}
-        self.problem = ""
+        """`failures` are those of groups of the `Cluster` whose snapshots are asked about."""
+        self.failures = failures if failures is not None else LaunchFailures()
         self.on_failures: list[OnFailures] = []
         self._told: dict[str, LaunchFailure] = {}
         self._clock = clock
         self._nodes_max = nodes_max
-        self._pods = PendingPodStore(clock)
-        self._templates: dict[str, dict[str, tuple[Node, str]]] = {}  # group, zone: a node and its type
-        self._described: dict[str, str] = {}
-        self._unmatched: dict[str, Node] = {}
-
-    @cached_property
-    def watches(self) -> Sequence[WatchedKind[Any]]:
-        pods = self._pods
-        return (
-            WatchedKind(
-                CONFIGMAPS, ConfigMap, PutDropSink(self.put_status, self._drop_status), STATUS, optional=True
-            ),
-            WatchedKind(NODES, Node, PutDropSink(self.put_node, self._drop_node)),
-            WatchedKind(
-                DAEMONSETS, dict, PutDropSink(pods.put_daemon_set, pods.drop_daemon_set), optional=True
-            ),
-            WatchedKind(PODS, Pod, PutDropSink(pods.put_pod, pods.drop_pod), LIVE_PODS),
-        )
-
-    # Hearing
-
-    def put_status(self, key: ObjectKey, found: ConfigMap) -> None:
-        if key.name != node_group_status.NAME:
-            return
-        try:
-            groups = node_group_status.parse((found.data or {}).get("status", ""))
-        except Invalid as error:
-            self.problem = str(error)  # what was known stays
-            return
-        self.problem = ""
-        now = self._clock.now()
-        for group in groups:
-            before = self.groups.get(group.name)
-            if before is not None and group.target > before.target:
-                self.failures.claimed(group.name, now)
-            if before is not None and group.registered > before.registered:
-                self.failures.succeeded(group.name, None, now)
-            self.failures.pool_seen(group.name, (group.min_size, group.max_size), now)
-        for name in self.groups.keys() - {group.name for group in groups}:
-            self.failures.pool_gone(name)
-        self.groups = {group.name: group for group in groups}
-        self._described = annotations_of(found.metadata.annotations or {})
-        for node in list(self._unmatched.values()):
-            self.put_node(ObjectKey("", node.name), node)
-
-    def _drop_status(self, key: ObjectKey) -> None:
-        if key.name == node_group_status.NAME:
-            self.groups = {}
-
-    def put_node(self, key: ObjectKey, node: Node) -> None:
-        self.market.learn(node)
-        group = group_of(node, self.groups)
-        if not group:
-            if len(self._unmatched) < self._nodes_max:
-                self._unmatched[node.name] = node
-            return
-        self._unmatched.pop(node.name, None)
-        if node.is_ready:
-            zone = node.labels.get(ZONE, "")
-            seen = self._templates.setdefault(group, {})
-            seen[zone] = node, node.labels.get(INSTANCE_TYPE, "")
-
-    def _drop_node(self, key: ObjectKey) -> None:
-        self._unmatched.pop(key.name, None)
 
     # Answering
 
@@ -167,8 +67,9 @@ class ClusterAutoscalerProvider:
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
-        if not self.groups:
-            return no_opinion(self.problem or "cluster-autoscaler reports no node groups")
+        node_groups = question.snapshot.node_groups
+        if not node_groups.groups:
+            return no_opinion(node_groups.problem or "cluster-autoscaler reports no node groups")
         shape = without_topology(getattr(question.request, "shape", PodShape()))
         left = None if wanted is None else max(0, wanted - question.existing)
         parts: list[CapacityPart] = []
@@ -181,11 +82,11 @@ class ClusterAutoscalerProvider:
                 left -= coming + new
             if coming:
                 parts.append(CapacityPart(in_flight(self.name, room.status.name), min(coming, UNLIMITED)))
-            parts.append(self._part(room, new, each, shape))
+            parts.append(self._part(question.snapshot.market, room, new, each, shape))
         return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
 
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
-        if not self.groups or not isinstance(question.request, ComponentSetsRequest):
+        if not question.snapshot.node_groups.groups or not isinstance(question.request, ComponentSetsRequest):
             return no_opinion("cluster-autoscaler reports no node groups")
         wanted = [
             Group(without_topology(component.shape), component.replicas)
@@ -205,13 +106,17 @@ class ClusterAutoscalerProvider:
     def failing(self) -> list[LaunchFailure]:
         return self.failures.current(self._clock.now())
 
-    def _part(self, room: NodeGroupRoom, amount: int, each: int, shape: PodShape) -> CapacityPart:
+    def _part(
+        self, market: Market, room: NodeGroupRoom, amount: int, each: int, shape: PodShape
+    ) -> CapacityPart:
         reasons: tuple[str, ...] = ()
         if not amount:
             why = room.refusal or ("" if room.new else f"maxSize {room.status.max_size} reached")
             reasons = (why or _why_not(room, shape),) if why or not each else ()
         nodes = -(-amount // each) if each else 0
-        price = self._price(room) if nodes else None
+        price = (
+            market.list_price({**room.rows[0].labels, INSTANCE_TYPE: room.instance_type}) if nodes else None
+        )
         return CapacityPart(
             f"{self.name}/{room.status.name}",
             min(amount, UNLIMITED),
@@ -222,16 +127,14 @@ class ClusterAutoscalerProvider:
             may_pass=bool(reasons) and bool(each),
         )
 
-    def _price(self, room: NodeGroupRoom) -> float | None:
-        return self.market.list_price({**room.rows[0].labels, INSTANCE_TYPE: room.instance_type})
-
     # What is left
 
     def _after_others(self, question: EstimateQuestion) -> list[NodeGroupRoom]:
         """Groups as they are once pods that wait and assumed workloads have their nodes."""
         now = self._clock.now()
-        rooms = [self._room(group) for group in self.groups.values()]
-        rooms = self._after_waiting(rooms, question.snapshot, now)
+        snapshot = question.snapshot
+        rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
+        rooms = self._after_waiting(rooms, snapshot, now)
         for workload in question.deduction.left:
             for group in workload:
                 rooms = (
@@ -239,10 +142,12 @@ class ClusterAutoscalerProvider:
                 )
         return rooms
 
-    def _after_waiting(self, rooms: list[NodeGroupRoom], snapshot: Room, now: float) -> list[NodeGroupRoom]:
+    def _after_waiting(
+        self, rooms: list[NodeGroupRoom], snapshot: Snapshot, now: float
+    ) -> list[NodeGroupRoom]:
         waiting: dict[str, float] = {}
         self.failures.waiting({})
-        for demand in self._pods.demands(snapshot):
+        for demand in demands(snapshot):
             since = demand.since
             for room in rooms:
                 if not room.new or not _per_node(room, demand.shape) or room.coming:
@@ -269,9 +174,9 @@ class ClusterAutoscalerProvider:
         for tell in self.on_failures if begun or ended else ():
             tell(begun, ended)
 
-    def _room(self, group: NodeGroupStatus) -> NodeGroupRoom:
-        template, why = self._template(group.name)
-        rows = tuple(self._pods.daemons.less(row, ()) for row in template.rows) if template else ()
+    def _room(self, snapshot: Snapshot, group: NodeGroupStatus) -> NodeGroupRoom:
+        template, why = snapshot.node_groups.template(group.name, snapshot.catalogue)
+        rows = tuple(snapshot.daemon_overhead.less(row, ()) for row in template.rows) if template else ()
         refusal = why
         if group.backoff:
             refusal = f"in back-off: {group.backoff}"
@@ -281,19 +186,6 @@ class ClusterAutoscalerProvider:
         return NodeGroupRoom(
             group, rows, template.instance_type if template else "", group.coming if rows else 0, new, refusal
         )
-
-    def _template(self, group: str) -> tuple[NodeGroupTemplate | None, str]:
-        """What a new node would be, or why that is not known."""
-        try:
-            if group in self._described:
-                return described(self._described[group], group, self.market.catalogue), ""
-            seen = self._templates.get(group)
-            if seen:
-                rows = [row_like(node, f"{group}/{zone}") for zone, (node, _) in sorted(seen.items())]
-                return NodeGroupTemplate(tuple(rows), next(iter(seen.values()))[1]), ""
-        except Invalid as error:
-            return None, str(error)
-        return None, "no node of it was ever seen, so what it would launch is not known"
 
 
 def _per_node(room: NodeGroupRoom, shape: PodShape) -> int:

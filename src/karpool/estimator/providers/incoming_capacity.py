@@ -1,48 +1,24 @@
 """The moment that the Karpenter provider answers from: what is coming up, and what may still be launched.
 
-In order: claims without a usable node become rows of a small snapshot; pods that wait,
-and pods of nodes that are going, take those rows first and then limits, as Karpenter
-would give them; what is left is what a new request can have. A node that the cluster
-already shows is named as a `twin`, so that its room is never counted twice.
+In order: what the snapshot expects becomes rows of a small room; pods that wait, and pods of
+nodes that are going, take those rows first and then limits, as Karpenter would give them; what
+is left is what a new request can have. A node that the cluster already shows is named as a
+`twin`, so that its room is never counted twice.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
-from karpool.cluster.market.stock_outs import listed_values
-from karpool.cluster.nodes.expected import DaemonOverhead, expected_row, row_name
-from karpool.cluster.nodes.node_facts import facts_of
-from karpool.estimator.karpenter_objects import KarpenterObjects
-from karpool.estimator.question import AssumedDeduction
-from karpool.estimator.waiting import PendingDemand, is_tied, largest_first, without_topology
-from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim
-from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.node import Node
+from karpool.cluster.nodes.expected import ExpectedNode
+from karpool.cluster.snapshot import AssumedDeduction
+from karpool.estimator.pending_demand import PendingDemand, largest_first, without_topology
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.requirements import canonical_key
-from karpool.model.resources import PODS, Resources
 from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.node_plan import NodePlan, Usage
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
-from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room, snapshot_of
-
-
-@dataclass(frozen=True, slots=True)
-class IncomingNode:
-    """One row. `twin` is the node that the cluster shows already, if any.
-
-    One that is not `launched` may still fail: it serves pods that wait for it, and is promised to
-    nobody else.
-    """
-
-    row: NodeRow
-    pool: str
-    twin: str = ""
-    launched: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,62 +30,11 @@ class ProviderState:
     """
 
     new: NewNodeCapacity
-    coming: Sequence[IncomingNode]
+    coming: Sequence[ExpectedNode]
     rows: Room
     plan: NodePlan
     failed: Mapping[str, LaunchFailure]
     ahead: int = 0
-
-
-# What is coming up
-
-
-def coming_rows(objects: KarpenterObjects, snapshot: Room) -> list[IncomingNode]:
-    found: list[IncomingNode] = []
-    for claim, node in objects.machines.coming():
-        try:
-            row = _row(objects, claim, node)
-        except Invalid:
-            continue  # no room that anybody could promise
-        # A name of its own, so that the rows can stand next to the cluster's nodes.
-        row = replace(row, name=row_name(claim, None))
-        twin = node.name if node is not None else ""
-        at = snapshot.find(twin) if twin else None
-        if at is not None:
-            row = replace(row, allocatable=_left(row.allocatable, snapshot, at))
-        present = _present(objects.pods.daemons, snapshot, at) if at is not None else ()
-        launched = bool(claim.provider_id) or node is not None
-        found.append(IncomingNode(objects.pods.daemons.less(row, present), claim.pool_name, twin, launched))
-    return found
-
-
-def _row(objects: KarpenterObjects, claim: NodeClaim, node: Node | None) -> NodeRow:
-    if claim.provider_id or node is not None:
-        return expected_row(*facts_of(claim, node))
-    least, _ = objects.machines.unlaunched(claim)
-    keys = {canonical_key(requirement.key) for requirement in claim.spec.requirements or ()}
-    decided = {key: listed_values(claim.spec, key) for key in keys}
-    labels = {key: values[0] for key, values in decided.items() if len(values) == 1}
-    return NodeRow("", {**labels, **claim.labels}, tuple(claim.taints), least)
-
-
-def _left(promised: Mapping[str, int], snapshot: Room, at: int) -> Resources:
-    """What pods on the node do not hold already."""
-    left = {
-        name: max(0, units - int(snapshot.allocatable(name)[at] - snapshot.free(name)[at]))
-        for name, units in promised.items()
-        if name != PODS
-    }
-    if PODS in promised:
-        left[PODS] = max(0, promised[PODS] - len(snapshot.pods_on(at)))
-    return left
-
-
-def _present(daemons: DaemonOverhead, snapshot: Room, at: int) -> set[ObjectKey]:
-    """Daemons that run there already: their pods are tied to the node by its name."""
-    shapes = [snapshot.shapes[number] for number in snapshot.pods_on(at).values()]
-    tied = {(pod_shape.namespace, pod_shape.requests) for pod_shape in shapes if is_tied(pod_shape)}
-    return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
 
 
 def serve_pending(
@@ -176,7 +101,7 @@ def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodS
 
 
 def on_twins(
-    coming: Sequence[IncomingNode], room: Room, placed: AssumedDeduction | FirstFitResult
+    coming: Sequence[ExpectedNode], room: Room, placed: AssumedDeduction | FirstFitResult
 ) -> list[PodPlacement]:
     """What was placed on nodes that the cluster shows already is on their rows, too."""
     rows = {room.find(node.twin): row for row, node in enumerate(coming) if node.twin}
@@ -186,5 +111,5 @@ def on_twins(
     ]
 
 
-def rows_snapshot(coming: Sequence[IncomingNode]) -> Room:
+def rows_snapshot(coming: Sequence[ExpectedNode]) -> Room:
     return snapshot_of([node.row for node in coming])

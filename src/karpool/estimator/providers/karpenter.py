@@ -11,27 +11,20 @@ For pods without topology, and for sets of components, groups of pods are planne
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from karpool.cluster.market.failures import (
-    RECOVERY_SECONDS,
-    THRESHOLD_SECONDS,
-    LaunchFailure,
-    LaunchFailures,
-    OnFailures,
-)
-from karpool.cluster.market.market import Market
-from karpool.estimator.karpenter_objects import KarpenterObjects
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFailures
+from karpool.cluster.nodes.expected import ExpectedNode
+from karpool.cluster.snapshot import Snapshot
+from karpool.estimator.pending_demand import demands, without_topology
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.providers.incoming_capacity import (
-    IncomingNode,
     ProviderState,
     after_assumed,
-    coming_rows,
     rows_snapshot,
     serve_pending,
 )
@@ -45,18 +38,15 @@ from karpool.estimator.providers.packed_capacity import (
     sets_that_fit,
 )
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.waiting import without_topology
 from karpool.kube.clock import Clock
-from karpool.kube.watched import WatchedKind
-from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.node_plan import PoolCapacity
+from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.columns import Int64s
-from karpool.packing.tables.room import Room
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "karpenter"
@@ -64,33 +54,55 @@ NODES_MAX = 1000  # per pool
 _FRESH_SECONDS = 1.0  # for so long failures are not looked at again
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What pools may launch. It takes long to make, and depends neither on nodes nor on pods."""
+
+    snapshot: Snapshot
+    market: object
+    stock: tuple[StockOut, ...]
+    capacity: NewNodeCapacity
+
+    def is_of(self, snapshot: Snapshot, stock: tuple[StockOut, ...]) -> bool:
+        return (
+            self.snapshot.pools is snapshot.pools
+            and self.snapshot.daemon_overhead is snapshot.daemon_overhead
+            and self.snapshot.offerings is snapshot.offerings
+            and self.market == snapshot.market.version
+            and self.stock == stock
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    snapshot: Snapshot
+    at: float
+    state: ProviderState
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Pods that have their node do not matter, unless some wait, or nodes come or go."""
+        known = self.snapshot
+        if known.facts is not snapshot.facts or known.waiting is not snapshot.waiting:
+            return False
+        busy = snapshot.waiting or snapshot.leaving or snapshot.facts.claims or snapshot.facts.starting
+        return not busy or known.room is snapshot.room
+
+
 class KarpenterProvider:
     name = NAME
+    aspects = Aspect.POOLS | Aspect.NODECLAIMS | Aspect.DAEMONS | Aspect.STOCK | Aspect.WAITING
 
     def __init__(
-        self,
-        clock: Clock,
-        market: Market | None = None,
-        *,
-        nodes_max: int = NODES_MAX,
-        failure_threshold_seconds: float = THRESHOLD_SECONDS,
-        recovery_interval_seconds: float = RECOVERY_SECONDS,
+        self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX
     ) -> None:
-        self.failures = LaunchFailures(
-            threshold_seconds=failure_threshold_seconds, recovery_seconds=recovery_interval_seconds
-        )
-        self.market = market or Market()
-        self.objects = KarpenterObjects(self.market, self.failures, clock)
+        """`failures` are those of the `Cluster` whose snapshots are asked about."""
+        self.failures = failures if failures is not None else LaunchFailures()
         self.on_failures: list[OnFailures] = []
         self._clock = clock
         self._nodes_max = nodes_max
-        self._new: tuple[Any, NewNodeCapacity] | None = None
-        self._moment: tuple[Any, float, ProviderState] | None = None
-        self._known: dict[tuple[str, Any], LaunchFailure] = {}
-
-    @cached_property
-    def watches(self) -> Sequence[WatchedKind[Any]]:
-        return self.objects.watches
+        self._new: _Compiled | None = None
+        self._moment: _Moment | None = None
+        self._told: dict[tuple[str, Any], LaunchFailure] = {}
 
     # Answering
 
@@ -99,21 +111,24 @@ class KarpenterProvider:
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
-        if not self.objects.has_pools and not self.objects.machines.claims:
+        snapshot = question.snapshot
+        if _is_without_karpenter(snapshot):
             return no_opinion("karpenter has no pools")
         shape = getattr(question.request, "shape", PodShape())
         moment = self._after_assumed(question, without_topology(shape))
         if question.topology and in_play(question.room, shape) and question.existing <= EXISTING_MAX:
-            parts = [*packed(self._stage(moment), question, shape, wanted), *self._failed(moment)]
+            stage = self._stage(snapshot, moment)
+            parts = [*packed(stage, question, shape, wanted), *self._failed(snapshot, moment)]
         else:
             parts = self._counted(question, moment, without_topology(shape), wanted)
         total = sum(part.amount for part in parts)
-        return Estimate(min(total, UNLIMITED), reasons=self._remarks(), parts=tuple(parts))
+        return Estimate(min(total, UNLIMITED), reasons=_remarks(snapshot), parts=tuple(parts))
 
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
         if not isinstance(question.request, ComponentSetsRequest):
             return no_opinion("karpenter was asked for no components")
-        if not self.objects.has_pools and not self.objects.machines.claims:
+        snapshot = question.snapshot
+        if _is_without_karpenter(snapshot):
             return no_opinion("karpenter has no pools")
         moment = self._after_assumed(question)
         groups = [
@@ -123,11 +138,10 @@ class KarpenterProvider:
         ]
         if not groups:
             return no_opinion("no component has replicas")
-        sets = sets_that_fit(self._stage(moment), question, groups)
+        sets = sets_that_fit(self._stage(snapshot, moment), question, groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
-        return Estimate(
-            sets, parts=(CapacityPart(self.name, sets, reasons=reasons),), reasons=self._remarks()
-        )
+        parts = (CapacityPart(self.name, sets, reasons=reasons),)
+        return Estimate(sets, parts=parts, reasons=_remarks(snapshot))
 
     def failing(self) -> list[LaunchFailure]:
         """Pools and offerings that do not count at present."""
@@ -135,55 +149,47 @@ class KarpenterProvider:
 
     # The moment
 
-    def moment(self, snapshot: Room) -> ProviderState:
-        now = self._clock.now()
-        objects = self.objects
-        busy = (
-            objects.pods.waiting or any(True for _ in objects.machines.coming()) or objects.machines.going()
-        )
-        key = objects.version, objects.offered_version, snapshot.version if busy else None
-        if self._moment is not None:
-            known, at, moment = self._moment
-            if known == key and 0 <= now - at < _FRESH_SECONDS:
-                return moment
-        moment = self._look(snapshot, now)
-        self._moment = key, now, moment
-        return moment
+    def moment(self, snapshot: Snapshot) -> ProviderState:
+        """The same for a second, unless something that it is made of changes."""
+        now, moment = self._clock.now(), self._moment
+        if moment is None or not moment.is_of(snapshot) or not 0 <= now - moment.at < _FRESH_SECONDS:
+            moment = self._moment = _Moment(snapshot, now, self._look(snapshot, now))
+        return moment.state
 
-    def _look(self, snapshot: Room, now: float) -> ProviderState:
-        objects = self.objects
-        pools = objects.pools()
-        objects.events.understand(now, [pool.name for pool in pools])
-        new = self._compiled(pools, now)
-        coming = coming_rows(objects, snapshot)
+    def _look(self, snapshot: Snapshot, now: float) -> ProviderState:
+        new = self._compiled(snapshot, now)
+        coming = snapshot.expected()
         filling = NodeFilling(rows_snapshot(coming), topology=False)
         plan, failed = serve_pending(
             new,
             filling,
-            objects.machines.usage(),
-            objects.pods.demands(snapshot, objects.machines.going(), now),
+            snapshot.usage,
+            demands(snapshot, snapshot.leaving, now),
             self.failures,
             now=now,
             nodes_max=self._nodes_max,
         )
         self._tell(now)
-        launched = [incoming_node for incoming_node in coming if incoming_node.launched]
+        launched = [node for node in coming if node.launched]
         rows = filling.snapshot().without([node.row.name for node in coming if not node.launched])
         return ProviderState(new, launched, rows, plan, failed)
 
-    def _compiled(self, pools: Sequence[CompiledPool], now: float) -> NewNodeCapacity:
+    def _compiled(self, snapshot: Snapshot, now: float) -> NewNodeCapacity:
         stock = self.failures.stock_outs(now)
-        key = self.objects.offered_version, stock
-        if self._new is None or self._new[0] != key:
-            daemons = tuple(self.objects.pods.daemons.shapes.values())
-            new = NewNodeCapacity(pools, self.market.offerings, daemons=daemons, unavailable=stock)
-            self._new = key, new
-        return self._new[1]
+        if self._new is None or not self._new.is_of(snapshot, stock):
+            new = NewNodeCapacity(
+                list(snapshot.pools.values()),
+                snapshot.offerings,
+                daemons=tuple(snapshot.daemons.values()),
+                unavailable=stock,
+            )
+            self._new = _Compiled(snapshot, snapshot.market.version, stock, new)
+        return self._new.capacity
 
-    def _stage(self, moment: ProviderState) -> PackedCapacityInput:
-        daemons = tuple(self.objects.pods.daemons.shapes.values())
+    def _stage(self, snapshot: Snapshot, moment: ProviderState) -> PackedCapacityInput:
+        daemons = tuple(snapshot.daemons.values())
         stock = self.failures.stock_outs(self._clock.now())
-        return PackedCapacityInput(self.name, moment, self.market.offerings, daemons, stock, self._nodes_max)
+        return PackedCapacityInput(self.name, moment, snapshot.offerings, daemons, stock, self._nodes_max)
 
     def _after_assumed(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
         moment = self.moment(question.snapshot)
@@ -193,9 +199,9 @@ class KarpenterProvider:
         current = {
             (failure.pool, failure.offer or failure.cause): failure for failure in self.failures.current(now)
         }
-        begun = [each for key, each in current.items() if key not in self._known]
-        ended = [each for key, each in self._known.items() if key not in current]
-        self._known = current
+        begun = [each for key, each in current.items() if key not in self._told]
+        ended = [each for key, each in self._told.items() if key not in current]
+        self._told = current
         if begun or ended:
             for tell in self.on_failures:
                 tell(begun, ended)
@@ -213,7 +219,7 @@ class KarpenterProvider:
                 wanted -= parts[index].amount
         potential = moment.plan.capacity(shape, wanted=wanted, ahead=moment.ahead)
         parts += (self._part(capacity) for capacity in potential)
-        return [*parts, *self._failed(moment)]
+        return [*parts, *self._failed(question.snapshot, moment)]
 
     def _in_flight(
         self, question: EstimateQuestion, moment: ProviderState, shape: PodShape
@@ -244,7 +250,7 @@ class KarpenterProvider:
             may_pass=any(infeasible.resolvable for infeasible in potential.refusals),
         )
 
-    def _failed(self, moment: ProviderState) -> list[CapacityPart]:
+    def _failed(self, snapshot: Snapshot, moment: ProviderState) -> list[CapacityPart]:
         found = [
             CapacityPart(
                 f"{self.name}/{name}", 0, reasons=(f"does not count at present: {failure}",), may_pass=True
@@ -253,20 +259,24 @@ class KarpenterProvider:
         ]
         found += (
             CapacityPart(f"{self.name}/{name}", 0, reasons=(why,))
-            for name, why in self.objects.problems.items()
+            for name, why in snapshot.broken_pools.items()
         )
         return found
 
-    def _remarks(self) -> tuple[str, ...]:
-        if self.market.known:
-            return ()
-        return (
-            "karpenter: the region is not known, so only instance types seen on nodes count; set --region",
-        )
+
+def _is_without_karpenter(snapshot: Snapshot) -> bool:
+    nothing_comes = not snapshot.facts.claims and not snapshot.facts.starting
+    return not snapshot.pools and not snapshot.broken_pools and nothing_comes
+
+
+def _remarks(snapshot: Snapshot) -> tuple[str, ...]:
+    if snapshot.market.known:
+        return ()
+    return ("karpenter: the region is not known, so only instance types seen on nodes count; set --region",)
 
 
 def _without_twins(
-    amounts: Int64s, question: EstimateQuestion, coming: Sequence[IncomingNode], shape: PodShape
+    amounts: Int64s, question: EstimateQuestion, coming: Sequence[ExpectedNode], shape: PodShape
 ) -> Int64s:
     """What existing nodes count for already is not counted again."""
     existing = fits(question.room, shape)

@@ -5,19 +5,17 @@ nothing of machines, so it promises replicas that no instance type could hold, a
 pool without limits counts for nothing. All amounts are in thousandths, exactly.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from karpool.cluster.changes import ObjectChange
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.nodes.node_facts import ClaimFacts
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import Clock
-from karpool.kube.watched import WatchedKind
 from karpool.model import quantity
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodePool
-from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, ObjectKey
+from karpool.model.karpenter.objects import NodePool
 from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.resources import CPU
 
@@ -59,13 +57,13 @@ class PoolFailureTracker:
         self.zero_claims_since.pop(pool, None)
 
 
-def used_by_pool(claims: Iterable[NodeClaim]) -> dict[str, dict[str, int]]:
+def used_by_pool(claims: Iterable[ClaimFacts]) -> dict[str, dict[str, int]]:
     """The sum of `status.allocatable` of each pool's claims; a pool with any claim has an entry."""
     used: dict[str, dict[str, int]] = {}
     for claim in claims:
-        if claim.pool_name:
-            total = used.setdefault(claim.pool_name, {})
-            for name, milli in _millis(claim.status.allocatable).items():
+        if claim.pool:
+            total = used.setdefault(claim.pool, {})
+            for name, milli in _millis(claim.allocatable).items():
                 total[name] = total.get(name, 0) + milli
     return used
 
@@ -93,24 +91,11 @@ def _millis(given: QuantityMap | None) -> dict[str, int]:
     return found
 
 
-class _Objects:
-    """The objects of one kind, by name; an informer's sink."""
-
-    def __init__(self) -> None:
-        self.known: dict[ObjectKey, NodePool | NodeClaim] = {}
-
-    def apply(self, changes: Sequence[ObjectChange[NodePool]] | Sequence[ObjectChange[NodeClaim]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED":
-                self.known.pop(change.key, None)
-            elif change.object is not None:
-                self.known[change.key] = change.object
-
-
 class KarpenterLimitsProvider:
     """Karpenter's pools as a capacity provider, by their limits alone."""
 
     name = "karpenter"
+    aspects = Aspect.POOLS | Aspect.NODECLAIMS
 
     def __init__(
         self,
@@ -122,27 +107,18 @@ class KarpenterLimitsProvider:
         self.tracking = PoolFailureTracker()
         self._clock = clock
         self._threshold, self._recovery = failure_threshold_seconds, recovery_interval_seconds
-        self._pools, self._claims = _Objects(), _Objects()
-
-    @cached_property
-    def watches(self) -> Sequence[WatchedKind[NodePool] | WatchedKind[NodeClaim]]:
-        return (
-            WatchedKind(NODEPOOLS, NodePool, self._pools, optional=True),
-            WatchedKind(NODECLAIMS, NodeClaim, self._claims, optional=True),
-        )
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
-        pools = [pool for pool in self._pools.known.values() if isinstance(pool, NodePool)]
-        claims = [claim for claim in self._claims.known.values() if isinstance(claim, NodeClaim)]
+        snapshot = question.snapshot
+        pools = list(snapshot.pool_objects.values())
         if not pools:
             return no_opinion("karpenter has no pools")
-        pending = bool(question.snapshot.pending)
-        return self.total(pools, claims, requested(question), pending=pending)
+        return self.total(pools, snapshot.claims, requested(question), pending=bool(snapshot.room.pending))
 
     def total(
         self,
         pools: Iterable[NodePool],
-        claims: Iterable[NodeClaim],
+        claims: Iterable[ClaimFacts],
         request: Mapping[str, int],
         *,
         pending: bool,

@@ -3,6 +3,7 @@
 The gRPC method `Explain`, `karpool capacity` and the tests render this one value.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -28,14 +29,17 @@ class EstimateExplanation:
     outcome: MergedEstimate
     refusals: tuple[Infeasible[FitReason], ...]
     state_version: int
+    unseen: tuple[str, ...] = ()  # kinds that may not be read, and why
 
 
-def explanation(question: EstimateQuestion, outcome: MergedEstimate) -> EstimateExplanation:
+def explanation(
+    question: EstimateQuestion, outcome: MergedEstimate, unseen: Sequence[str] = ()
+) -> EstimateExplanation:
     found: list[Infeasible[FitReason]] = []
-    if question.snapshot.n:
+    if question.snapshot.room.n:
         for shape in shapes(question.request):
             found += fit_reasons.explain_nodes(question.room, shape)
-    return EstimateExplanation(outcome, tuple(dict.fromkeys(found)), question.snapshot.version)
+    return EstimateExplanation(outcome, tuple(dict.fromkeys(found)), question.snapshot.version, tuple(unseen))
 
 
 def shapes(request: EstimateRequest) -> list[PodShape]:
@@ -111,4 +115,5 @@ def write(found: EstimateExplanation) -> pb.ExplainResponse:
             for refusal in found.refusals
         ],
         state_version=found.state_version,
+        unseen=found.unseen,
     )

@@ -13,8 +13,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from karpool.cluster.market.failures import LaunchFailure
+from karpool.cluster.pools import node_group_status
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
-from karpool.estimator.providers import karpenter, node_group_status
+from karpool.estimator.providers import karpenter
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
 from karpool.model.kubernetes.api_resources import NODEPOOLS
 

@@ -6,30 +6,27 @@ not been heard of for too long is `stale`.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from karpool.cluster.aspects import Aspect
+from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.kinds import LIVE_PODS
-from karpool.estimator.owners import BETWEEN, OwnedObject, OwnerReader, OwnerStore, ResourceDiscovery
+from karpool.estimator.arrived import arrived, outstanding
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import watches_of
-from karpool.estimator.plugins.registry import PluginSet, PluginSettings
-from karpool.estimator.pods import PodsByOwner, UnschedulablePods, outstanding
+from karpool.estimator.plugins.registry import PluginSettings
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.options import EstimatorOptions
+from karpool.estimator.serving.owner_reader import OwnerReader, ResourceDiscovery
 from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
-from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, Gates, estimator_gates
-from karpool.model.kubernetes.api_resources import PODS
-from karpool.model.kubernetes.pod import Pod
+from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION
 from karpool.wire.requests import EstimateRequest, WorkloadReference
 
 if TYPE_CHECKING:
@@ -37,11 +34,12 @@ if TYPE_CHECKING:
 
 # 50,000 pods within the burst that the Go binary allows itself. Larger pages only take more memory.
 PAGE_SIZE = 2000
+MEMBER_ASPECTS = Aspect.ROOM | Aspect.WAITING
+_NEEDED = Aspect.ROOM | Aspect.WAITING | Aspect.QUOTAS
 
 
 @dataclass(frozen=True)
 class MemberSettings:
-    gates: Gates = field(default_factory=estimator_gates)
     max_staleness_seconds: float = 0.0  # 0: never mind
     unschedulable_kinds: Collection[str] = ()
 
@@ -51,25 +49,24 @@ class MemberEstimator:
         self,
         name: str,
         client: Client,
-        plugins: PluginSet,
+        cluster: Cluster,
         framework: Framework,
         settings: MemberSettings | None = None,
     ) -> None:
+        """`cluster` shows what the framework's plugins need, and the aspects of `MEMBER_ASPECTS`."""
         self.name = name
         self.framework = framework
-        self.cluster = Cluster(Aspect.ROOM)
-        self.waiting = UnschedulablePods()
+        self.cluster = cluster
+        self._clock = client.clock
         self._settings = settings or MemberSettings()
-        self._owners = OwnerStore()
-        self._bound: PodsByOwner | None = None
         kinds = ResourceDiscovery(client)
         self._unschedulable = UnschedulableReader(
             client,
             kinds.find,
-            OwnerReader(client, kinds, self._owners),
+            OwnerReader(client, kinds, cluster.owners),
             self._settings.unschedulable_kinds,
         )
-        self.informers = InformerSet(client, self._kinds(plugins, client.clock), page_size=PAGE_SIZE)
+        self.informers = InformerSet(client, self._kinds(), page_size=PAGE_SIZE)
 
     # Running
 
@@ -94,37 +91,40 @@ class MemberEstimator:
     # Asking
 
     def question(self, request: EstimateRequest, *, topology: bool = False) -> EstimateQuestion:
-        if self._bound is None:  # overcommit protection is off
-            return EstimateQuestion(request, self.cluster.snapshot().room, topology=topology)
-        arrived = tuple(map(self._bound.arrived, request.assumed))
-        assumed = tuple(map(outstanding, request.assumed, arrived))
-        return EstimateQuestion(request, self.cluster.snapshot().room, assumed, topology, arrived)
+        snapshot = self.cluster.snapshot(self._clock.now())
+        if Aspect.OWNERS not in self.cluster.aspects:  # overcommit protection is off
+            return EstimateQuestion(request, snapshot, topology=topology)
+        on_nodes = tuple(arrived(self.cluster, workload) for workload in request.assumed)
+        assumed = tuple(map(outstanding, request.assumed, on_nodes))
+        return EstimateQuestion(request, snapshot, assumed, topology, on_nodes)
+
+    def unschedulable_pods(self) -> int:
+        """Pods that the scheduler found no node for."""
+        return sum(pod.since is not None for pod in self.cluster.snapshot().waiting.values())
 
     async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:
         """A threshold below zero counts as zero. Raises KubeError or Unsupported."""
         seconds = max(threshold_ns, 0) / NANOSECONDS
-        waiting = self.waiting.of(reference.namespace)
-        overdue = [pod for pod in waiting if pod.is_overdue(now, seconds)]
+        waiting = self.cluster.snapshot(now).waiting.values()
+        overdue = [
+            pod
+            for pod in waiting
+            if pod.key.namespace == reference.namespace and pod.is_overdue(now, seconds)
+        ]
         return await self._unschedulable.count(reference, overdue)
 
     # Inside
 
-    def _kinds(self, plugins: PluginSet, clock: Clock) -> list[WatchedKind[Any]]:
-        wanted: list[WatchedKind[Any]] = [
-            *cluster_watches(self.cluster, clock),
-            WatchedKind(PODS, Pod, self.waiting, LIVE_PODS),
+    def _kinds(self) -> list[WatchedKind[Any]]:
+        # A role that was written for the Go estimator opens few of these: the answer is then less exact,
+        # and says so. Nodes, pods and quotas are needed.
+        refining = self.cluster.aspects & ~_NEEDED
+        plugins = self.framework.plugins
+        watched = [watch for plugin in plugins for watch in watches_of(plugin)]
+        return [
+            *cluster_watches(self.cluster, self._clock, refining=refining),
+            *(replace(kind, refines=kind.optional) for kind in watched),
         ]
-        if self._settings.gates[OVERCOMMIT_PROTECTION]:
-            # After the cluster, which then knows what each pod asks for.
-            self._bound = PodsByOwner(self.cluster.room.shape_of, self._owners.get)
-            wanted.append(WatchedKind(PODS, Pod, self._bound, LIVE_PODS))
-            wanted += (
-                WatchedKind(resource, OwnedObject, self._owners, optional=True) for resource in BETWEEN
-            )
-        for plugin in plugins:
-            wanted += watches_of(plugin)
-        # A role that was written for the Go estimator opens few of these.
-        return [replace(kind, refines=kind.optional) for kind in wanted]
 
 
 def plugin_names(options: EstimatorOptions) -> list[str]:
@@ -150,13 +150,15 @@ def build_member(
         recovery_interval_seconds=options.recovery_interval_seconds,
     )
     plugins = registry.build(plugin_names(options), settings)
+    owners = Aspect.OWNERS if options.gates[OVERCOMMIT_PROTECTION] else NO_ASPECTS
+    cluster = settings.cluster_of(plugins, MEMBER_ASPECTS | owners)
     framework = Framework(
         plugins.ours,
         plugins.others,
         timeout_seconds=options.plugin_timeout_seconds,
         observe=metrics.plugin,
     )
-    rules = MemberSettings(options.gates, options.max_staleness_seconds, options.unschedulable_kinds)
-    member = MemberEstimator(name, client, plugins, framework, rules)
+    rules = MemberSettings(options.max_staleness_seconds, options.unschedulable_kinds)
+    member = MemberEstimator(name, client, cluster, framework, rules)
     metrics.follow(member)
     return member

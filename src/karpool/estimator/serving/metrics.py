@@ -113,6 +113,9 @@ class _ClusterGauges:
         self._staleness = gauge("cluster_staleness_seconds", "Time since the cluster was last heard of.")
         self._nodes = gauge("cluster_nodes", "Nodes of the cluster.")
         self._problems = gauge("cluster_skipped_objects", "Objects that could not be understood.")
+        self._unseen = gauge(
+            "cluster_unseen_kinds", "Kinds that answers are given without: no right to list them."
+        )
         self._waiting = gauge("cluster_unschedulable_pods", "Pods that the scheduler found no node for.")
 
     def follow(self, member: MemberEstimator) -> None:
@@ -121,7 +124,8 @@ class _ClusterGauges:
         self._staleness.labels(name).set_function(member.staleness)
         self._nodes.labels(name).set_function(lambda: float(member.cluster.snapshot().room.n))
         self._problems.labels(name).set_function(lambda: float(len(member.cluster.problems)))
-        self._waiting.labels(name).set_function(lambda: float(len(member.waiting)))
+        self._unseen.labels(name).set_function(lambda: float(len(member.informers.unseen())))
+        self._waiting.labels(name).set_function(lambda: float(member.unschedulable_pods()))
 
 
 def _kind(answer: int) -> str:

@@ -139,7 +139,8 @@ class EstimatorService:
                 raise ClusterNotSynced(reason)
             question = member.question(request, topology=topology)
             outcome = await member.framework.run(question)
-            return explain.write(explain.explanation(question, outcome)).SerializeToString()
+            found = explain.explanation(question, outcome, member.informers.unseen())
+            return explain.write(found).SerializeToString()
         except Exception as error:
             return await self._refuse("Explain", error, context)
 

@@ -8,8 +8,9 @@ to it: StatefulSets, Jobs, and custom resources that own any of these.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from karpool.estimator.owners import OwnerReader, controller_of, is_of
-from karpool.estimator.pods import UnschedulablePod
+from karpool.cluster.pods.owner_store import controller_of, is_of
+from karpool.cluster.pods.waiting_store import WaitingPod
+from karpool.estimator.serving.owner_reader import OwnerReader
 from karpool.kube.api.client import Client
 from karpool.model import quantity
 from karpool.model.errors import Invalid
@@ -50,7 +51,7 @@ class UnsupportedKind(Exception):
 
 
 def of_deployment(
-    deployment: PodController, replica_sets: Iterable[PodController], overdue: Iterable[UnschedulablePod]
+    deployment: PodController, replica_sets: Iterable[PodController], overdue: Iterable[WaitingPod]
 ) -> int:
     newest = newest_replica_set(deployment, replica_sets)
     if newest is None:
@@ -135,7 +136,7 @@ class UnschedulableReader:
     ) -> None:
         self._client, self._find, self._owners, self._kinds = client, find, owners, kinds
 
-    async def count(self, reference: WorkloadReference, overdue: list[UnschedulablePod]) -> int:
+    async def count(self, reference: WorkloadReference, overdue: list[WaitingPod]) -> int:
         """Raises NotFound or Unsupported."""
         resource: ApiResource = await self._find(reference.api_version, reference.kind)
         where = reference.namespace if resource.namespaced else None

@@ -60,12 +60,10 @@ class SnapshotKind:
         return f"{self.resource}/{self.name}" if self.name else str(self.resource)
 
 
-# What commands look at besides the kinds of a `Cluster`: owners of pods, and Karmada's.
+# What commands look at besides the kinds of a `Cluster`: Karmada's, for one.
 # Works are left out on purpose: they embed whole manifests, Secrets included.
 _BESIDES = (
     kinds.CSINODES,
-    kinds.REPLICASETS,
-    kinds.JOBS,
     kinds.KWOKNODECLASSES,
     kinds.CLUSTERS,
     kinds.RESOURCEBINDINGS,
@@ -80,6 +78,7 @@ SAVED_KINDS: tuple[SnapshotKind, ...] = tuple(
             *(
                 SnapshotKind(kind.resource, kind.selection if kind.resource == kinds.EVENTS else ALL)
                 for kind in ALL_KINDS
+                if kind.resource != kinds.CONFIGMAPS  # those are read by name: others may hold anything
             ),
             *map(SnapshotKind, _BESIDES),
             SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),

@@ -28,7 +28,7 @@ _sym_db = _symbol_database.Default()
 from karpool.wire.proto import estimator_pb2 as karpool_dot_wire_dot_proto_dot_estimator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n karpool/wire/proto/explain.proto\x12\x14karpool.estimator.v1\x1a\"karpool/wire/proto/estimator.proto\"\xd4\x02\n\x0e\x45xplainRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x61\n\x14replica_requirements\x18\x02 \x01(\x0b\x32\x43.github.com.karmada_io.karmada.pkg.estimator.pb.ReplicaRequirements\x12M\n\ncomponents\x18\x03 \x03(\x0b\x32\x39.github.com.karmada_io.karmada.pkg.estimator.pb.Component\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12Z\n\x11\x61ssumed_workloads\x18\x05 \x03(\x0b\x32?.github.com.karmada_io.karmada.pkg.estimator.pb.AssumedWorkload\x12\x10\n\x08manifest\x18\x06 \x01(\x0c\"\xd2\x01\n\x0f\x45xplainResponse\x12\x0e\n\x06\x61nswer\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12)\n\x05parts\x18\x03 \x03(\x0b\x32\x1a.karpool.estimator.v1.Part\x12.\n\x07plugins\x18\x04 \x03(\x0b\x32\x1d.karpool.estimator.v1.Verdict\x12/\n\x08refusals\x18\x05 \x03(\x0b\x32\x1d.karpool.estimator.v1.Refusal\x12\x15\n\rstate_version\x18\x06 \x01(\x03\"\x8c\x01\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x03\x12\r\n\x05nodes\x18\x03 \x01(\x03\x12\x16\n\x0einstance_types\x18\x04 \x03(\t\x12\x1b\n\x0eprice_per_hour\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07reasons\x18\x06 \x03(\tB\x11\n\x0f_price_per_hour\"U\n\x07Verdict\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"L\n\x07Refusal\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x03\x12\x12\n\nresolvable\x18\x04 \x01(\x08\x32\x63\n\tExplainer\x12V\n\x07\x45xplain\x12$.karpool.estimator.v1.ExplainRequest\x1a%.karpool.estimator.v1.ExplainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n karpool/wire/proto/explain.proto\x12\x14karpool.estimator.v1\x1a\"karpool/wire/proto/estimator.proto\"\xd4\x02\n\x0e\x45xplainRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x61\n\x14replica_requirements\x18\x02 \x01(\x0b\x32\x43.github.com.karmada_io.karmada.pkg.estimator.pb.ReplicaRequirements\x12M\n\ncomponents\x18\x03 \x03(\x0b\x32\x39.github.com.karmada_io.karmada.pkg.estimator.pb.Component\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12Z\n\x11\x61ssumed_workloads\x18\x05 \x03(\x0b\x32?.github.com.karmada_io.karmada.pkg.estimator.pb.AssumedWorkload\x12\x10\n\x08manifest\x18\x06 \x01(\x0c\"\xe2\x01\n\x0f\x45xplainResponse\x12\x0e\n\x06\x61nswer\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12)\n\x05parts\x18\x03 \x03(\x0b\x32\x1a.karpool.estimator.v1.Part\x12.\n\x07plugins\x18\x04 \x03(\x0b\x32\x1d.karpool.estimator.v1.Verdict\x12/\n\x08refusals\x18\x05 \x03(\x0b\x32\x1d.karpool.estimator.v1.Refusal\x12\x15\n\rstate_version\x18\x06 \x01(\x03\x12\x0e\n\x06unseen\x18\x07 \x03(\t\"\x8c\x01\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x03\x12\r\n\x05nodes\x18\x03 \x01(\x03\x12\x16\n\x0einstance_types\x18\x04 \x03(\t\x12\x1b\n\x0eprice_per_hour\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07reasons\x18\x06 \x03(\tB\x11\n\x0f_price_per_hour\"U\n\x07Verdict\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"L\n\x07Refusal\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x03\x12\x12\n\nresolvable\x18\x04 \x01(\x08\x32\x63\n\tExplainer\x12V\n\x07\x45xplain\x12$.karpool.estimator.v1.ExplainRequest\x1a%.karpool.estimator.v1.ExplainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,13 +38,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST']._serialized_start=95
   _globals['_EXPLAINREQUEST']._serialized_end=435
   _globals['_EXPLAINRESPONSE']._serialized_start=438
-  _globals['_EXPLAINRESPONSE']._serialized_end=648
-  _globals['_PART']._serialized_start=651
-  _globals['_PART']._serialized_end=791
-  _globals['_VERDICT']._serialized_start=793
-  _globals['_VERDICT']._serialized_end=878
-  _globals['_REFUSAL']._serialized_start=880
-  _globals['_REFUSAL']._serialized_end=956
-  _globals['_EXPLAINER']._serialized_start=958
-  _globals['_EXPLAINER']._serialized_end=1057
+  _globals['_EXPLAINRESPONSE']._serialized_end=664
+  _globals['_PART']._serialized_start=667
+  _globals['_PART']._serialized_end=807
+  _globals['_VERDICT']._serialized_start=809
+  _globals['_VERDICT']._serialized_end=894
+  _globals['_REFUSAL']._serialized_start=896
+  _globals['_REFUSAL']._serialized_end=972
+  _globals['_EXPLAINER']._serialized_start=974
+  _globals['_EXPLAINER']._serialized_end=1073
 # @@protoc_insertion_point(module_scope)

@@ -27,20 +27,22 @@ class ExplainRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., replica_requirements: _Optional[_Union[_estimator_pb2.ReplicaRequirements, _Mapping]] = ..., components: _Optional[_Iterable[_Union[_estimator_pb2.Component, _Mapping]]] = ..., namespace: _Optional[str] = ..., assumed_workloads: _Optional[_Iterable[_Union[_estimator_pb2.AssumedWorkload, _Mapping]]] = ..., manifest: _Optional[bytes] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("answer", "code", "parts", "plugins", "refusals", "state_version")
+    __slots__ = ("answer", "code", "parts", "plugins", "refusals", "state_version", "unseen")
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     PLUGINS_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     STATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
     answer: int
     code: str
     parts: _containers.RepeatedCompositeFieldContainer[Part]
     plugins: _containers.RepeatedCompositeFieldContainer[Verdict]
     refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
     state_version: int
-    def __init__(self, answer: _Optional[int] = ..., code: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., plugins: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., state_version: _Optional[int] = ...) -> None: ...
+    unseen: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, answer: _Optional[int] = ..., code: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., plugins: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., state_version: _Optional[int] = ..., unseen: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("name", "amount", "nodes", "instance_types", "price_per_hour", "reasons")

@@ -1,85 +1,17 @@
-"""Whose pods are these? Follow controllers from a pod upwards, to any kind of workload.
-
-A chain is followed by references alone: a ReplicaSet's controller is known from its
-metadata, whatever the Deployment above it looks like. Who owns what is learnt from
-informers, or asked of the API server when first needed; it never changes for a uid.
-"""
+"""Controllers that no informer tells of, asked of the API server when first needed."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from karpool.cluster.changes import ObjectChange
+from karpool.cluster.kinds import OwnedObject
+from karpool.cluster.pods.owner_store import CHAIN_MAX, OwnerStore
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound
-from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, ApiResource
-from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference, WireObject
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference
 
-# Kinds between a pod and what people create, for an informer to tell of; others are asked for.
-BETWEEN = (REPLICASETS, DEPLOYMENTS, STATEFULSETS, JOBS)
-CHAIN_MAX = 8  # a custom resource of a custom resource is two; owners may also form a circle
-_KNOWN_MAX = 200_000
 _API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")
-
-Lookup = Callable[[str], OwnerReference | None]  # from a uid to the controller of that object
-
-
-class OwnedObject(WireObject, frozen=True):
-    """Any object, of which only the metadata is read."""
-
-
-def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    return next((reference for reference in meta.owner_references or () if reference.controller), None)
-
-
-def group_of(api_version: str) -> str:
-    group, slash, _ = api_version.partition("/")
-    return group if slash else ""
-
-
-def is_of(reference: OwnerReference, api_version: str, kind: str, name: str) -> bool:
-    """Versions of one group name the same object."""
-    return (
-        reference.name == name
-        and reference.kind == kind
-        and group_of(reference.api_version) == group_of(api_version)
-    )
-
-
-def chain(reference: OwnerReference | None, lookup: Lookup) -> Iterator[OwnerReference]:
-    """The controller, its controller, and so on."""
-    for _ in range(CHAIN_MAX):
-        if reference is None:
-            return
-        yield reference
-        reference = lookup(reference.uid)
-
-
-class OwnerStore:
-    """Controllers by the uid of what they control; an informer's sink for any number of kinds."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, OwnerReference | None] = {}
-
-    def get(self, uid: str) -> OwnerReference | None:
-        return self._known.get(uid)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._known
-
-    def put(self, meta: ObjectMeta) -> None:
-        if len(self._known) >= _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[meta.uid] = controller_of(meta)
-
-    def apply(self, changes: Sequence[ObjectChange[OwnedObject]], /) -> None:
-        for change in changes:
-            if change.object is None:
-                continue
-            if change.type == "DELETED":
-                self._known.pop(change.object.metadata.uid, None)
-            elif change.object.metadata.owner_references:
-                self.put(change.object.metadata)
 
 
 class ResourceDiscovery:

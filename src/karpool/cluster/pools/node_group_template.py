@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from karpool.cluster.nodes.expected import is_ephemeral
+from karpool.cluster.nodes.expected import is_ephemeral, node_allocatable
+from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.meta import Wire
-from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE, Node, allocatable
+from karpool.model.kubernetes.meta import Labels, Wire
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import QuantityMap
 from karpool.model.resources import Resources
 from karpool.model.taints import Taint
@@ -55,9 +56,9 @@ class NodeGroupTemplate:
     price_per_hour: float | None = None
 
 
-def group_of(node: Node, groups: Iterable[str]) -> str:
-    """The group whose name is, or contains as a part, what the node's labels say; empty for none."""
-    said = {node.labels[key] for key in GROUP_LABELS if node.labels.get(key)}
+def group_of(labels: Labels, groups: Iterable[str]) -> str:
+    """The group whose name is, or contains as a part, what a node's labels say; empty for none."""
+    said = {labels[key] for key in GROUP_LABELS if labels.get(key)}
     best = ""
     longest = 0
     for group in groups:
@@ -69,12 +70,10 @@ def group_of(node: Node, groups: Iterable[str]) -> str:
     return best
 
 
-def row_like(node: Node, name: str) -> NodeRow:
+def row_like(node: NodeFacts, name: str) -> NodeRow:
     """Another node like this one, as it will be once it is ready. Raises Invalid."""
-    taints = [
-        taint for taint in node.spec.taints or () if not is_ephemeral(taint) and taint.key not in _OWN_TAINTS
-    ]
-    return NodeRow(name, {**node.labels, HOSTNAME: name}, tuple(taints), allocatable(node))
+    taints = [taint for taint in node.taints if not is_ephemeral(taint) and taint.key not in _OWN_TAINTS]
+    return NodeRow(name, {**node.labels, HOSTNAME: name}, tuple(taints), node_allocatable(node))
 
 
 def described(text: str, group: str, catalogue: Catalogue) -> NodeGroupTemplate:

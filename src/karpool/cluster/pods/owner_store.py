@@ -1,0 +1,146 @@
+"""Whose pods are these: controllers of controllers, and how many pods of each have a node.
+
+A chain is followed by references alone: a ReplicaSet's controller is known from its metadata, whatever
+the Deployment above it looks like. Who owns what never changes for a uid.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+
+CHAIN_MAX = 8  # a custom resource of a custom resource is two; owners may also form a circle
+_KNOWN_MAX = 200_000
+
+Requests = tuple[tuple[str, int], ...]
+FindOwner = Callable[[str], OwnerReference | None]  # from a uid to the controller of that object
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    return next((reference for reference in meta.owner_references or () if reference.controller), None)
+
+
+def is_of(reference: OwnerReference, api_version: str, kind: str, name: str) -> bool:
+    """Versions of one group name the same object."""
+    return (
+        reference.name == name
+        and reference.kind == kind
+        and _group(reference.api_version) == _group(api_version)
+    )
+
+
+def _group(api_version: str) -> str:
+    group, slash, _ = api_version.partition("/")
+    return group if slash else ""
+
+
+def chain(reference: OwnerReference | None, find_owner: FindOwner) -> Iterator[OwnerReference]:
+    """The controller, its controller, and so on."""
+    for _ in range(CHAIN_MAX):
+        if reference is None:
+            return
+        yield reference
+        reference = find_owner(reference.uid)
+
+
+class OwnerStore:
+    """Controllers by the uid of what they control."""
+
+    def __init__(self) -> None:
+        self._controllers: dict[str, OwnerReference | None] = {}
+        self._uids: dict[tuple[str, ObjectKey], str] = {}  # of what was told of, by kind and key
+
+    def get(self, uid: str) -> OwnerReference | None:
+        return self._controllers.get(uid)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._controllers
+
+    def put(self, meta: ObjectMeta) -> None:
+        if len(self._controllers) >= _KNOWN_MAX:
+            del self._controllers[next(iter(self._controllers))]
+        self._controllers[meta.uid] = controller_of(meta)
+
+    def tell(self, kind: str, key: ObjectKey, meta: ObjectMeta) -> None:
+        """Of an object that is watched; most have no owner, and those need not be kept."""
+        if self._uids.get((kind, key)) != meta.uid:
+            self.forget(kind, key)
+        if meta.owner_references:
+            self._uids[kind, key] = meta.uid
+            self.put(meta)
+
+    def forget(self, kind: str, key: ObjectKey) -> None:
+        self._controllers.pop(self._uids.pop((kind, key), ""), None)
+
+
+@dataclass(slots=True)
+class ControlledPods:
+    """Of one controller: pods that have a node, by what they ask for, and how many have none."""
+
+    controller: OwnerReference
+    bound: Counter[Requests]
+    waiting: int = 0
+
+
+class PodsByOwner:
+    """`shape_of` knows what each pod asks for; `find_owner` the controllers of controllers."""
+
+    def __init__(self, shape_of: Callable[[str, str], PodShape | None], find_owner: FindOwner) -> None:
+        self._shape_of, self._find_owner = shape_of, find_owner
+        # The uid of a pod's controller, and what the pod asks for; None while it has no node.
+        self._pods: dict[ObjectKey, tuple[str, Requests | None]] = {}
+        self._controlled: dict[str, dict[str, ControlledPods]] = {}  # namespace, uid
+
+    def put(self, key: ObjectKey, pod: Pod) -> None:
+        """After the room knows what the pod asks for."""
+        self.drop(key)
+        controller = controller_of(pod.metadata)
+        # One that is about to end serves no promise, although it still holds its room.
+        if controller and not pod.is_terminal and not pod.is_terminating:
+            self._add(key, controller, has_node=bool(pod.spec.node_name))
+
+    def of(self, namespace: str, api_version: str, kind: str, name: str) -> tuple[Counter[Requests], int]:
+        """Pods of a workload, however many controllers are between: bound by what they ask for, and
+        how many wait."""
+        bound: Counter[Requests] = Counter()
+        waiting = 0
+        for controlled in self._controlled.get(namespace, {}).values():
+            owners = chain(controlled.controller, self._find_owner)
+            if any(is_of(owner, api_version, kind, name) for owner in owners):
+                bound += controlled.bound
+                waiting += controlled.waiting
+        return bound, waiting
+
+    def _add(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool) -> None:
+        controllers = self._controlled.setdefault(key.namespace, {})
+        if controller.uid not in controllers:
+            controllers[controller.uid] = ControlledPods(controller, Counter())
+        requests = None
+        if has_node:
+            shape = self._shape_of(key.namespace, key.name)
+            requests = shape.requests if shape is not None else ()
+            controllers[controller.uid].bound[requests] += 1
+        else:
+            controllers[controller.uid].waiting += 1
+        self._pods[key] = (controller.uid, requests)
+
+    def drop(self, key: ObjectKey) -> None:
+        if key not in self._pods:
+            return
+        uid, requests = self._pods.pop(key)
+        controllers = self._controlled[key.namespace]
+        controlled = controllers[uid]
+        if requests is None:
+            controlled.waiting -= 1
+        else:
+            controlled.bound[requests] -= 1
+            if not controlled.bound[requests]:
+                del controlled.bound[requests]
+        if not controlled.bound and not controlled.waiting:
+            del controllers[uid]
+        if not controllers:
+            del self._controlled[key.namespace]

@@ -1,0 +1,97 @@
+"""ResourceQuotas, and what they still admit: `status.hard` less `status.used`.
+
+Read are cpu, memory and extended resources, with or without `requests.` in front.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from karpool.model import resources
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.meta import Wire, WireObject
+from karpool.model.kubernetes.pod import QuantityMap
+
+_PREFIX = "requests."
+Matching = Literal["any", "all"]
+
+
+class ScopeRequirement(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelector(Wire, frozen=True):
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class ResourceQuotaSpec(Wire, frozen=True):
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Wire, frozen=True):
+    hard: QuantityMap | None = None
+    used: QuantityMap | None = None
+
+
+class ResourceQuota(WireObject, frozen=True):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+@dataclass(frozen=True)
+class QuotaHeadroom:
+    """One quota: what is left, and whom it is for. No `selectors`: for everybody."""
+
+    name: str
+    free: Mapping[str, int]  # may be negative
+    selectors: tuple[ScopeRequirement, ...] = ()
+
+    def applies_to(self, priority_class: str, matching: Matching = "any") -> bool:
+        """Karmada asks for any selector to match, Kubernetes itself for all."""
+        decide: Callable[[Iterable[bool]], bool] = any if matching == "any" else all
+        return not self.selectors or decide(_selects(selector, priority_class) for selector in self.selectors)
+
+
+def headroom_of(quota: ResourceQuota) -> QuotaHeadroom:
+    """Raises Invalid naming the entry."""
+    status, spec = quota.status, quota.spec
+    free: dict[str, int] = {}
+    # Sorted, so that `requests.cpu` is written after `cpu` and wins.
+    for name in sorted(set(status.hard or {}) & set(status.used or {})):
+        plain = name.removeprefix(_PREFIX)
+        if not name.startswith("limits.") and is_counted_by_quotas(plain):
+            hard, used = (status.hard or {})[name], (status.used or {})[name]
+            free[plain] = _amount(plain, hard, "hard") - _amount(plain, used, "used")
+    scopes = tuple(ScopeRequirement(scope_name=scope, operator="Exists") for scope in spec.scopes or ())
+    chosen = spec.scope_selector.match_expressions if spec.scope_selector else None
+    return QuotaHeadroom(quota.metadata.key, free, (*scopes, *(chosen or ())))
+
+
+def is_counted_by_quotas(resource: str) -> bool:
+    return resource in (resources.CPU, resources.MEMORY) or resources.is_extended(resource)
+
+
+def _amount(name: str, text: str | int | float, field: str) -> int:
+    try:
+        return resources.amount(name, text)
+    except Invalid as error:
+        raise error.at(f"status.{field}") from None
+
+
+def _selects(selector: ScopeRequirement, priority_class: str) -> bool:
+    if selector.scope_name != "PriorityClass":
+        return False  # a template does not say what the other scopes ask about
+    values = selector.values or []
+    match selector.operator:
+        case "Exists":
+            return bool(priority_class) and not values
+        case "DoesNotExist":
+            return not priority_class and not values
+        case "In":
+            return bool(values) and bool(priority_class) and priority_class in values
+        case "NotIn":
+            return bool(values) and priority_class not in values
+    return False
