@@ -150,14 +150,18 @@ class Cloud:
         tags: Mapping[str, str],
         labels: Mapping[str, str],
         taints: Sequence[Taint] = (),
+        furnished: Callable[[InstanceType], InstanceType] = lambda bought: bought,
     ) -> Instance:
-        """The first offer in stock; raises InsufficientCapacity. A tag `claim` makes it idempotent."""
+        """The first offer in stock; raises InsufficientCapacity. A tag `claim` makes it idempotent. What
+        somebody installs on machines besides is `furnished`."""
         await self._clock.sleep(self._settings.launch.draw(self._random))
         if (known := self.bought_for(tags.get("claim", ""))) is not None:
             return known
         for position, offer in enumerate(offers):
             if self._take(offer):
-                return self._start(offer, tuple(offers[:position]), tags, labels, tuple(taints))
+                return self._start(
+                    offer, tuple(offers[:position]), tags, labels, tuple(taints), furnished=furnished
+                )
         self.refusals += 1
         raise InsufficientCapacity(offers)
 
@@ -236,12 +240,14 @@ class Cloud:
         tags: Mapping[str, str],
         labels: Mapping[str, str],
         taints: tuple[Taint, ...],
+        *,
+        furnished: Callable[[InstanceType], InstanceType],
     ) -> Instance:
         self.launches += 1
         bought = self.catalogue.types[offer.type]
         instance = Instance(
             id=f"i-{self._random.getrandbits(68):017x}",
-            type=bought,
+            type=furnished(bought),
             offer=offer,
             launched_at=self._clock.monotonic(),
             tags=dict(tags),

@@ -26,12 +26,13 @@ class Shared:
 
 def shared(context: Context, cloud: Cloud, settings: KarpenterSettings) -> Shared:
     unavailable = UnavailableOfferings(context.clock, settings.unavailable_seconds)
-    market = LaunchMarket(cloud.catalogue, unavailable, settings.launch_types_max)
+    state = KarpenterState(context)
+    market = LaunchMarket(cloud.catalogue, unavailable, settings.launch_types_max, state.overlays)
     return Shared(
         context,
         settings,
         cloud,
-        KarpenterState(context),
+        state,
         market,
         Machines(context.cluster, cloud, market),
         RegistrationHealth(),

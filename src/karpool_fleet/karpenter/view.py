@@ -19,6 +19,7 @@ from karpool.cluster.snapshot import Snapshot
 from karpool.kube.expiring import ExpiringSet
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
+from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import NODEPOOLS, ObjectKey
 from karpool.model.kubernetes.node import Node
@@ -31,7 +32,15 @@ from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.watched_cluster import ClusterFeeds, PodsByNode
 
 PodListener = Callable[[Pod | None, Pod | None], None]  # before, after
-_ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.NODECLAIMS | Aspect.DAEMONS | Aspect.BUDGETS
+_ASPECTS = (
+    Aspect.NAMESPACES
+    | Aspect.VOLUMES
+    | Aspect.NODECLAIMS
+    | Aspect.DAEMONS
+    | Aspect.BUDGETS
+    | Aspect.BUFFERS
+    | Aspect.OVERLAYS
+)
 _OWN_KINDS = (NODECLAIMS, NODES, PODS)  # we hear of them first
 
 
@@ -45,6 +54,7 @@ class KarpenterState:
         self.provisionable: dict[ObjectKey, Pod] = {}
         self.on_pod: list[PodListener] = []
         self.on_usage: list[Callable[[str], None]] = []  # told the pool's name
+        self.on_buffers: list[Callable[[], None]] = []
         # What machines cost is the cloud's to say; the picture shall learn no types into its catalogue.
         self._cluster = Cluster(_ASPECTS, market=Market(Catalogue("", "")), expected=True, shares=False)
         self._cluster.nodes.listeners.append(self._on_joined)
@@ -63,7 +73,7 @@ class KarpenterState:
     async def start(self) -> None:
         """Take in everything there is; listeners must have been added before."""
         await self._context.informers.synced()
-        self._feeds.start()
+        self._feeds.start(self._on_other)
         for kind in (self.pools, self.claims, self.nodes):
             kind.start()
         self._pods.on_change(self._on_pod)
@@ -77,6 +87,10 @@ class KarpenterState:
         """Karpenter decides nothing about capacity while a claim has no machine yet."""
         waiting = (state.claim for state in self._cluster.nodes.without_node())
         return all(claim is None or claim.provider_id or claim.is_deleting for claim in waiting)
+
+    @property
+    def overlays(self) -> NodeOverlays:
+        return self._cluster.market.overlays
 
     def pods_on(self, node: str) -> Mapping[ObjectKey, Pod]:
         return self._pods_by_node.on(node)
@@ -178,6 +192,11 @@ class KarpenterState:
             longest = max(self._nominated.left(row), self._nominated.left(now.node.name))
             self._nominated.put(now.node.name, longest)
         self._nominated.pop(row)
+
+    def _on_other(self, kind: ClusterKind) -> None:
+        if kind.aspects & Aspect.BUFFERS and self.snapshot().buffers.shapes:
+            for listener in self.on_buffers:
+                listener()
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:
         self._cluster.apply(PODS, (change,), self._clock.now())

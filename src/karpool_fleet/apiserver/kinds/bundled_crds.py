@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions that embedded clusters bring along: Karpenter's and Karmada's.
+"""CustomResourceDefinitions that embedded clusters bring along: Karpenter's, with buffers, and Karmada's.
 
 They are written for this project from the fields of those APIs, not copies of upstream's files.
 """
@@ -12,7 +12,13 @@ import yaml
 
 from karpool_fleet.apiserver.objects.types import Object
 
-KARPENTER = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh")
+KARPENTER = (
+    "nodepools.karpenter.sh",
+    "nodeclaims.karpenter.sh",
+    "kwoknodeclasses.karpenter.kwok.sh",
+    "nodeoverlays.karpenter.sh",
+    "capacitybuffers.autoscaling.x-k8s.io",
+)
 KARMADA = (
     "clusters.cluster.karmada.io",
     "propagationpolicies.policy.karmada.io",

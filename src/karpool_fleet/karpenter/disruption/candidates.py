@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from karpool.consolidation.policy.eligibility import DisruptionMethod, EligibilityFacts, why_not_method
 from karpool.consolidation.policy.scoring import is_empty, node_cost
-from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.budgets import allowed_disruptions, budgets_of
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
@@ -30,6 +29,7 @@ from karpool.model.kubernetes.pod_disruption import (
     is_reschedulable,
 )
 from karpool_fleet.karpenter.lifecycle.conditions import CONSOLIDATABLE, DRIFTED, INSTANCE_TERMINATING
+from karpool_fleet.karpenter.provisioning.market import LaunchMarket
 from karpool_fleet.karpenter.provisioning.provisioner import running_seconds
 from karpool_fleet.karpenter.view import KarpenterState
 
@@ -77,9 +77,9 @@ class DisruptionCandidate:
 
 
 class Candidates:
-    def __init__(self, view: KarpenterState, catalogue: Catalogue, is_queued: Callable[[str], bool]) -> None:
+    def __init__(self, view: KarpenterState, market: LaunchMarket, is_queued: Callable[[str], bool]) -> None:
         self._view = view
-        self._catalogue = catalogue
+        self._market = market
         self._is_queued = is_queued
 
     def all(
@@ -131,10 +131,9 @@ class Candidates:
         pool = self._view.pools.get(node.labels[NODEPOOL])
         assert pool is not None
         pods = tuple(pod for pod in self._view.pods_on(node.name).values() if is_reschedulable(pod))
-        price = self._catalogue.price(
-            node.labels.get(INSTANCE_TYPE, ""), node.labels.get(ZONE, ""), node.labels.get(CAPACITY_TYPE, "")
+        return DisruptionCandidate(
+            claim, node, pool, pods, self._market.price(node.labels) or 0.0, node_cost(pods)
         )
-        return DisruptionCandidate(claim, node, pool, pods, price or 0.0, node_cost(pods))
 
     # What a method considers
 
@@ -156,7 +155,7 @@ class Candidates:
     def for_consolidation(self, one: DisruptionCandidate) -> str:
         if one.pool.spec.replicas is not None:
             return "static"
-        if one.type not in self._catalogue.types:
+        if one.type not in self._market.catalogue.types:
             return f'Instance Type "{one.type}" not found'
         for label in (CAPACITY_TYPE, ZONE):
             if label not in one.node.labels:

@@ -42,7 +42,7 @@ class DisruptionLoop:
         self._view = shared.view
         self._clock = shared.context.clock
         self._settings = shared.settings
-        self._candidates = Candidates(shared.view, shared.market.catalogue, self.commands.is_queued)
+        self._candidates = Candidates(shared.view, shared.market, self.commands.is_queued)
         self._simulator = Simulator(shared, provisioner)
         self._fruitless: dict[str, tuple[tuple[int, int], float]] = {}
 
@@ -108,8 +108,13 @@ class DisruptionLoop:
         return left
 
     def _emptiness(self) -> DisruptionProposal | None:
-        eligible = self._eligible(self._candidates.for_emptiness)
+        eligible = self._eligible(self._for_emptiness())
         return methods.emptiness(eligible, self._budgets(EMPTY)) if eligible else None
+
+    def _for_emptiness(self) -> Callable[[DisruptionCandidate], str]:
+        held = self._simulator.buffer_rows()
+        test = self._candidates.for_emptiness
+        return lambda one: "hosts pods of a buffer" if one.name in held else test(one)
 
     def _drift(self) -> DisruptionProposal | None:
         eligible = self._eligible(self._candidates.for_drift)
@@ -142,7 +147,7 @@ class DisruptionLoop:
 
     def _revalidated(self, reason: str, move: DisruptionCommand) -> DisruptionCommand | None:
         """The move as it can be made now; emptiness may lose some nodes, others are all or nothing."""
-        test = self._candidates.for_emptiness if reason == EMPTY else self._candidates.for_consolidation
+        test = self._for_emptiness() if reason == EMPTY else self._candidates.for_consolidation
         now = {
             disruption_candidate.claim.name: disruption_candidate
             for disruption_candidate in self._eligible(test)
@@ -162,7 +167,7 @@ class DisruptionLoop:
 
     def _state(self) -> tuple[int, int]:
         pools = sum(pool.metadata.generation for pool in self._view.pools.objects())
-        return self._view.snapshot().room.version, pools
+        return self._view.snapshot().room.version + self._view.overlays.version, pools
 
     def _is_fruitless(self, name: str) -> bool:
         known = self._fruitless.get(name)

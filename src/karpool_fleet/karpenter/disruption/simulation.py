@@ -55,8 +55,9 @@ class Simulator:
         view, now = self._view, self._clock.now()
         if any(view.is_leaving(candidate.claim, candidate.node) for candidate in candidates):
             return NoMove("candidate is deleting")
-        whole = view.snapshot().room
-        pods = demand(whole, view, now)
+        snapshot = view.snapshot()
+        whole = snapshot.room
+        pods = demand(snapshot, view, now)
         moved = [pod for candidate in candidates for pod in self._movable(whole, candidate, now)]
         gone = [*view.leaving(), *(disruption_candidate.name for disruption_candidate in candidates)]
         rest = whole.without(gone)
@@ -70,6 +71,17 @@ class Simulator:
             shown = ", ".join((left + starting)[:5])
             return NoMove(f"Not all pods would schedule, {shown}")
         return packing
+
+    def buffer_rows(self) -> set[str]:
+        """Nodes on which pods that buffers stand for would be: they are not empty."""
+        view = self._view
+        snapshot = view.snapshot()
+        virtual = snapshot.buffers.shapes
+        if not virtual:
+            return set()
+        pods = demand(snapshot, view, self._clock.now())
+        packing = self._provisioner.pack(snapshot.room.without(view.leaving()), pods)
+        return {row for pod, row in packing.placed.items() if pod in virtual}
 
     def _movable(self, snapshot: Room, candidate: DisruptionCandidate, now: float) -> Iterable[PendingPod]:
         row = snapshot.find(candidate.name)
@@ -121,7 +133,7 @@ class Simulator:
             return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
         wanted = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
         worst = {
-            choice.instance_type: worst_launch_price(self._market, choice.instance_type, wanted)
+            choice.instance_type: worst_launch_price(self._market, planned.pool, choice.instance_type, wanted)
             for choice in planned.options
         }
         cheaper = cheaper_types(worst, current)
@@ -157,7 +169,9 @@ class Simulator:
         return True
 
 
-def worst_launch_price(market: LaunchMarket, instance_type: str, wanted: Requirements) -> float | None:
+def worst_launch_price(
+    market: LaunchMarket, pool: str, instance_type: str, wanted: Requirements
+) -> float | None:
     """The most that a launch could cost; None when it cannot be had."""
     zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
     out = market.unavailable.current()
@@ -168,7 +182,7 @@ def worst_launch_price(market: LaunchMarket, instance_type: str, wanted: Require
         )
         return allowed and CloudOffer(instance_type, offering.zone, offering.capacity_type) not in out
 
-    return prices.worst_launch_price(market.catalogue.types[instance_type].offerings, can_be_had)
+    return prices.worst_launch_price(market.type_of(pool, instance_type).offerings, can_be_had)
 
 
 def keep_cheaper_than_same_type(

@@ -8,6 +8,7 @@ repeated after a crash finds the machine that was bought before.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import UNREGISTERED, NodeClaim
@@ -112,6 +113,7 @@ class Machines:
                 },
                 labels=claim.labels,
                 taints=(UNREGISTERED, *claim.taints, *(claim.spec.startup_taints or ())),
+                furnished=partial(self._market.overlaid, claim.pool_name),
             )
         except InsufficientCapacity as error:
             self._market.unavailable.mark(error.offers)

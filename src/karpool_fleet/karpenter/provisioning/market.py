@@ -13,7 +13,10 @@ import msgspec
 
 from karpool.kube.clock import Clock
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import (
+    CAPACITY_TYPE,
+    NODEPOOL,
     ON_DEMAND,
     RESERVED,
     SPOT,
@@ -22,6 +25,8 @@ from karpool.model.karpenter.objects import (
     requested,
     requirements_of,
 )
+from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.requirements import ValueSet
 from karpool.packing.new_nodes.offerings import Offerings, PoolOfferings, StockOut
 from karpool_fleet.cloud.cloud import CloudOffer
@@ -64,9 +69,17 @@ class Priced(NamedTuple):
 
 
 class LaunchMarket:
-    def __init__(self, catalogue: Catalogue, unavailable: UnavailableOfferings, types_max: int) -> None:
+    """`overlays` say what types of a pool cost and offer; what the cloud charges is its own business."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        unavailable: UnavailableOfferings,
+        types_max: int,
+        overlays: NodeOverlays | None = None,
+    ) -> None:
         self.catalogue = catalogue
-        self.offerings = Offerings(catalogue)
+        self.offerings = Offerings(catalogue, overlays)
         self.unavailable = unavailable
         self._types_max = types_max
         self._known: dict[bytes, tuple[int, int, tuple[CloudOffer, ...]]] = {}
@@ -74,22 +87,41 @@ class LaunchMarket:
     def offers(self, claim: NodeClaim) -> tuple[CloudOffer, ...]:
         """In the order to try them; empty when nothing fits or is in stock. Raises Invalid."""
         out = self.unavailable.current()
-        key = msgspec.msgpack.encode((claim.spec.requirements, claim.spec.resources))
+        key = msgspec.msgpack.encode((claim.pool_name, claim.spec.requirements, claim.spec.resources))
         known = self._known.get(key)
-        if known is not None and known[:2] == (self.catalogue.version, self.unavailable.version):
+        if known is not None and known[:2] == (self.offerings.version, self.unavailable.version):
             return known[2]
         found = self._find(claim, out)
         if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
-        self._known[key] = (self.catalogue.version, self.unavailable.version, found)
+        self._known[key] = (self.offerings.version, self.unavailable.version, found)
         return found
+
+    def price(self, labels: Labels) -> float | None:
+        """Of a node."""
+        name, zone, kind = (labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+        if self.offerings.overlays and name in self.catalogue.types:
+            overlaid = self.type_of(labels.get(NODEPOOL, ""), name).price(zone, kind)
+            if overlaid is not None:
+                return overlaid
+        return self.catalogue.price(name, zone, kind)
+
+    def type_of(self, pool: str, name: str) -> InstanceType:
+        """As overlays have it for nodes of a pool."""
+        return self.overlaid(pool, self.catalogue.types[name])
+
+    def overlaid(self, pool: str, instance_type: InstanceType) -> InstanceType:
+        overlays, catalogue = self.offerings.overlays, self.catalogue
+        if not overlays:
+            return instance_type
+        return overlays.types(catalogue.types, catalogue.version).applied(pool, instance_type)
 
     def _find(self, claim: NodeClaim, out: Collection[CloudOffer]) -> tuple[CloudOffer, ...]:
         wanted = requirements_of(claim.spec.requirements or (), "spec.requirements")
         need = requested(claim.spec)
         pool = PoolOfferings(
             CompiledPool(claim.pool_name, requirements=wanted),
-            self.catalogue.types.values(),
+            [self.overlaid(claim.pool_name, each) for each in self.catalogue.types.values()],
             self.catalogue.label_keys,
         )
         sold: list[Priced] = []

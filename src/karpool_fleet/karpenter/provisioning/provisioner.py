@@ -14,6 +14,7 @@ from contextlib import suppress
 import structlog
 
 from karpool.cluster.nodes.expected import row_name
+from karpool.cluster.snapshot import Snapshot
 from karpool.kube.clock import Clock
 from karpool.kube.errors import KubeError
 from karpool.kube.transport.rate_limit import TokenBucket
@@ -48,6 +49,7 @@ from karpool_fleet.karpenter.view import KarpenterState
 log = structlog.get_logger(__name__)
 _REASONS_SHOWN = 5
 _CACHE_LIMIT = 256
+_BUFFERS = "#buffers"  # no node and no uid is called so
 
 
 class Provisioner:
@@ -68,6 +70,7 @@ class Provisioner:
         self.batches = 0
         view.on_pod.append(self._on_pod)
         view.nodes.subscribe(self._on_node)
+        view.on_buffers.append(lambda: self._trigger(_BUFFERS, _BUFFERS))
 
     async def run(self) -> None:
         while True:
@@ -116,6 +119,8 @@ class Provisioner:
         if isinstance(key, ObjectKey):
             pod = self._view.provisionable.get(key)
             return pod is not None and pod.metadata.uid == uid
+        if key == _BUFFERS:
+            return bool(self._view.snapshot().buffers.shapes)
         node = self._view.nodes.get(key)
         return node is not None and node.metadata.uid == uid and DISRUPTED in (node.spec.taints or ())
 
@@ -139,11 +144,11 @@ class Provisioner:
     def plan(self) -> PackResult | None:
         """Where the pods that need room now would go; None when there are none."""
         view = self._view
-        room = view.snapshot().room
-        pods = demand(room, view, self._clock.now())
+        snapshot = view.snapshot()
+        pods = demand(snapshot, view, self._clock.now())
         if not pods:
             return None
-        return self.pack(room.without(view.leaving()), pods)
+        return self.pack(snapshot.room.without(view.leaving()), pods)
 
     def pack(self, room: Room, pods: Sequence[PendingPod]) -> PackResult:
         """Put pods onto nodes that are there, then onto the cheapest that could be launched now."""
@@ -227,8 +232,10 @@ class Provisioner:
 
     def _nominate_existing(self, packing: PackResult) -> None:
         by_row: dict[str, list[str]] = {}
+        virtual = self._view.snapshot().buffers.shapes
         for pod, row in packing.placed.items():
-            by_row.setdefault(row, []).append(pod)
+            if pod not in virtual:
+                by_row.setdefault(row, []).append(pod)
         for row, pods in by_row.items():
             node = self._view.nodes.get(row)
             claim = self._view.claims.get(row.removeprefix("nodeclaim/")) if node is None else None
@@ -261,9 +268,10 @@ class Provisioner:
         )
 
 
-def demand(snapshot: Room, view: KarpenterState, now: float) -> list[PendingPod]:
-    """Pods that wait, and pods that will have to leave their node."""
-    found: list[PendingPod] = []
+def demand(whole: Snapshot, view: KarpenterState, now: float) -> list[PendingPod]:
+    """Pods that wait, pods that will have to leave their node, and those that buffers stand for."""
+    snapshot = whole.room
+    found = [PendingPod(name, shape, "", name) for name, shape in whole.buffers.shapes.items()]
     for key, pod in view.provisionable.items():
         name = str(key)
         shape = snapshot.pending.get(name)
