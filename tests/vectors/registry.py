@@ -53,6 +53,12 @@ def includes(expected: Any, actual: Any) -> bool:
         return isinstance(actual, Mapping) and all(
             key in actual and includes(value, actual[key]) for key, value in expected.items()
         )
+    if isinstance(expected, list):
+        return (
+            isinstance(actual, list | tuple)
+            and len(expected) == len(actual)
+            and all(map(includes, expected, actual))
+        )
     return isinstance(expected, bool) == isinstance(actual, bool) and bool(expected == actual)
 
 

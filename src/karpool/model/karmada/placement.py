@@ -24,7 +24,11 @@ class ReplicaStrategy(StrEnum):
     STATIC = "StaticWeight"
     DYNAMIC = "DynamicWeight"
     AGGREGATED = "Aggregated"
-    UNSUPPORTED = "Unsupported"
+    UNSUPPORTED = "Unsupported"  # whatever else somebody writes
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ReplicaStrategy":
+        return cls.UNSUPPORTED
 
 
 _BY_ROOM = (ReplicaStrategy.DYNAMIC, ReplicaStrategy.AGGREGATED)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import TargetCluster
-from karpool.model.karmada.placement import KarmadaPlacement, ReplicaStrategy
+from karpool.model.karmada.placement import ReplicaStrategy
 from karpool.scheduler.controller.settings import CostPreference
 from karpool.scheduler.cycle.decision import (
     ClusterCandidate,
@@ -41,6 +41,8 @@ class AssignmentTask:
     has_overflow: bool = False
     partial: bool = False
     cost: CostPreference = CostPreference.OFF
+    scheduling_type: str = ""  # as the policy has them, to be named where nobody knows them
+    division_preference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,17 @@ class Assignment:
 def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
     if not chosen:
         return NO_CLUSTERS
+    if task.strategy is ReplicaStrategy.UNSUPPORTED:
+        return _unsupported(task)
     if task.has_overflow and task.strategy is not ReplicaStrategy.DUPLICATED:
         return _by_tiers(chosen, task)
     return _within(chosen, task)
 
 
-def unsupported(placement: KarmadaPlacement) -> NotScheduled:
+def _unsupported(task: AssignmentTask) -> NotScheduled:
     text = (
-        f"unsupported replica scheduling strategy, replicaSchedulingType: {placement.scheduling_type}, "
-        f"replicaDivisionPreference: {placement.division_preference}, "
+        f"unsupported replica scheduling strategy, replicaSchedulingType: {task.scheduling_type}, "
+        f"replicaDivisionPreference: {task.division_preference}, "
         "please try another scheduling strategy"
     )
     return Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: {text}")

@@ -219,8 +219,6 @@ def _assign(
             if chosen
             else assignment.assign((), AssignmentTask(ReplicaStrategy.DUPLICATED, plan.mode, 0, ""))
         )
-    if placement.strategy is ReplicaStrategy.UNSUPPORTED:
-        return assignment.unsupported(placement)
     task = AssignmentTask(
         placement.strategy,
         plan.mode,
@@ -231,6 +229,8 @@ def _assign(
         bool(group.overflow),
         settings.partial,
         settings.cost,
+        placement.scheduling_type,
+        placement.division_preference,
     )
     return assignment.assign(chosen, task)
 

@@ -65,7 +65,7 @@ class AvailabilityReader:
     ) -> dict[str, ClusterAvailability]:
         """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
         for_sets = places_sets(binding, self._settings)
-        if self._estimates is None:
+        if self._estimates is None or not (binding.replicas or binding.components):
             return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
         estimator_question = question_of(binding, for_sets)
         parts = await asyncio.gather(
@@ -92,7 +92,8 @@ class AvailabilityReader:
         self, binding: Binding, cluster: MemberCluster, for_sets: bool, *estimates: EstimatePart
     ) -> ClusterAvailability:
         parts = (self._by_summary(binding, cluster, for_sets), *estimates)
-        return merge(parts, self._settings.merge, max(binding.replicas, 1))
+        asked = max(binding.replicas, 1) if binding.components else binding.replicas
+        return merge(parts, self._settings.merge, asked)
 
     def _by_summary(self, binding: Binding, cluster: MemberCluster, for_sets: bool) -> EstimatePart:
         models = self._settings.resource_models
@@ -108,7 +109,13 @@ class AvailabilityReader:
 
 
 def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int) -> ClusterAvailability:
-    """`replicas` is what counts when nobody knows, or nobody sees a limit: as many as are asked for."""
+    """`replicas` is what counts when nobody knows, or nobody sees a limit: as many as are asked for.
+
+    Of none at all there is room for any number, whatever is said: a workload that is scaled to zero keeps
+    every cluster that it may have.
+    """
+    if replicas == 0:
+        return ClusterAvailability(MANY, UNKNOWN, tuple(parts))
     value_by_source = {
         part.source: min(part.value, MANY) for part in parts if part.value is not None and part.value >= 0
     }
