@@ -251,3 +251,39 @@ class Promises(RuleBasedStateMachine):
 
 Promises.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestEveryReplica = Promises.TestCase
+
+
+def story() -> Promises:
+    world = Promises()
+    world.start()
+    world.decide("a", "m1", 2, "taken")
+    world.everything_lands("a")
+    return world
+
+
+def test_replicas_taken_back_while_nobody_looked_are_promised_again():
+    """The report is from before: it shows two, and one of them is going."""
+    world = story()
+    world.somebody_takes_replicas_back("a", "m1")
+    world.restart()
+    world.apply("a", "m1")
+    world.decide("a", "m1", 2, "taken")
+
+    world.nothing_on_its_way_is_uncovered()
+    world.report("a", 0)
+    world.deliver("a")
+    world.nothing_on_its_way_is_uncovered()
+    world.everything_lands("a")
+    world.in_the_end_nothing_is_promised()
+
+
+def test_a_cluster_that_was_left_while_nobody_looked_is_promised_again():
+    world = story()
+    for _ in range(2):
+        world.somebody_takes_replicas_back("a", "m1")
+    world.restart()
+    world.apply("a", "m1")
+    world.decide("a", "m1", 2, "taken")
+    world.deliver("a")
+
+    world.nothing_on_its_way_is_uncovered()

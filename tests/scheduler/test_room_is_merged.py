@@ -57,3 +57,11 @@ def test_whatever_is_answered_the_result_is_a_number_of_replicas(answers):
 
     for rule in EstimateMergeRule:
         assert 0 <= merge(parts, rule, 7).replicas <= MANY
+
+
+@pytest.mark.parametrize("rule", list(EstimateMergeRule))
+def test_no_replicas_at_all_fit_everywhere_whatever_is_said(rule):
+    parts = [EstimatePart(GENERAL, 0), EstimatePart(ACCURATE, 3)]
+
+    assert merge(parts, rule, 0).replicas == MANY
+    assert merge(parts, rule, 1).replicas in (0, 3)

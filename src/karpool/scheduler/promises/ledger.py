@@ -356,9 +356,10 @@ class PromiseLedger:
         desired = desired_of(binding, binding.targets)
         book.desired = desired
         recorded_by_cluster = promise_annotation.read(binding, desired, wall, self.lifetime.seconds)
+        shrank = _reported_larger(binding, desired)
+        shrank |= {cluster for cluster, recorded in recorded_by_cluster.items() if recorded.shrank}
+        book.shrank_until = dict.fromkeys(shrank, now + self.lifetime.seconds)
         for cluster, recorded in recorded_by_cluster.items():
-            if recorded.shrank:
-                book.shrank_until[cluster] = now + self.lifetime.seconds
             if not recorded.increments:
                 continue
             promise = Promise(
@@ -367,7 +368,7 @@ class PromiseLedger:
                 binding.template,
                 book.workload,
                 desired[cluster],
-                shrank=recorded.shrank,
+                shrank=cluster in shrank,
             )
             promise.increments = [
                 PromiseIncrement(amounts, now - age) for amounts, age in recorded.increments
@@ -416,6 +417,17 @@ class PromiseLedger:
         if replicas > 0:
             age = max(0.0, now - promise.made_at) if promise.increments else 0.0
             self._on_release(PromiseRelease(promise.binding, promise.cluster, replicas, reason, age))
+
+
+def _reported_larger(binding: Binding, desired: Mapping[str, Amounts]) -> set[str]:
+    """Clusters that were last heard of with more replicas than they shall have: some were taken back since,
+    and the report proves nothing for those to come."""
+    larger = set()
+    for status in binding.aggregated:
+        landing = landing_of(binding.template, status)
+        if max(landing.ready or 0, landing.created or 0) > sum(desired.get(status.cluster, ())):
+            larger.add(status.cluster)
+    return larger
 
 
 def _zero(workload: WorkloadRequirements) -> Amounts:
