@@ -166,11 +166,11 @@ def test_slices_are_cut_until_the_device_has_no_slot_left():
     allocator.commit("big")
     small = [allocator.try_allocate(replace(sliced, uid=f"s{number}")) for number in range(4)]
 
-    assert largest.template == "5"
-    assert [each.slots for each in small[:3]] == [(4,), (5,), (6,)]
+    assert largest.partitions[0].template == "5"
+    assert [tuple(cut.start for cut in each.partitions) for each in small[:3]] == [(4,), (5,), (6,)]
     assert isinstance(small[3], Infeasible)
     allocator.release("big")
-    assert allocator.try_allocate(replace(sliced, uid="again")).slots == (0,)
+    assert allocator.try_allocate(replace(sliced, uid="again")).partitions[0].start == 0
 
 
 def test_a_device_without_a_free_run_of_slots_is_passed_over():

@@ -11,7 +11,7 @@ from karpool.model.kubernetes.api_resources import CRDS, EVENTS, NODES, PODS, Li
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from tests.fleet.living import claims, nodes, until
-from tests.gpu.whole import Object, Story, gpu_pool, tell, worker
+from tests.gpu.whole import COMPONENT, Object, Story, gpu_pool, tell, worker
 
 
 async def told_reason(told: Story, name: str) -> str:
@@ -276,3 +276,35 @@ def test_a_clock_that_jumps_ends_nothing_early_and_keeps_nothing(seconds: float)
         assert len(await claims(told.cluster)) == 1
 
     tell(story, gpu_pool("gpu", "g6.xlarge"))
+
+
+def test_slices_of_one_card_bring_one_node_and_are_where_the_driver_puts_them() -> None:
+    async def story(told: Story) -> None:
+        slices = [f"slice-{number}" for number in range(9)]
+        asked = {"isolation": "partitioned", "partition_id": "1g.5gb"}
+        await told.add(*(worker(name, vram="0", tflops="0", **asked) for name in slices))
+        assert await until(lambda: told.bound(*slices), within=600)
+        assert await until(told.clean, within=60)
+
+        pods = [await told.pod(name) for name in slices]
+        places = {
+            (pod.annotations["tensor-fusion.ai/gpu-ids"], pod.annotations["gpu.karpool.dev/partitions"])
+            for pod in pods
+        }
+        assert len(places) == len(slices)
+        assert {place.partition("@")[0] for _, place in places} == {"1g.5gb"}
+        assert len(await nodes(told.cluster)) == 1
+        # Another process reads the same places off the pods.
+        await told.cluster.embedded.components.crash(COMPONENT)
+        await asyncio.sleep(40)
+        assert told.scaler is not None
+        ledger = told.scaler.desk.allocator.ledger
+        devices = {device for device, _ in places}
+        held = {
+            (device, f"{partition.template}@{partition.start}")
+            for device in devices
+            for partition in ledger.partitions_on(device).values()
+        }
+        assert held == places
+
+    tell(story, gpu_pool("gpu", "p4d.24xlarge"))

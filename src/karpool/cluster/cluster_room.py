@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
-from karpool.cluster.devices.device_store import DeviceStore, DeviceUse
+from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
 from karpool.cluster.kinds import Namespace
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
@@ -29,7 +29,6 @@ from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices.device import Device, GpuObject, from_object
 from karpool.model.devices.node_devices import RESOURCES
-from karpool.model.devices.pod_requests import assigned_devices
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, decode
@@ -246,19 +245,19 @@ class ClusterRoom:
         if self._volumes is not None and self._volumes.put_pod(key, pod):
             shape = shape.with_volumes(self._volume_terms(self._volumes, key))
             shape_id = self._pods.shapes.intern(shape)
-        names = assigned_devices(pod.annotations) if shape.devices is not None else ()
-        self._put_pod(key, shape_id, pod.spec.node_name, names)
+        held = held_devices(shape.devices, pod.annotations) if shape.devices is not None else None
+        self._put_pod(key, shape_id, pod.spec.node_name, held)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
         """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
         self._put_pod(key, self._pods.shapes.intern(shape), node)
 
-    def _put_pod(self, key: str, shape_id: int, node: str, devices: tuple[str, ...] = ()) -> None:
+    def _put_pod(self, key: str, shape_id: int, node: str, held: HeldDevices | None = None) -> None:
         demand = self._pods.shapes[shape_id].devices
         news = (
             self._devices.remove_pod(key)
             if demand is None
-            else self._devices.put_pod(key, node, demand, devices)
+            else self._devices.put_pod(key, node, held or HeldDevices(demand, ()))
         )
         if news:
             self._changed()

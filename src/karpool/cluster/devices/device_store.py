@@ -14,12 +14,14 @@ import numpy as np
 
 from karpool.cluster.nodes.room_store import RoomStore
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
-from karpool.model.devices.device import RUNNING, UNKNOWN, Device
+from karpool.model.devices.device import RUNNING, UNKNOWN, Device, DevicePartition
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
 from karpool.model.devices.node_devices import labelled_devices, model_name, plugin_of
+from karpool.model.devices.partitions import PARTITIONS, written_partitions
+from karpool.model.devices.pod_requests import assigned_devices
 from karpool.model.devices.request import DeviceDemand
 from karpool.packing.tables.columns import Column
-from karpool.packing.tables.device_table import DeviceKinds, DeviceTable, kind_of, lock_code
+from karpool.packing.tables.device_table import DeviceKind, DeviceKinds, DeviceTable, kind_of, lock_code
 from karpool.packing.tables.node_table import NodeRow
 
 _NO_PODS: Mapping[str, "HeldDevices"] = {}
@@ -31,6 +33,14 @@ class HeldDevices:
 
     demand: DeviceDemand
     names: tuple[str, ...]
+    partitions: tuple[DevicePartition, ...] = ()  # of each of them, where it is written down
+
+
+def held_devices(demand: DeviceDemand, annotations: Mapping[str, str]) -> HeldDevices:
+    """What a pod says of itself."""
+    return HeldDevices(
+        demand, assigned_devices(annotations), written_partitions(annotations.get(PARTITIONS, ""))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class DeviceUse:
     lock: str = ""
     closed: bool = False
     described: bool = False
+    partitions: tuple[DevicePartition, ...] = ()
 
 
 class DeviceStore:
@@ -65,6 +76,7 @@ class DeviceStore:
         self._vram = Column(np.int64)
         self._users = Column(np.int64)
         self._lock = Column(np.int64)
+        self._layout = Column(np.int64)
         self._closed = Column(np.bool_, True)
         self._stale: set[str] = set()
         self._table: DeviceTable | None = None
@@ -122,8 +134,7 @@ class DeviceStore:
         self._stale.add(node)
         return True
 
-    def put_pod(self, key: str, node: str, demand: DeviceDemand, names: tuple[str, ...]) -> bool:
-        held = HeldDevices(demand, names)
+    def put_pod(self, key: str, node: str, held: HeldDevices) -> bool:
         if self._held.get(node, _NO_PODS).get(key) == held:
             return False
         self.remove_pod(key)
@@ -168,6 +179,7 @@ class DeviceStore:
                     self._vram.view(size),
                     self._users.view(size),
                     self._lock.view(size),
+                    self._layout.view(size),
                     self._closed.view(size),
                 )
                 if self._slots
@@ -192,6 +204,7 @@ class DeviceStore:
             self._node[slot] = row
             self._tflops[slot], self._vram[slot] = use.left.tflops_milli, use.left.vram_bytes
             self._users[slot], self._lock[slot] = len(use.holders), lock_code(use.lock)
+            self._layout[slot] = self._kinds.intern_layout(use.partitions)
             self._closed[slot] = use.closed
         if uses:
             self._uses[name] = tuple(replace(use, described=bool(described)) for use in uses)
@@ -256,8 +269,12 @@ def _use(device: Device, held: Mapping[str, HeldDevices]) -> DeviceUse:
     holders = tuple(key for key, holding in held.items() if device.name in holding.names)
     demands = [held[key].demand for key in holders]
     left = capacity
-    for demand in demands:
-        left = left - demand.share.on(capacity)
+    partitions: tuple[DevicePartition, ...] | None = ()
+    if demands:
+        kind = kind_of(device)
+        partitions = _layout(kind, device.name, [held[key] for key in holders])
+        for demand in demands:
+            left = left - kind.taken_by(demand)
     modes = {demand.isolation for demand in demands}
     dynamic = device.isolation_policy == DYNAMIC
     lock = device.active_isolation_mode if not demands else next(iter(modes)) if len(modes) == 1 else ""
@@ -267,7 +284,33 @@ def _use(device: Device, held: Mapping[str, HeldDevices]) -> DeviceUse:
         or device.capacity is None
         or (device.isolation_conflict and bool(demands))
         or (dynamic and len(modes) > 1)
-        # What a partition takes is not known here; what cannot be read may be everything.
-        or any(demand.isolation in (SHARED, PARTITIONED) or not demand.is_readable for demand in demands)
+        # What cannot be read, or cut, may be everything.
+        or any(demand.isolation == SHARED or not demand.is_readable for demand in demands)
+        or partitions is None
     )
-    return DeviceUse(device, left, holders, lock if dynamic else "", closed)
+    return DeviceUse(device, left, holders, lock if dynamic else "", closed, partitions=partitions or ())
+
+
+def _layout(
+    kind: DeviceKind, device: str, holders: Sequence[HeldDevices]
+) -> tuple[DevicePartition, ...] | None:
+    """The partitions of a device: first those whose place is written down, then the others where the driver
+    puts them. None: they cannot all be on it."""
+    recorded, others = [], []
+    for holding in holders:
+        if holding.demand.isolation != PARTITIONED:
+            continue
+        position = holding.names.index(device)
+        if position < len(holding.partitions):
+            recorded.append(holding.partitions[position])
+        else:
+            others.append(holding.demand)
+    layout = tuple(recorded)
+    if not all(kind.has_place(partition) for partition in layout):
+        return None
+    for demand in others:
+        place = kind.place(demand, layout, kind.capacity)
+        if place is None:
+            return None
+        layout = (*layout, place)
+    return layout

@@ -3,21 +3,19 @@
 from dataclasses import dataclass
 
 from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.device import DevicePartition
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAllocation:
-    """These devices of this node, and what is taken of each, in the same order.
-
-    `slots` are the places of hardware partitions where the request is for one.
-    """
+    """These devices of this node, what is taken of each, and its partition where that was asked for, in the
+    same order."""
 
     uid: str
     node: str
     devices: tuple[str, ...]
     amounts: tuple[DeviceAmount, ...]
-    template: str = ""
-    slots: tuple[int | None, ...] = ()
+    partitions: tuple[DevicePartition, ...] = ()
 
     @property
     def gpu_ids(self) -> str:

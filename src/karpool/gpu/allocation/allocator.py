@@ -21,7 +21,7 @@ from karpool.gpu.device_columns import UNBOUNDED, DeviceColumns, Rows
 from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
-from karpool.model.devices.device import POOL_LABEL, Device, as_new
+from karpool.model.devices.device import POOL_LABEL, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, STATIC
 from karpool.model.devices.partitions import PartitionCatalogue
@@ -191,9 +191,15 @@ class Allocator:
         """Give up a hold or an allocation; the same pod may ask again."""
         self.ledger.unreserve(uid)
 
-    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+    def restore(
+        self,
+        request: GpuRequest,
+        devices: Sequence[str],
+        node: str = "",
+        partitions: Sequence[DevicePartition] = (),
+    ) -> None:
         """An allocation found on a running pod; call before `open`."""
-        self.ledger.restore(request, devices, node)
+        self.ledger.restore(request, devices, node, partitions)
 
     def sweep(
         self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS

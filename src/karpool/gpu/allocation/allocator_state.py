@@ -18,7 +18,7 @@ from karpool.gpu.scale_up.input import DeviceHold, GpuNodeView, HoldDevices, Sca
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.triage import CandidateSource, TriageResult, Why, triage
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
-from karpool.model.devices.device import Device
+from karpool.model.devices.device import Device, DevicePartition
 from karpool.model.devices.device_reasons import NoDevice
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
@@ -43,6 +43,7 @@ class GpuWorker:
     leaving: bool = False
     nominated_node: str = ""
     released: bool = False  # deleted, and neither a finalizer nor a grace period keeps it
+    partitions: tuple[DevicePartition, ...] = ()  # of the devices, in their order
 
     @property
     def uid(self) -> str:
@@ -200,7 +201,12 @@ class AllocatorState:
             ready=node.ready,
             going=node.going,
             devices=tuple(
-                replace(device, available=self.allocator.free(device.name)) for device in node.devices
+                replace(
+                    device,
+                    available=self.allocator.free(device.name),
+                    partitions=self.allocator.ledger.partitions_on(device.name),
+                )
+                for device in node.devices
             ),
             cpu_milli=node.cpu_milli - taken.cpu_milli,
             memory_bytes=node.memory_bytes - taken.memory_bytes,
@@ -235,7 +241,7 @@ class AllocatorState:
         alive = {worker.uid for worker in workers}
         for worker in workers:
             if worker.has_devices and worker.uid not in ledger.committed:
-                self.allocator.restore(worker.item.request, worker.devices, worker.node)
+                self.allocator.restore(worker.item.request, worker.devices, worker.node, worker.partitions)
         self._resize(workers)
         for uid in [*ledger.committed, *ledger.assumed]:
             if uid not in alive:

@@ -147,16 +147,25 @@ class DeviceLedger:
 
     # After a start
 
-    def restore(self, request: GpuRequest, devices: Sequence[str], node: str = "") -> None:
+    def restore(
+        self,
+        request: GpuRequest,
+        devices: Sequence[str],
+        node: str = "",
+        partitions: Sequence[DevicePartition] = (),
+    ) -> None:
         """An allocation found on a running pod. It is a fact: nothing is checked, nothing refused."""
         if request.uid in self.committed:
             return
         self.forget(request.uid)
         taken = []
-        for name in dict.fromkeys(devices):
+        for position, name in enumerate(dict.fromkeys(devices)):
             row = self.table.find(name)
             capacity = self.table.capacity(row) if row is not None else NOTHING
-            partition = DevicePartition(request.template) if request.isolation == PARTITIONED else None
+            partition = None
+            if request.isolation == PARTITIONED:
+                is_written = position < len(partitions)
+                partition = partitions[position] if is_written else DevicePartition(request.template)
             taken.append(HeldShare(name, self.taking.needed(request, name, capacity, partition), partition))
         charge = self.charge(request, tuple(taken))
         entry = DeviceAllocation(request, tuple(taken), node or self.taking.node_of(taken), charge)
@@ -197,6 +206,10 @@ class DeviceLedger:
 
     def holders(self, device: str) -> Mapping[str, HeldShare]:
         return self._on_device.get(device, {})
+
+    def partitions_on(self, device: str) -> dict[str, DevicePartition]:
+        held = self.holders(device)
+        return {uid: share.partition for uid, share in held.items() if share.partition is not None}
 
     def entries(self) -> Iterator[DeviceAllocation]:
         yield from self.committed.values()

@@ -45,16 +45,10 @@ class DeviceAllocation:
 
     @property
     def allocation(self) -> GpuAllocation:
-        partitions = [each.partition for each in self.taken]
         return GpuAllocation(
             self.request.uid,
             self.node,
-            tuple(held_share.device for held_share in self.taken),
+            tuple(share.device for share in self.taken),
             tuple(share.amount for share in self.taken),
-            next((partition.template for partition in partitions if partition), ""),
-            tuple(
-                device_partition.start if device_partition.group is None else device_partition.group
-                for device_partition in partitions
-                if device_partition
-            ),
+            tuple(share.partition for share in self.taken if share.partition is not None),
         )

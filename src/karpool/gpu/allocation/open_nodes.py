@@ -5,12 +5,11 @@ the one room of the cluster, less what is held for others and not bound yet.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
-from karpool.model.devices.isolation import PARTITIONED
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import open_nodes
 from karpool.packing.feasibility import preference
@@ -66,7 +65,7 @@ class OpenNodes:
         row = self._room.find(hold.node)
         others = (other for held, other in self._holds.items() if held != uid)
         left = self._room.minus(self._placements(others))
-        return row is not None and bool(open_nodes(left, asked_of_kernel(hold.shape))[row])
+        return row is not None and bool(open_nodes(left, hold.shape)[row])
 
     def _placements(self, holds: Iterable[NodeHold]) -> list[PodPlacement]:
         rows = ((self._room.find(hold.node), hold) for hold in holds)
@@ -80,7 +79,7 @@ class OpenNodes:
             if code is not None:
                 known[code] = False
         is_open: Bools = np.zeros(len(rows), dtype=np.bool_)
-        is_open[known] = open_nodes(room, asked_of_kernel(shape))[rows[known]]
+        is_open[known] = open_nodes(room, shape)[rows[known]]
         if not shape.preferred_nodes:
             return NodeChoice(is_open)
         weight = np.zeros(len(rows), dtype=np.int64)
@@ -94,13 +93,6 @@ class OpenNodes:
             rows = [room.find(name) for name in self._table.node_names]
             self._rows_of = size, np.array([-1 if row is None else row for row in rows], dtype=np.int64)
         return self._rows_of[1].copy()
-
-
-def asked_of_kernel(shape: PodShape) -> PodShape:
-    """The kernel knows no partitions: where those fit, only the allocator can tell."""
-    if shape.devices is not None and shape.devices.isolation == PARTITIONED:
-        return replace(shape, devices=None)
-    return shape
 
 
 def by_nodes(table: DeviceColumns, rows: Rows, *, nodes: NodeChoice) -> Rows:

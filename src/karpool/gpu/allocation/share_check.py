@@ -13,7 +13,12 @@ from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
-from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, place_partition
+from karpool.model.devices.partitions import (
+    ROUNDING_MILLI,
+    PartitionCatalogue,
+    PartitionHost,
+    place_partition,
+)
 from karpool.model.devices.request import GpuRequest
 from karpool.model.infeasible import Infeasible
 
@@ -74,9 +79,9 @@ class ShareCheck:
         return not isinstance(self._slice(request, row), Infeasible)
 
     def _slice(self, request: GpuRequest, row: int) -> HeldShare | NoDevice:
-        device, capacity, free = self.table.device(row), self.table.capacity(row), self.table.free(row)
-        wanted = request.request.on(capacity)
-        template = self.catalogue.match(device.model, capacity, wanted, request.template)
+        device, capacity = self.table.device(row), self.table.capacity(row)
+        free, asked = self.table.free_balance(row), request.request.on(capacity)
+        template = self.catalogue.match(device.model, capacity, asked, request.template)
         if isinstance(template, Infeasible):
             return template
         host = PartitionHost(
@@ -114,6 +119,9 @@ class ShareCheck:
             if row is None:
                 return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
             available = self.table.available_balance(row)
+            if share.partition is not None:
+                slack = ROUNDING_MILLI * len(self.partitions(share.device))
+                available = available + DeviceAmount(slack)
             if not available.covers(share.amount):
                 return no_device(
                     _short(available, share.amount),

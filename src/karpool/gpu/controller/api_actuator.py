@@ -34,6 +34,7 @@ from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.device_reasons import stable_code
 from karpool.model.devices.isolation import HARD
 from karpool.model.devices.oversubscription import hard_limit_percent
+from karpool.model.devices.partitions import PARTITIONS, written_form
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
@@ -219,6 +220,8 @@ class ApiScaleUpActuator:
         annotations = {tensor_fusion.GPU_IDS: allocation.gpu_ids}
         if request.isolation == HARD and (percent := self._hard_limit(item, allocation)):
             annotations[HARD_LIMIT_PERCENT] = str(percent)
+        if allocation.partitions:
+            annotations[PARTITIONS] = written_form(allocation.partitions)
         patch = {
             "metadata": {
                 "uid": item.uid,

@@ -7,6 +7,7 @@ from karpool.gpu.allocation.allocator_state import GpuWorker
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.model.devices import node_devices, pod_requests, tensor_fusion
+from karpool.model.devices.partitions import PARTITIONS, written_partitions
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -76,6 +77,7 @@ class WorkerPods:
             leaving=pod.is_terminating,
             nominated_node=pod.status.nominated_node_name or "",
             released=pod.is_terminating and not meta.finalizers and meta.deletion_grace_period_seconds == 0,
+            partitions=written_partitions(pod.annotations.get(PARTITIONS, "")),
         )
         return replace(unread, worker=worker)
 

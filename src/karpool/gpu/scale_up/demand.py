@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from karpool.gpu.records.demand_key import ANY_MODEL, DemandKey
 from karpool.model.devices.amounts import whole_tflops
 from karpool.model.devices.node_devices import NodeYield
-from karpool.model.devices.request import GpuRequest
+from karpool.model.devices.request import DeviceDemand, GpuRequest
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Toleration
 from karpool.provisioning.node_request import NodeCandidate
@@ -27,6 +27,10 @@ class WaitingWorker:
     created: float
     constraints: str = ""
     shape: PodShape = field(default_factory=PodShape)
+    demand: DeviceDemand = field(init=False, compare=False, repr=False)  # it is asked for all the time
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "demand", self.request.demand)
 
     @property
     def tolerations(self) -> tuple[Toleration, ...]:

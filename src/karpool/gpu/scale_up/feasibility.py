@@ -13,7 +13,6 @@ from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import RUNNING, Device
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
-from karpool.model.devices.isolation import is_capable, is_compatible
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
 
@@ -84,24 +83,3 @@ def _refused(request: GpuRequest, brings: NodeYield, settings: AllocatorSettings
         )
     alone = replace(request, cpu_milli=0, memory_bytes=0)
     return fits_template(alone, template_devices(brings, request.pool), settings)
-
-
-def could_use(request: GpuRequest, device: Device) -> bool:
-    """Whether a device is of the kind a request may use; how much is left of it is not asked."""
-    return (
-        request.pool in ("", device.pool)
-        and request.model in ("", device.model)
-        and request.vendor in ("", device.vendor)
-        and (not request.indices or device.index in request.indices)
-        and device.resource == request.resource
-        and is_capable(device.capabilities, request.isolation)
-        and is_compatible(
-            device.isolation_policy or "Static",
-            request.isolation,
-            device_policy=device.isolation_policy,
-            device_mode=device.isolation_mode,
-            lock=device.active_isolation_mode,
-            conflict=device.isolation_conflict,
-        )
-        and (device.compute_known or not request.request.tflops_milli)
-    )

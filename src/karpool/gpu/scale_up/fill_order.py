@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, signature
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.isolation import SHARED
+from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.node_devices import NodeYield
 
 _LOOKS_MAX = 5000  # at combinations, for one filling
@@ -59,7 +59,7 @@ def _filled(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[Waitin
 
 
 def _is_share(item: WaitingWorker) -> bool:
-    return item.request.count == 1 and item.request.isolation != SHARED
+    return item.request.count == 1 and item.request.isolation not in (SHARED, PARTITIONED)
 
 
 def _kinds(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[_Kind]:

@@ -11,14 +11,15 @@ from dataclasses import replace
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import WaitingWorker
-from karpool.gpu.scale_up.feasibility import could_use
 from karpool.gpu.scale_up.input import CommitHold, DeviceHold, HoldDevices
 from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, by_service
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import shown_devices
 from karpool.model.devices.amounts import NOTHING
+from karpool.model.devices.isolation import DYNAMIC
 from karpool.model.devices.request import Gang
 from karpool.packing.feasibility import admitted
+from karpool.packing.tables.device_table import kind_of
 from karpool.packing.tables.node_table import NodeRow, table_of
 
 
@@ -178,13 +179,15 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
     rooms = [
         DeviceRoom(
             device.name,
-            device.capacity or NOTHING,
+            kind_of(device),
             device.available or NOTHING,
             untouched=device.available == device.capacity,
+            partitions=tuple(device.partitions.values()),
         )
         for device in devices
+        if not device.resource and not device.isolation_conflict
     ]
-    by_name = {device.name: device for device in devices}
+    locks = {device.name: device.active_isolation_mode for device in devices}
     # What its own smart pod takes of the node is given back with it.
     cpu = node.cpu_milli + (unit.cpu_milli if pod is not None and pod.node else 0)
     memory = node.memory_bytes + (unit.memory_bytes if pod is not None and pod.node else 0)
@@ -192,7 +195,8 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
     as_row = table_of([NodeRow(node.name, node.labels, node.taints)])
 
     def serves(item: WaitingWorker, room: DeviceRoom) -> bool:
-        return bool(admitted(as_row, item.shape)[0]) and could_use(item.request, by_name[room.name])
+        is_locked = room.kind.policy == DYNAMIC and locks[room.name] not in ("", item.request.isolation)
+        return bool(admitted(as_row, item.shape)[0]) and not is_locked and room.kind.admits(item.demand)
 
     return NodeBin(unit.node, rooms, cpu, memory, serves)
 
@@ -240,7 +244,7 @@ def _has_timed_out(gang: Gang, since: float, now: float) -> bool:
 def _could_serve(bin_: NodeBin, item: WaitingWorker) -> bool:
     empty = NodeBin(
         bin_.name,
-        [DeviceRoom(room.name, room.capacity, room.capacity) for room in bin_.rooms],
+        [DeviceRoom(room.name, room.kind, room.kind.capacity) for room in bin_.rooms],
         item.request.cpu_milli,
         item.request.memory_bytes,
         bin_.serves,

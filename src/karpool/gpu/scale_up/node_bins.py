@@ -7,12 +7,14 @@ twice at a bin that refused one of them. Pure; the same input gives the same ans
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from karpool.gpu.scale_up.demand import WaitingWorker, size
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.isolation import SHARED
+from karpool.model.devices.device import DevicePartition
+from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.node_devices import NodeYield
+from karpool.packing.tables.device_table import DeviceKind
 
 Signature = tuple[object, ...]
 
@@ -22,19 +24,28 @@ class DeviceRoom:
     """One device. `untouched` while nothing is on it: whole-device requests need that."""
 
     name: str
-    capacity: DeviceAmount
+    kind: DeviceKind
     free: DeviceAmount
     untouched: bool = True
+    partitions: tuple[DevicePartition, ...] = ()
 
     def holds(self, item: WaitingWorker) -> bool:
         if item.request.isolation == SHARED and not self.untouched:
             return False
+        if item.request.isolation == PARTITIONED:
+            return self.kind.place(item.demand, self.partitions, self.free) is not None
         return self.free.covers(self.cost(item))
 
     def cost(self, item: WaitingWorker) -> DeviceAmount:
-        """Whole-device requests take all of it; so do those that do not say how much they take."""
-        asked = item.request.request.on(self.capacity)
-        return self.capacity if item.request.isolation == SHARED or asked.is_zero else asked
+        """Those that do not say how much they take are supposed to take all of it."""
+        taken = self.kind.taken_by(item.demand)
+        return self.kind.capacity if taken.is_zero else taken
+
+    def take(self, item: WaitingWorker) -> None:
+        if item.request.isolation == PARTITIONED:
+            place = self.kind.place(item.demand, self.partitions, self.free)
+            self.partitions = (*self.partitions, *((place,) if place is not None else ()))
+        self.free, self.untouched = self.free - self.cost(item), False
 
 
 Serves = Callable[[WaitingWorker, DeviceRoom], bool]
@@ -44,8 +55,7 @@ Serves = Callable[[WaitingWorker, DeviceRoom], bool]
 class GpuPlacement:
     item: WaitingWorker
     rooms: tuple[DeviceRoom, ...]
-    costs: tuple[DeviceAmount, ...]
-    touched: tuple[bool, ...]  # whether each room was untouched before
+    before: tuple[DeviceRoom, ...]  # as they were
 
 
 @dataclass(slots=True)
@@ -75,17 +85,16 @@ class NodeBin:
         return False
 
     def _take(self, item: WaitingWorker, chosen: Sequence[DeviceRoom]) -> None:
-        costs = tuple(room.cost(item) for room in chosen)
-        self.placed.append(GpuPlacement(item, tuple(chosen), costs, tuple(room.untouched for room in chosen)))
-        for room, cost in zip(chosen, costs, strict=True):
-            room.free, room.untouched = room.free - cost, False
+        self.placed.append(GpuPlacement(item, tuple(chosen), tuple(replace(room) for room in chosen)))
+        for room in chosen:
+            room.take(item)
         self.cpu_milli -= item.request.cpu_milli
         self.memory_bytes -= item.request.memory_bytes
 
     def undo(self) -> None:
         last = self.placed.pop()
-        for room, cost, untouched in zip(last.rooms, last.costs, last.touched, strict=True):
-            room.free, room.untouched = room.free + cost, untouched
+        for room, before in zip(last.rooms, last.before, strict=True):
+            room.free, room.untouched, room.partitions = before.free, before.untouched, before.partitions
         self.cpu_milli += last.item.request.cpu_milli
         self.memory_bytes += last.item.request.memory_bytes
 
@@ -97,8 +106,9 @@ class NodeBin:
 def fresh_bin(name: str, brings: NodeYield, serves: Serves, devices: int | None = None) -> NodeBin:
     """A node as a candidate would bring it, or its first `devices` devices."""
     amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
+    kind = DeviceKind(model=brings.model, vendor=brings.vendor, capacity=amount)
     count = brings.devices if devices is None else devices
-    rooms = [DeviceRoom(f"{name}/{index}", amount, amount) for index in range(count)]
+    rooms = [DeviceRoom(f"{name}/{index}", kind, amount) for index in range(count)]
     return NodeBin(name, rooms, brings.cpu_milli, brings.memory_bytes, serves)
 
 

@@ -68,7 +68,8 @@ class _Balance:
         rung = self.ladders.get(record.name, {}).get(unit.candidate)
         cpu = rung.brings.cpu_milli if rung else unit.cpu_milli
         memory = rung.brings.memory_bytes if rung else unit.memory_bytes
-        brings = NodeYield(unit.gpus, unit.tflops_milli, unit.vram_bytes, cpu, memory)
+        model = rung.brings.model if rung else record.key.model
+        brings = NodeYield(unit.gpus, unit.tflops_milli, unit.vram_bytes, cpu, memory, model)
 
         def serves(item: WaitingWorker, room: DeviceRoom) -> bool:
             name = self.names[item.uid]

@@ -19,11 +19,17 @@ from karpool.model.devices.gpu_models import GpuModel, find_model
 GIB = 2**30
 MIB = 2**20
 DEVICE_CAP = 7
+# Costs are rounded to hundredths of a TFLOP: slices that make up a device may exceed it by so much each.
+ROUNDING_MILLI = 10
+# On a pod: its partitions, in the order of its devices, like `1g.18gb@4` (slot) or `vir02#1` (group).
+PARTITIONS = "gpu.karpool.dev/partitions"
 GROUPS_MAX = 4
 PER_GROUP = 2
 _GROUP_VENDORS = frozenset(("Ascend",))
 _SLOT_VENDORS = frozenset(("NVIDIA", "AMD", ""))
 _SEPARATORS = re.compile(r"[._ /-]+")
+_WRITTEN = re.compile(r"(?P<template>[^@#,]{1,63})(?:(?P<how>[@#])(?P<place>[0-9]{1,3}))?\Z")
+_WRITTEN_MAX = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,33 @@ Templates = Mapping[str, Mapping[str, PartitionTemplate]]  # model, id
 
 def _plain(text: str) -> str:
     return _SEPARATORS.sub("-", text.lower()).removeprefix("mig-")
+
+
+def written_form(partitions: Iterable[DevicePartition]) -> str:
+    def place(partition: DevicePartition) -> str:
+        if partition.group is not None:
+            return f"#{partition.group}"
+        return "" if partition.start is None else f"@{partition.start}"
+
+    return ",".join(f"{partition.template}{place(partition)}" for partition in partitions)
+
+
+def written_partitions(text: str) -> tuple[DevicePartition, ...]:
+    """As `written_form` wrote them; nothing where that cannot be told."""
+    if not text or len(text) > _WRITTEN_MAX:
+        return ()
+    read = [_WRITTEN.match(part) for part in text.split(",")]
+    if not all(read):
+        return ()
+    return tuple(
+        DevicePartition(
+            part["template"],
+            start=int(part["place"]) if part["how"] == "@" else None,
+            group=int(part["place"]) if part["how"] == "#" else None,
+        )
+        for part in read
+        if part is not None
+    )
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +209,8 @@ def _place_in_slots(
     if start is None and template.placement:
         return no_device(DeviceReason.NO_PLACEMENT_SLOT, f"no free slots for {template.id}")
     cost = template.cost(host.capacity.tflops_milli)
-    if host.available.tflops_milli < cost.tflops_milli:
+    slack = ROUNDING_MILLI * (len(host.partitions) + 1)
+    if host.available.tflops_milli + slack < cost.tflops_milli:
         return no_device(
             DeviceReason.INSUFFICIENT_TFLOPS, f"{template.id} needs {cost}, the device has {host.available}"
         )

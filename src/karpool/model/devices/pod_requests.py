@@ -110,19 +110,7 @@ def device_demand_of(
     other_needs = _without_shares(needs) if request.resource else needs
     if problems:
         return UNREADABLE_DEMAND, other_needs
-    return (
-        DeviceDemand(
-            count=request.count,
-            share=request.request,
-            isolation=request.isolation,
-            template=request.template,
-            pool=request.pool,
-            model=model_name(request.model),
-            vendor=request.vendor,
-            indices=request.indices,
-        ),
-        other_needs,
-    )
+    return replace(request, model=model_name(request.model)).demand, other_needs
 
 
 def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:

@@ -77,6 +77,20 @@ class GpuRequest:
         model = f" {self.model}" if self.model else ""
         return f"{devices}{model} with {self.request}"
 
+    @property
+    def demand(self) -> "DeviceDemand":
+        """As the packing kernel is asked."""
+        return DeviceDemand(
+            self.count,
+            self.request,
+            self.isolation,
+            self.template,
+            self.pool,
+            self.model,
+            self.vendor,
+            self.indices,
+        )
+
     def __str__(self) -> str:
         return f"{self.key}: {self.wanted} in pool {self.pool or '(none)'}"
 

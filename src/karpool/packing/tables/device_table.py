@@ -3,7 +3,8 @@
 One row per device, in no order; `node` is the row of its node in the room. What never changes
 about a device is its `DeviceKind`, of which there are few: whether a demand may use it, and how
 much that takes, is worked out once per kind. A `DeviceTable` never changes; a `DeviceFilling` is
-a copy that pods are placed on, and anything placed can be taken back.
+a copy that pods are placed on, and anything placed can be taken back. Hardware partitions of a device
+are a `layout`, of which there are few, too: how many more fit is worked out once per kind and layout.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
-from karpool.model.devices.device import Device
+from karpool.model.devices.device import Device, DevicePartition
 from karpool.model.devices.isolation import (
     DYNAMIC,
     MODES,
@@ -24,14 +25,25 @@ from karpool.model.devices.isolation import (
     is_compatible,
 )
 from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.devices.partitions import (
+    PartitionCatalogue,
+    PartitionHost,
+    PartitionTemplate,
+    place_partition,
+)
 from karpool.model.devices.request import DeviceDemand
+from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.tables.columns import Bools, Int32s, Int64s, read_only
 
 # What one device counts for at most: more shares than any device is cut into.
 MANY_SHARES = 2**31 - 1
 _MEMO_LIMIT = 512
+_PLACES_MEMO_LIMIT = 65_536  # kinds, layouts and amounts that meet in one cluster are some thousands
 _NO_LOCK = 0
+_CATALOGUE = PartitionCatalogue()
+Layout = tuple[DevicePartition, ...]
+_CHANGING = ("free_tflops", "free_vram", "users", "lock", "layout", "closed")  # columns of a table
 
 
 def lock_code(mode: str) -> int:
@@ -54,13 +66,10 @@ class DeviceKind:
     plugin: str = ""
 
     def admits(self, demand: DeviceDemand) -> bool:
-        """Whether such a device may be used at all; what is left of it is not asked.
-
-        Never for a partition: which there are is not known to the cluster.
-        """
+        """Whether such a device may be used at all; what is left of it is not asked."""
         return (
             demand.is_readable
-            and demand.isolation != PARTITIONED
+            and (demand.isolation != PARTITIONED or self.partition(demand) is not None)
             and demand.pool in ("", self.pool)
             and demand.model in ("", self.model)
             and demand.vendor in ("", self.vendor)
@@ -77,6 +86,33 @@ class DeviceKind:
                 conflict=False,
             )
         )
+
+    def partition(self, demand: DeviceDemand) -> PartitionTemplate | None:
+        """What the demand would get cut off such a device."""
+        asked = demand.share.on(self.capacity)
+        template = _CATALOGUE.match(self.model, self.capacity, asked, demand.template)
+        return None if isinstance(template, Infeasible) else template
+
+    def place(self, demand: DeviceDemand, layout: Layout, left: DeviceAmount) -> DevicePartition | None:
+        """Where the driver would put it beside these partitions; None: nowhere."""
+        template = self.partition(demand)
+        if template is None:
+            return None
+        host = PartitionHost(self.vendor, self.capacity, left, layout, _CATALOGUE.cap(self.model))
+        place = place_partition(template, host, _CATALOGUE.of(self.model, self.capacity))
+        return None if isinstance(place, Infeasible) else place
+
+    def has_place(self, partition: DevicePartition) -> bool:
+        """Whether such a device can be cut like that."""
+        template = _CATALOGUE.of(self.model, self.capacity).get(partition.template)
+        return template is not None and (partition.start is None or partition.start in template.placement)
+
+    def taken_by(self, demand: DeviceDemand) -> DeviceAmount:
+        if demand.isolation == SHARED:
+            return self.capacity
+        if demand.isolation == PARTITIONED and (template := self.partition(demand)) is not None:
+            return template.cost(self.capacity.tflops_milli)
+        return demand.share.on(self.capacity)
 
 
 def kind_of(device: Device, plugin: str = "") -> DeviceKind:
@@ -111,6 +147,9 @@ class DeviceKinds:
         self._kinds: list[DeviceKind] = []
         self._codes: dict[DeviceKind, int] = {}
         self._needs: dict[DeviceDemand, _Needs] = {}
+        self._layouts: list[Layout] = [()]
+        self._layout_codes: dict[Layout, int] = {(): 0}
+        self._more: dict[tuple[int, int, DeviceAmount, DeviceDemand], int] = {}
 
     def __getitem__(self, code: int) -> DeviceKind:
         return self._kinds[code]
@@ -122,13 +161,35 @@ class DeviceKinds:
             self._kinds.append(kind)
         return code
 
+    def layout(self, code: int) -> Layout:
+        return self._layouts[code]
+
+    def intern_layout(self, layout: Layout) -> int:
+        code = self._layout_codes.get(layout)
+        if code is None:
+            code = self._layout_codes[layout] = len(self._layouts)
+            self._layouts.append(layout)
+        return code
+
+    def more_partitions(self, kind: int, layout: int, left: DeviceAmount, demand: DeviceDemand) -> int:
+        """How many more a device takes, one after the other, as its driver places them."""
+        key = kind, layout, left, demand
+        count = self._more.get(key)
+        if count is None:
+            count, partitions, cost = 0, self._layouts[layout], self._kinds[kind].taken_by(demand)
+            while (place := self._kinds[kind].place(demand, partitions, left)) is not None:
+                count, partitions, left = count + 1, (*partitions, place), left - cost
+            if len(self._more) >= _PLACES_MEMO_LIMIT:
+                self._more.clear()
+            self._more[key] = count
+        return count
+
     def needs(self, demand: DeviceDemand) -> _Needs:
         needs = self._needs.get(demand)
         if needs is None or len(needs.admitted) < len(self._kinds):
             if len(self._needs) >= _MEMO_LIMIT:
                 self._needs.clear()
-            whole = demand.isolation == SHARED
-            taken = [kind.capacity if whole else demand.share.on(kind.capacity) for kind in self._kinds]
+            taken = [kind.taken_by(demand) for kind in self._kinds]
             needs = self._needs[demand] = _Needs(
                 np.array([kind.admits(demand) for kind in self._kinds], dtype=np.bool_),
                 np.array([amount.tflops_milli for amount in taken], dtype=np.int64),
@@ -150,8 +211,11 @@ class DeviceTable:
     free_vram: Int64s
     users: Int64s  # pods that hold some of it
     lock: Int64s  # the mode that its users have set, of a device that has no mode of its own
+    layout: Int64s  # its partitions
     closed: Bools
-    _rooms: dict[tuple[DeviceDemand, int], Int64s] = field(default_factory=dict, compare=False, repr=False)
+    _rooms: dict[tuple[DeviceDemand, int], Int64s] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def admitted(self, demand: DeviceDemand) -> Bools:
         """Devices of a kind that the demand may use, whatever is left of them."""
@@ -167,6 +231,8 @@ class DeviceTable:
         if demand.isolation == SHARED:
             whole: Int64s = (is_open & (self.users[rows] == 0)).astype(np.int64)
             return whole
+        if demand.isolation == PARTITIONED:
+            return self._partitions(demand, rows, is_open)
         fits: Int64s = np.full(len(kind), MANY_SHARES, dtype=np.int64)
         amounts = (self.free_tflops[rows], needs.tflops[kind]), (self.free_vram[rows], needs.vram[kind])
         for free, need in amounts:
@@ -174,6 +240,18 @@ class DeviceTable:
             unasked = np.where(free < 0, 0, fits)
             np.minimum(fits, np.where(need > 0, free // np.maximum(need, 1), unasked), out=fits)
         return np.where(is_open, np.maximum(fits, 0), 0)
+
+    def left(self, row: int) -> DeviceAmount:
+        return DeviceAmount(int(self.free_tflops[row]), int(self.free_vram[row]))
+
+    def _partitions(self, demand: DeviceDemand, rows: Int64s | slice, is_open: Bools) -> Int64s:
+        numbers = np.arange(len(self.kind))[rows]
+        fits: Int64s = np.zeros(len(is_open), dtype=np.int64)
+        for position in np.flatnonzero(is_open).tolist():
+            row = int(numbers[position])
+            code, layout = int(self.kind[row]), int(self.layout[row])
+            fits[position] = self.kinds.more_partitions(code, layout, self.left(row), demand)
+        return fits
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
         """How many such pods the devices of each of so many nodes could take; worked out once."""
@@ -191,31 +269,15 @@ class DeviceTable:
         stays = np.flatnonzero(node >= 0)
         if not len(stays):
             return None
-        return DeviceTable(
-            self.kinds,
-            [self.names[row] for row in stays.tolist()],
-            node[stays],
-            self.kind[stays],
-            self.free_tflops[stays],
-            self.free_vram[stays],
-            self.users[stays],
-            self.lock[stays],
-            self.closed[stays],
-        )
+        kept = (getattr(self, column)[stays] for column in _CHANGING)
+        names = [self.names[row] for row in stays.tolist()]
+        return DeviceTable(self.kinds, names, node[stays], self.kind[stays], *kept)
 
     def joined(self, more: "DeviceTable") -> "DeviceTable":
         """With the devices of other nodes, of the same kinds."""
-        return DeviceTable(
-            self.kinds,
-            [*self.names, *more.names],
-            np.concatenate((self.node, more.node)),
-            np.concatenate((self.kind, more.kind)),
-            np.concatenate((self.free_tflops, more.free_tflops)),
-            np.concatenate((self.free_vram, more.free_vram)),
-            np.concatenate((self.users, more.users)),
-            np.concatenate((self.lock, more.lock)),
-            np.concatenate((self.closed, more.closed)),
-        )
+        both = (np.concatenate((getattr(self, column), getattr(more, column))) for column in _CHANGING)
+        node, kind = np.concatenate((self.node, more.node)), np.concatenate((self.kind, more.kind))
+        return DeviceTable(self.kinds, [*self.names, *more.names], node, kind, *both)
 
     @cached_property
     def by_node(self) -> Callable[[int], Int64s]:
@@ -243,6 +305,7 @@ def new_devices(kinds: DeviceKinds, devices: Iterable[tuple[int, Device, str]]) 
         np.array([kinds.intern(kind_of(device, plugin)) for _, device, plugin in chosen], dtype=np.int32),
         np.array([capacity.tflops_milli for capacity in capacities], dtype=np.int64),
         np.array([capacity.vram_bytes for capacity in capacities], dtype=np.int64),
+        nothing,
         nothing,
         nothing,
         np.zeros(len(chosen), dtype=np.bool_),
@@ -274,7 +337,7 @@ class DevicesTaken:
     """What `undo` needs, and how many units of a plugin are used up by it: devices that were idle."""
 
     rows: Int64s
-    before: tuple[Int64s, Int64s, Int64s, Int64s, Bools]
+    before: tuple[Int64s | Bools, ...]  # of the columns that change
     of_plugin: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -282,15 +345,8 @@ class DeviceFilling:
     """Devices being taken. Those with the most room first: that reaches what `room` counts."""
 
     def __init__(self, table: DeviceTable) -> None:
-        self._table = replace(
-            table,
-            free_tflops=table.free_tflops.copy(),
-            free_vram=table.free_vram.copy(),
-            users=table.users.copy(),
-            lock=table.lock.copy(),
-            closed=table.closed.copy(),
-            _rooms={},
-        )
+        copies = {column: getattr(table, column).copy() for column in _CHANGING}
+        self._table = replace(table, **copies)
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
         return _pods(self._table.shares(demand), self._table.node, nodes, demand.count)
@@ -315,12 +371,24 @@ class DeviceFilling:
         table, needs = self._table, self._table.kinds.needs(demand)
         kind = table.kind[chosen]
         taken = self._keep(chosen, self._busied(chosen))
+        if demand.isolation == PARTITIONED:
+            for row in chosen.tolist():
+                self._cut(row, demand)
         table.free_tflops[chosen] -= needs.tflops[kind]
         table.free_vram[chosen] -= needs.vram[kind]
         table.users[chosen] += 1
         table.lock[chosen] = np.where(needs.dynamic[kind], lock_code(demand.isolation), table.lock[chosen])
         table.closed[chosen] |= demand.isolation == SHARED
         return taken
+
+    def _cut(self, row: int, demand: DeviceDemand) -> None:
+        table = self._table
+        layout = table.kinds.layout(int(table.layout[row]))
+        place = table.kinds[int(table.kind[row])].place(demand, layout, table.left(row))
+        if place is None:  # somebody has it all the same; what is left cannot be told
+            table.closed[row] = True
+        else:
+            table.layout[row] = table.kinds.intern_layout((*layout, place))
 
     def close(self, node: int, resource: str, units: int) -> DevicesTaken:
         """Devices that a plugin gives away as a whole: which is its choice, so the last idle ones."""
@@ -344,25 +412,17 @@ class DeviceFilling:
 
     def undo(self, taken: DevicesTaken) -> None:
         table, rows = self._table, taken.rows
-        columns = (table.free_tflops, table.free_vram, table.users, table.lock, table.closed)
-        for column, before in zip(columns, taken.before, strict=True):
-            column[rows] = before
+        for column, before in zip(_CHANGING, taken.before, strict=True):
+            getattr(table, column)[rows] = before
 
     def table(self) -> DeviceTable:
         """As things stand; not to be filled further."""
-        for column in (self._table.free_tflops, self._table.free_vram, self._table.users, self._table.closed):
-            read_only(column)
+        for column in _CHANGING:
+            read_only(getattr(self._table, column))
         return self._table
 
     def _keep(self, rows: Int64s, of_plugin: Mapping[str, int] | None = None) -> DevicesTaken:
-        table = self._table
-        before = (
-            table.free_tflops[rows],
-            table.free_vram[rows],
-            table.users[rows],
-            table.lock[rows],
-            table.closed[rows],
-        )
+        before = tuple(getattr(self._table, column)[rows] for column in _CHANGING)
         return DevicesTaken(rows, before, of_plugin or {})
 
     def _busied(self, rows: Int64s) -> dict[str, int]:
