@@ -116,8 +116,9 @@ def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -
         return span(left)[1], span(right)[0]
 
     def visit(node: ast.AST, scope: str) -> Iterator[Change]:
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        inner = f"{scope}.{node.name}" if named else scope
+        inner = scope
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = f"{scope}.{node.name}"
         match node:
             case ast.Compare(ops=[operator]) if type(operator) in _COMPARISONS:
                 gap = between(node.left, node.comparators[0])
