@@ -16,6 +16,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NOT_READING = {
     "apiserver",
     "apply",  # acts on what it reads, so never on a file
+    "catalogue",  # shows what is shipped
     "cluster",
     "completion",
     "consolidator",
@@ -65,8 +66,8 @@ SOURCES = sorted(
 )
 _PATH = re.compile(r"`((?:src|tests|bench|tools|e2e|docs|deploy|karpool|karpool_fleet)/[\w./-]+)`")
 _MODULE = re.compile(r"`(karpool(?:_fleet)?(?:\.[a-z_]+)+)(?:\.[A-Z]\w*(?:\.\w+)?)?`")
-# Names of protocols and of API groups look like modules, and are none.
-_NO_MODULE = re.compile(r"karpool\.(dev|estimator\.v1)\b")
+# Names of protocols, API groups and entry points look like modules, and are none.
+_NO_MODULE = re.compile(r"karpool\.(dev|estimator\.v1|scheduler\.plugins)\b")
 
 
 def _is_there(name: str) -> bool:
