@@ -10,6 +10,7 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, NodeRemoval, view_of
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
+from karpool.model.contracts.contract import Contract
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
     INITIALIZED,
@@ -65,10 +66,12 @@ def usual_types() -> Catalogue:
 class BuiltCluster:
     """Objects are put as they would come from informers."""
 
-    def __init__(self, types: Catalogue | None = None, now: float = NOW) -> None:
+    def __init__(
+        self, types: Catalogue | None = None, now: float = NOW, contract: Contract | None = None
+    ) -> None:
         self.types = types or usual_types()
         self.now = now
-        self.cluster = Cluster(ASPECTS, market=Market(self.types))
+        self.cluster = Cluster(ASPECTS, market=Market(self.types, contract=contract))
         self.switch = StopSwitch()
 
     def tell(self, kind: ClusterKind, namespace: str, name: str, raw: Any) -> None:

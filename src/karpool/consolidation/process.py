@@ -36,7 +36,8 @@ POLL_SECONDS = 2.0
 
 
 def _manages(options: ConsolidatorOptions) -> ManagerOptions:
-    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything starts
+    # What is wrong with these files is said before anything starts.
+    market_of(options.catalogue, options.region, options.contract)
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=() if options.once else options.probes.addresses,
@@ -53,7 +54,7 @@ async def _build(
     market: Market | None = None,
     show: Callable[[ConsolidationPlan], None] | None = None,
 ) -> Consolidator:
-    market = market if market is not None else market_of(options.catalogue, options.region)
+    market = market if market is not None else market_of(options.catalogue, options.region, options.contract)
     return Consolidator(environment, consolidator_settings(options), market=market, show=show)
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from karpool.cluster.aspects import Aspect
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.cluster.snapshot import Snapshot
@@ -75,6 +76,7 @@ class ClusterView:
     stop: Infeasible[ConsolidationReason] | None = None
     recent: Sequence[NodeRemoval] = ()
     problems: Sequence[str] = ()
+    bill: FleetBill | None = None  # where something was contracted
 
     @cached_property
     def node_costs(self) -> Floats:
@@ -134,4 +136,5 @@ def view_of(
         stop=stop,
         recent=tuple(recent),
         problems=(*problems, *snapshot.problems),
+        bill=snapshot.facts.market.bill(),
     )

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from karpool.dashboard.server.access import is_loopback
-from karpool.manager.options import Catalogue, ConnectionOptions, Options, option, region_problems
+from karpool.manager.options import (
+    Catalogue,
+    ConnectionOptions,
+    ContractFile,
+    Options,
+    option,
+    region_problems,
+)
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import DecisionOptions
 
@@ -46,6 +53,7 @@ class DashboardOptions(Options, frozen=True):
         str, option("Region whose prices are used where a cluster does not say its own.", chart="region")
     ] = ""
     catalogue: Catalogue = None
+    contract: ContractFile = None
     connection: ConnectionOptions = ConnectionOptions()
     decisions: DecisionOptions = DecisionOptions()
 

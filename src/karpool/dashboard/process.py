@@ -37,7 +37,8 @@ def cluster_configs(options: DashboardOptions) -> list[ClusterConfig]:
 
 
 def _manages(options: DashboardOptions) -> ManagerOptions:
-    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything listens
+    # What is wrong with these files is said before anything listens.
+    market_of(options.catalogue, options.region, options.contract)
     return ManagerOptions(clusters=cluster_configs(options), timeout=options.connection.timeout_seconds)
 
 
@@ -58,6 +59,7 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
             asker=lambda client: estimator_clients(options.decisions.estimators, client),
             region=options.region,
             catalogue=options.catalogue,
+            contract=options.contract,
         ),
     )
 

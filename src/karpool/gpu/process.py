@@ -19,7 +19,8 @@ COMPONENT = "karpool-gpu-scaler"
 
 def _manages(options: GpuScalerOptions) -> ManagerOptions:
     lease = LeaseName(COMPONENT, options.smart_pod_namespace)
-    market_of(options.catalogue, options.region)  # what is wrong with it is said before anything starts
+    # What is wrong with these files is said before anything starts.
+    market_of(options.catalogue, options.region, options.contract)
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=options.probes.addresses,
@@ -37,7 +38,9 @@ async def _build(
     return GpuScaler(
         environment,
         options,
-        market=market if market is not None else market_of(options.catalogue, options.region),
+        market=market
+        if market is not None
+        else market_of(options.catalogue, options.region, options.contract),
         metrics=ScaleUpMetrics(
             registry,
             original_names=options.original_metric_names,

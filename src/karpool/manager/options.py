@@ -460,6 +460,15 @@ Catalogue = Annotated[
 ]
 
 
+ContractFile = Annotated[
+    Path | None,
+    option(
+        "Discounts, reservations and commitments: a file as docs/contracts.md says.",
+        exists=True,
+    ),
+]
+
+
 def region_problems(region: str, catalogue: Path | None) -> Iterator[Invalid]:
     """A region that no catalogue is shipped for; whoever reads a file of their own says whether it has it."""
     if region and catalogue is None:

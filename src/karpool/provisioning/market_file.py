@@ -1,18 +1,22 @@
-"""What can be bought, as a file says it or as is shipped."""
+"""What can be bought, as files say it or as is shipped."""
 
 from pathlib import Path
 
 from karpool.cluster.market.market import Market
 from karpool.kube.bounded_input import read_bounded
 from karpool.model.catalogue.files import read_catalogue
+from karpool.model.contracts.contract import Contract
+from karpool.model.contracts.contract_file import read_contract
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
 
 
-def market_of(catalogue: Path | None, region: str = "") -> Market:
-    """What a catalogue file sells; without one, what is shipped. Raises Invalid, naming the file."""
+def market_of(catalogue: Path | None, region: str = "", contract: Path | None = None) -> Market:
+    """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
+    one. Raises Invalid, naming the file."""
+    contracted = None if contract is None else _contract_of(contract)
     if catalogue is None:
-        return Market(region=region)
+        return Market(region=region, contract=contracted)
     try:
         found = read_catalogue(read_bounded(catalogue, SIZE_LIMIT), region)
     except OSError as error:
@@ -21,4 +25,13 @@ def market_of(catalogue: Path | None, region: str = "") -> Market:
         raise Invalid("--catalogue", str(catalogue), str(error)) from None
     if region and found.region != region:
         raise Invalid("--region", region, f"{catalogue} is of {found.region}")
-    return Market(found)
+    return Market(found, contract=contracted)
+
+
+def _contract_of(path: Path) -> Contract:
+    try:
+        return read_contract(read_bounded(path, SIZE_LIMIT))
+    except OSError as error:
+        raise Invalid("--contract", str(path), f"cannot be read: {error.strerror or error}") from None
+    except Invalid as error:
+        raise Invalid("--contract", str(path), str(error)) from None

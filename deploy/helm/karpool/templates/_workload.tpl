@@ -54,7 +54,9 @@ spec:
           args:
             {{- $catalogue := and .prices $root.Values.catalogue.configMapName }}
             {{- $known := ternary (list (printf "--catalogue=/etc/karpool/catalogue/%s" $root.Values.catalogue.key)) list (not (not $catalogue)) }}
-            {{- range concat .args $known $c.extraArgs }}
+            {{- $contract := and .prices $root.Values.contract.configMapName }}
+            {{- $contracted := ternary (list (printf "--contract=/etc/karpool/contract/%s" $root.Values.contract.key)) list (not (not $contract)) }}
+            {{- range concat .args $known $contracted $c.extraArgs }}
             - {{ . | quote }}
             {{- end }}
           {{- with $c.extraEnv }}
@@ -91,6 +93,9 @@ spec:
             {{- if $catalogue }}
             - {name: catalogue, mountPath: /etc/karpool/catalogue, readOnly: true}
             {{- end }}
+            {{- if $contract }}
+            - {name: contract, mountPath: /etc/karpool/contract, readOnly: true}
+            {{- end }}
             {{- range .secrets }}
             - {name: {{ .name }}, mountPath: {{ .path }}, readOnly: true}
             {{- end }}
@@ -99,6 +104,10 @@ spec:
           emptyDir: {sizeLimit: 64Mi}
         {{- with $catalogue }}
         - name: catalogue
+          configMap: {name: {{ . }}}
+        {{- end }}
+        {{- with $contract }}
+        - name: contract
           configMap: {name: {{ . }}}
         {{- end }}
         {{- range .secrets }}

@@ -16,6 +16,7 @@ from karpool.cli.options.cluster import (
     RegionParam,
     catalogue_option,
     cluster_options,
+    contract_option,
     output_option,
 )
 from karpool.cli.output.text import columns, emit, machine, note
@@ -91,6 +92,7 @@ class _Moment:
     help="Maximum number of new nodes counted per pool, even if the pool has no limits.",
 )
 @catalogue_option
+@contract_option
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
 def capacity(
@@ -100,6 +102,7 @@ def capacity(
     region: str,
     max_potential_nodes: int,
     catalogue: Path | None,
+    contract: Path | None,
     output: str,
     cluster: ClusterOptions,
 ) -> None:
@@ -118,7 +121,7 @@ def capacity(
     )
     picture = Cluster(
         ASPECTS | core.aspects,
-        market=market_of(catalogue, region),
+        market=market_of(catalogue, region, contract),
         failures=pool_failures,
         group_failures=group_failures,
     )

@@ -119,7 +119,9 @@ def node(
     """
     policies = [options.policy] if options.policy else []
     (override,) = overrides(policies, [options.threshold] if options.threshold else [])
-    planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
+    planned_cluster = asyncio.run(
+        load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
+    )
     settings = options.settings(override, heed_budgets=options.heed_budgets)
     emit(render(explained(name, planned_cluster, settings), output))
 

@@ -55,7 +55,9 @@ def plan(
 
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
-    planned_cluster = asyncio.run(load_planned_cluster(cluster, options.region, options.catalogue))
+    planned_cluster = asyncio.run(
+        load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
+    )
     if not planned_cluster.view.machines:
         note(f"there are no nodes in {planned_cluster.cluster}; is that the cluster you mean?")
     elif lacking := planned_cluster.loaded.lacking:
@@ -90,9 +92,9 @@ def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> Consolid
 
 
 async def load_planned_cluster(
-    cluster: ClusterOptions, region: str, catalogue: Path | None = None
+    cluster: ClusterOptions, region: str, catalogue: Path | None = None, contract: Path | None = None
 ) -> PlannedCluster:
-    picture = Cluster(ASPECTS, market=market_of(catalogue, region))
+    picture = Cluster(ASPECTS, market=market_of(catalogue, region, contract))
     switch = StopSwitch()
     loaded = await load_cluster(cluster, picture, (switch.watch,))
     now = RealClock().now() if loaded.as_of is None else loaded.as_of

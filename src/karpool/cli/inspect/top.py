@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
 from karpool.cli.inspect.top_gpus import render_gpus
-from karpool.cli.options.cluster import ClusterOptions, catalogue_option, cluster_options, output_option
+from karpool.cli.options.cluster import (
+    ClusterOptions,
+    catalogue_option,
+    cluster_options,
+    contract_option,
+    output_option,
+)
 from karpool.cli.output.text import NONE, UNKNOWN, columns, emit, machine, note, pluralize
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
@@ -39,6 +46,7 @@ class NodeUsage:
     pods: int
     slots: int
     price_per_hour: float | None
+    list_price_per_hour: float | None = None
     nodes: int = 1
     unreadable_pods: int = 0  # nothing is free beside one
 
@@ -65,6 +73,7 @@ def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
                 pods=pods,
                 slots=pods + int(room.slots[row]),
                 price_per_hour=state_node.price_per_hour,
+                list_price_per_hour=state_node.list_price_per_hour,
                 unreadable_pods=state_node.blocked,
             )
         )
@@ -89,28 +98,35 @@ def by_pool(nodes: Iterable[NodeUsage], pools: Iterable[str] = ()) -> list[NodeU
             pods=sum(member.pods for member in members),
             slots=sum(member.slots for member in members),
             price_per_hour=_sum(member.price_per_hour for member in members),
+            list_price_per_hour=_sum(member.list_price_per_hour for member in members),
             unreadable_pods=sum(member.unreadable_pods for member in members),
         )
         for pool, members in sorted(groups.items())
     ]
 
 
-def table(entries: list[NodeUsage], *, pools: bool, wide: bool) -> str:
+def table(entries: list[NodeUsage], *, pools: bool, wide: bool, listed: bool = False) -> str:
+    """`listed`: with the list price beside what the node adds to the bill."""
     shown = _resources_shown(entries, wide=wide)
     about = ["NODES"] if pools else ["POOL", "TYPE", "ZONE", "CAPACITY"]
     return columns(
-        ["NAME", *about, *(name.upper() for name in shown), "PODS", "$/H"],
+        ["NAME", *about, *(name.upper() for name in shown), "PODS", *(["LIST $/H"] if listed else []), "$/H"],
         (
             [
                 entry.name,
                 *([str(entry.nodes)] if pools else _described(entry)),
                 *(_share(entry, name) for name in shown),
                 f"{entry.pods}/{entry.slots}",
-                UNKNOWN if entry.price_per_hour is None else f"{entry.price_per_hour:.3f}",
+                *([_money(entry.list_price_per_hour)] if listed else []),
+                _money(entry.price_per_hour),
             ]
             for entry in entries
         ),
     )
+
+
+def _money(price: float | None) -> str:
+    return UNKNOWN if price is None else f"{price:.3f}"
 
 
 def _described(entry: NodeUsage) -> list[str]:
@@ -120,15 +136,18 @@ def _described(entry: NodeUsage) -> list[str]:
 @click.command(epilog="Example: karpool top nodes --context prod -o wide")
 @click.argument("what", type=click.Choice(["nodes", "pools", "gpus"]), default="nodes")
 @catalogue_option
+@contract_option
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
-def top(what: str, catalogue: Path | None, output: str, cluster: ClusterOptions) -> None:
+def top(
+    what: str, catalogue: Path | None, contract: Path | None, output: str, cluster: ClusterOptions
+) -> None:
     """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
 
     Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
-    known.
+    known. With --contract, what each node adds to the bill stands beside its list price.
     """
-    picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue))
+    picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue, contract=contract))
     loaded = asyncio.run(load_cluster(cluster, picture))
     snapshot = picture.snapshot()
     emit(render(snapshot, what, output, loaded.name))
@@ -144,17 +163,26 @@ def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
     if output in ("json", "yaml"):
         kind = "NodeUsageList" if what == "nodes" else "PoolUsageList"
         items: list[dict[str, Any]] = [asdict(entry) for entry in entries]
-        gaps = snapshot.facts.market.gaps()
-        return machine(kind, {"cluster": cluster, "items": items, "price_gaps": gaps}, output)
+        content = {"cluster": cluster, "items": items, "price_gaps": snapshot.facts.market.gaps()}
+        if (bill := snapshot.facts.market.bill()) is not None:
+            content["bill"] = msgspec.to_builtins(bill.contract.bill(bill.fleet))
+        return machine(kind, content, output)
     if not entries:
         return f"no {what} in {cluster}"
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
-    shown = table(entries, pools=what == "pools", wide=output == "wide")
+    bill = snapshot.facts.market.bill()
+    uses: list[str] = []
+    if bill is not None:
+        billed = bill.contract.bill(bill.fleet)
+        listed = _sum(node.list_price_per_hour for node in nodes)
+        cost = f"bill ${billed.per_hour:.3f} per hour, by the list ${_money(listed)}"
+        uses = [f"{use.name}: {use.used:.3f} of {use.amount:.3f} {use.unit} used here" for use in billed.uses]
+    shown = table(entries, pools=what == "pools", wide=output == "wide", listed=bill is not None)
     pending = pluralize(len(snapshot.room.pending), "pod")
     lines = [shown, "", f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"]
     gaps = [f"no price: {gap}" for gap in snapshot.facts.market.gaps()]
-    return "\n".join([*lines, *gaps, *unreadable_lines(snapshot)])
+    return "\n".join([*lines, *uses, *gaps, *unreadable_lines(snapshot)])
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:

@@ -78,6 +78,13 @@ catalogue_option = click.option(
 )
 
 
+contract_option = click.option(
+    "--contract",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Discounts, reservations and commitments: a file as docs/contracts.md says.",
+)
+
+
 def output_option(*forms: str) -> Callable[[F], F]:
     return click.option(
         "-o",

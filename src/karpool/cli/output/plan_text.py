@@ -179,7 +179,12 @@ def pool_table(plan: ConsolidationPlan) -> Table:
 
 def totals_table(plan: ConsolidationPlan) -> Table:
     rows = [_totals("before", plan.before), _totals("after", plan.after)]
-    return ["", "NODES", "PODS", "$/H", "$/MONTH", "CPU USED", "MEMORY USED"], rows
+    header = ["", "NODES", "PODS", "$/H", "$/MONTH", "CPU USED", "MEMORY USED"]
+    if plan.before.list_price_per_hour is not None:  # then $/H is the bill under the contract
+        header.append("LIST $/H")
+        for row, totals in zip(rows, (plan.before, plan.after), strict=True):
+            row.append(money(totals.list_price_per_hour or 0.0))
+    return header, rows
 
 
 def _totals(name: str, totals: ClusterTotals) -> list[str]:

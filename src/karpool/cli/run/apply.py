@@ -10,7 +10,13 @@ import click
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
-from karpool.cli.options.cluster import ClusterOptions, DurationParam, catalogue_option, connection_options
+from karpool.cli.options.cluster import (
+    ClusterOptions,
+    DurationParam,
+    catalogue_option,
+    connection_options,
+    contract_option,
+)
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, emit, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
@@ -39,6 +45,7 @@ Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster
     help="Refuse a plan older than this; 0 accepts any age.",
 )
 @catalogue_option
+@contract_option
 @connection_options
 def apply(
     plan: Path,
@@ -47,6 +54,7 @@ def apply(
     strict: bool,
     max_age: float,
     catalogue: Path | None,
+    contract: Path | None,
     cluster: ClusterOptions,
 ) -> None:
     """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
@@ -55,7 +63,11 @@ def apply(
     """
     saved = read_plan(plan)
     how = {"dry_run": dry_run, "partial": partial, "strict": strict}
-    asyncio.run(applied(saved, cluster, max_age=max_age, catalogue=catalogue, execute=carry_out, **how))
+    asyncio.run(
+        applied(
+            saved, cluster, max_age=max_age, catalogue=catalogue, contract=contract, execute=carry_out, **how
+        )
+    )
 
 
 async def applied(
@@ -67,11 +79,12 @@ async def applied(
     strict: bool = False,
     max_age: float = 0.0,
     catalogue: Path | None = None,  # never one that the plan names: plans come from others
+    contract: Path | None = None,
     execute: Execute | None = None,
 ) -> PlanCheck:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
     options = saved_options(saved.flags)
-    seen = await load_planned_cluster(cluster, options.region, catalogue)
+    seen = await load_planned_cluster(cluster, options.region, catalogue, contract)
     settings = options.settings(options.override, heed_budgets=options.heed_budgets)
     found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
     emit(render(found))

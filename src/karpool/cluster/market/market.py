@@ -11,12 +11,16 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.market.prices import usable_price
 from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
 from karpool.model.catalogue.files import load_shipped, shipped_provider, unknown_region
+from karpool.model.contracts.contract import PAID_FOR_DIVISOR, BilledKind, Contract
+from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import (
+    CAPACITY_TYPE,
     NODEPOOL,
     ON_DEMAND,
     RESERVED,
@@ -26,6 +30,7 @@ from karpool.model.karpenter.objects import (
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE, Node
 from karpool.packing.new_nodes.offerings import Offerings
+from karpool.packing.new_nodes.pack_result import LaunchOption
 
 log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"
@@ -34,15 +39,15 @@ _ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]|([a-z]+-[a-z]+\d+)-[a-z
 # And so do the addresses of machines, on AWS and GCP.
 _PROVIDER_ID_ZONE = re.compile(r"(?:aws:///|gce://[^/]+/)([a-z0-9-]+)/.+")
 _SEEN_MAX = 10_000
-# What is paid for already costs next to nothing, but for order's sake less the cheaper it would have been.
-RESERVED_DIVISOR = 10_000_000
 _GAPS_MAX = 10
 
 
 class Market:
     """`version` changes whenever something else could be bought."""
 
-    def __init__(self, catalogue: Catalogue | None = None, *, region: str = "") -> None:
+    def __init__(
+        self, catalogue: Catalogue | None = None, *, region: str = "", contract: Contract | None = None
+    ) -> None:
         """Raises Invalid for a region that no catalogue is shipped for."""
         self._given = catalogue is not None
         self.region = catalogue.region if catalogue is not None else ""
@@ -52,7 +57,8 @@ class Market:
         self._unknown_regions: set[str] = set()
         self.catalogue = catalogue or Catalogue("", "")
         self.overlays = NodeOverlays()
-        self.offerings = Offerings(self.catalogue, self.overlays)
+        self.contracted = ContractedPrices(contract)
+        self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)
         self._changes = 0
         if catalogue is None and region:
             if not shipped_provider(region):
@@ -90,15 +96,51 @@ class Market:
             log.info("type not learnt", node=source.name, reason=str(error))
 
     def price(self, labels: Labels, provider_id: str = "") -> float | None:
-        """Of a node: as overlays of its pool say, else by the list, whether in stock or not."""
+        """Of a node: what it adds to the bill, whether in stock or not."""
+        if not self.contracted:
+            overlaid = self._overlaid_price(labels)
+            return self.list_price(labels, provider_id) if overlaid is None else overlaid
+        kind = self.billed(labels, provider_id)
+        return None if kind is None else self.contracted.price(kind)
+
+    def billed(self, labels: Labels, provider_id: str = "") -> BilledKind | None:
+        """How a node is billed; None when its price is not known."""
+        overlaid = self._overlaid_price(labels)
+        listed = self.list_price(labels, provider_id)
+        price = listed if overlaid is None else overlaid
+        if price is None:
+            return None
+        zone = labels.get(ZONE) or _zone_in(provider_id)
+        return self.contracted.kind(
+            self._catalogue_in(region_of(labels, provider_id)),
+            labels.get(INSTANCE_TYPE, ""),
+            zone,
+            capacity_type_of(labels) or ON_DEMAND,
+            price,
+            overlaid=overlaid is not None and overlaid != listed,
+        )
+
+    def bill(self) -> FleetBill | None:
+        """Of the machines that were last seen; None where nothing was contracted."""
+        if not self.contracted:
+            return None
+
+        def kind_of(pool: str, option: LaunchOption) -> BilledKind | None:
+            return self.billed({**_labels_of(option), NODEPOOL: pool})
+
+        def list_price_of(option: LaunchOption) -> float | None:
+            return self.list_price(_labels_of(option))
+
+        return FleetBill(self.contracted.contract, self.contracted.fleet, kind_of, list_price_of)
+
+    def _overlaid_price(self, labels: Labels) -> float | None:
+        """As overlays of its pool say, else by the list; None without overlays, or without a price."""
         name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type_of(labels)
         candidate = self.catalogue.types.get(name) if self.overlays else None
         if candidate is not None:
             overlaid = self.overlays.types(self.catalogue.types, self.catalogue.version)
-            price = usable_price(overlaid.applied(labels.get(NODEPOOL, ""), candidate).price(zone, kind))
-            if price is not None:
-                return price
-        return self.list_price(labels, provider_id)
+            return usable_price(overlaid.applied(labels.get(NODEPOOL, ""), candidate).price(zone, kind))
+        return None
 
     def list_price(self, labels: Labels, provider_id: str = "") -> float | None:
         """What a node with these labels costs by the list, in stock or not; None when that is not known.
@@ -111,7 +153,7 @@ class Market:
         price = usable_price(catalogue.price_of_running(name, zone, kind))
         if price is None and kind == RESERVED:
             price = usable_price(catalogue.price_of_running(name, zone, ON_DEMAND))
-            return None if price is None else price / RESERVED_DIVISOR
+            return None if price is None else price / PAID_FOR_DIVISOR
         return price
 
     def unclear_pools(self) -> Mapping[str, str]:
@@ -192,8 +234,16 @@ class Market:
                 self.catalogue.learn(source)
             except Invalid:
                 continue  # was said before
-        self.offerings = Offerings(self.catalogue, self.overlays)
+        self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)
         self._changes += 1
+
+
+def _labels_of(option: LaunchOption) -> dict[str, str]:
+    return {
+        INSTANCE_TYPE: option.instance_type,
+        ZONE: option.zone,
+        CAPACITY_TYPE: option.capacity_type,
+    }
 
 
 def region_of(labels: Labels | Mapping[str, str], provider_id: str = "") -> str:

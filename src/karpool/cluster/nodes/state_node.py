@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
+from karpool.model.contracts.contract import BilledKind
 from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT
 from karpool.model.kubernetes.meta import NO_LABELS, Labels
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
@@ -56,6 +57,8 @@ class StateNode:
     price_per_hour: float | None = None
     blocked: int = 0  # pods on it that cannot be read: nothing may be placed there, nor taken away
     reserved: str = ""  # who holds it for something that is still to come: a scale-up, a move, a buffer
+    list_price_per_hour: float | None = None  # `price_per_hour` is what it adds to the bill
+    billed: BilledKind | None = None  # where something was contracted
 
     @cached_property
     def name(self) -> str:

@@ -8,6 +8,7 @@ Nodes count against limits with what they show once they are initialised; before
 and a claim without a machine with the largest type it may become. Those that leave do not count.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts, SharedValues
 from karpool.cluster.nodes.state_node import NodeStage, StateNode
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.catalogue.catalogue import capacity_type_of
+from karpool.model.contracts.contract import BilledKind
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, NodeClaim
 from karpool.model.kubernetes.meta import Labels
@@ -55,11 +57,12 @@ class StateNodeStore:
         self._reserved: dict[str, str] = {}  # by node
         self._reserved_claims: dict[str, str] = {}
         self._priced = market.version
+        self._billed = -1  # the version whose machines are on the bill
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
         self._same: dict[frozenset[tuple[str, int]], Resources] = {}
         self._capacities: dict[int, tuple[QuantityMap, Resources]] = {}  # by identity: they are shared
-        self._prices: dict[tuple[str | None, ...], float | None] = {}
+        self._prices: dict[tuple[str | None, ...], tuple[float | None, float | None, BilledKind | None]] = {}
         self._price_version: object = None
         self._shared = False
 
@@ -83,10 +86,13 @@ class StateNodeStore:
 
     def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
         """Nodes by name, and claims without a node by name; neither changes any more."""
+        if self.market.contracted and self._billed != self.version:
+            self.market.contracted.see_fleet(self._fleet())
         if self._priced != self.market.version:
             self._priced = self.market.version
             self._refresh(self._nodes)
             self._refresh_claims(self.claims)
+        self._billed = self.version
         self._shared = True
         return MappingProxyType(self._joined), MappingProxyType(self._waiting)
 
@@ -238,9 +244,9 @@ class StateNodeStore:
                 self._problems.add("Node claim", name, Invalid("", sought, reason))
             else:
                 self._problems.clear("Node claim", name)
-            price = self._price(node.labels, node.provider_id)
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
-            joined = StateNode(node, claim, price, self._blocked.get(name, 0), reserved)
+            prices = self._prices_of(node.labels, node.provider_id)
+            joined = StateNode(node, claim, prices[0], self._blocked.get(name, 0), reserved, *prices[1:])
             known = self._joined.get(name)
             if known != joined:
                 self._own()
@@ -262,9 +268,9 @@ class StateNodeStore:
                     self._tell(self._waiting.pop(name), None)
                 self._count(f"c/{name}", "", {})
                 continue
-            price = self._price(claim.labels, claim.provider_id)
+            price, listed, billed = self._prices_of(claim.labels, claim.provider_id)
             known = self._waiting.get(name)
-            joined = StateNode(None, claim, price)
+            joined = StateNode(None, claim, price, list_price_per_hour=listed, billed=billed)
             if known != joined:
                 self._own()
                 self._waiting[name] = joined
@@ -272,19 +278,36 @@ class StateNodeStore:
             leaving = joined.is_leaving
             self._count(f"c/{name}", "" if leaving else joined.pool, self._claimed(claim))
 
-    def _price(self, labels: Labels, provider_id: str) -> float | None:
-        """Most nodes are like some others; what makes a difference is in these labels."""
+    def _prices_of(
+        self, labels: Labels, provider_id: str
+    ) -> tuple[float | None, float | None, BilledKind | None]:
+        """What the machine adds to the bill, its list price, and how it is billed where that matters. Most
+        nodes are like some others; what makes a difference is in these labels."""
         zone = labels.get(ZONE)
         if not zone:
-            return self.market.price(labels, provider_id)
+            return self._priced_anew(labels, provider_id)
         key = zone, capacity_type_of(labels), *map(labels.get, _PRICED)
         version = self.market.version
         if self._price_version != version or len(self._prices) > _SAME_MAX:
             self._price_version = version
             self._prices.clear()
         if key not in self._prices:
-            self._prices[key] = self.market.price(labels, provider_id)
+            self._prices[key] = self._priced_anew(labels, provider_id)
         return self._prices[key]
+
+    def _priced_anew(
+        self, labels: Labels, provider_id: str
+    ) -> tuple[float | None, float | None, BilledKind | None]:
+        market = self.market
+        listed = market.list_price(labels, provider_id)
+        if not market.contracted:
+            return (market.price(labels, provider_id) if market.overlays else listed), listed, None
+        kind = market.billed(labels, provider_id)
+        return (None if kind is None else market.contracted.price(kind)), listed, kind
+
+    def _fleet(self) -> Counter[BilledKind]:
+        machines = (*self._joined.values(), *self._waiting.values())
+        return Counter(each.billed for each in machines if each.billed is not None and not each.is_leaving)
 
     def _own(self) -> None:
         """Before something is written: snapshots keep what they have taken."""

@@ -45,6 +45,7 @@ _OF_WHOLE_MOVES = frozenset(
     (
         ConsolidationReason.SCORE,
         ConsolidationReason.SMALL_SAVING,
+        ConsolidationReason.BILL_DOES_NOT_FALL,
         ConsolidationReason.NOT_CHEAPER,
         ConsolidationReason.METHOD_DISABLED,
     )

@@ -429,7 +429,7 @@ class _Problem:
             else:
                 pods = new.setdefault(place, {})
                 pods[shape] = pods.get(shape, 0) + 1
-        ceiling = sum(float(state.prices[row]) for row in rows)
+        ceiling = state.worth(rows)
         bought = purchase_several(state, rows, new.values(), ceiling)
         if bought is None:
             return None
@@ -451,7 +451,7 @@ def _promise(state: PlanningState, rows: Sequence[int]) -> float:
             DisruptionReason.UNDERUTILIZED, Counter(state.pool_of[row] for row in some)
         ):
             break
-        price = sum(float(state.prices[row]) for row in some)
+        price = state.worth(some)
         bought = cheapest_node(state, some, dict(state.demand(some)), price)
         if isinstance(bought, UnplacedShapes):
             if bought.why.reason is ConsolidationReason.NO_TYPE:
@@ -464,7 +464,8 @@ def _promise(state: PlanningState, rows: Sequence[int]) -> float:
 def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[CandidateMove]:
     accepted = []
     for draft in drafts:
-        if put_in_place(state, draft):
+        # With what was contracted, what one saves depends on those before it.
+        if not any(state.raises_the_bill(draft)) and put_in_place(state, draft):
             state.accept(draft)
             accepted.append(draft)
     return accepted

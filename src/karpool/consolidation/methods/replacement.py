@@ -15,6 +15,7 @@ import numpy as np
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
 from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
+    TYPES_MAX,
     CandidateMove,
     PlanningState,
     Pods,
@@ -28,8 +29,6 @@ from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.packing.new_nodes.pack_result import PlannedNode
 from karpool.packing.relocation.single_node import FittingTypes
 
-# Karpenter launches from at most so many types.
-TYPES_MAX = 60
 # Karpenter's: one node on spot is replaced by spot only among so many cheaper types, so that what is
 # launched is not replaced again at once.
 SPOT_TYPES_MIN = 15
@@ -126,7 +125,7 @@ class Replacement:
         if not state.remembers:
             return self._cheapest_purchase(rows, pods, limit)
         asked = tuple((state.one_node.sort(shape), number) for shape, number in pods.items())
-        key = asked, limit, tuple(map(state.kind, rows)), state.one_node.limits_left()
+        key = asked, limit, tuple(map(state.kind, rows)), state.one_node.limits_left(), state.bill_key(rows)
         remembered = self._purchases.get(key)
         if remembered is None:
             purchase = self._cheapest_purchase(rows, pods, limit)
@@ -137,7 +136,7 @@ class Replacement:
         self, rows: Sequence[int], pods: Pods, limit: int
     ) -> list[PurchasedNode] | UnplacedShapes:
         state = self._state
-        ceiling = sum(float(state.prices[row]) for row in rows)
+        ceiling = state.worth(rows)
         one = cheapest_node(state, rows, pods, ceiling)
         best = [] if isinstance(one, UnplacedShapes) else [one]
         if limit >= 2:
@@ -332,7 +331,7 @@ def buy_for_bound_pods(
     state: PlanningState, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
 ) -> list[PurchasedNode] | UnplacedShapes:
     """New nodes for pods of which some may only run where certain others do, or do not."""
-    ceiling = sum(float(state.prices[row]) for row in rows)
+    ceiling = state.worth(rows)
     # Each pod by itself is the least there is to buy; when even that is too dear, nothing has to be packed.
     dearest = max(left, key=lambda shape: int(state.one_node.requests(shape)[0]))
     least = cheapest_node(state, rows, {dearest: 1}, ceiling)

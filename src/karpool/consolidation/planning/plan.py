@@ -41,6 +41,7 @@ class SourceNode:
     price_per_hour: float | None
     disruption: float  # 1 and what its pods cost
     claim_uid: str = ""
+    list_price_per_hour: float | None = None  # `price_per_hour` is what it adds to the bill
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ class ClusterTotals:
     use: Mapping[str, float] = field(hash=False)
     by_type: Mapping[str, int] = field(hash=False)  # nodes by instance type
     by_pool: Mapping[str, int] = field(hash=False)
+    list_price_per_hour: float | None = None  # where something was contracted: `price_per_hour` is the bill
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ in, through `elapsed`, and then the plan says what it did not look at.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from math import fsum
 
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.consolidation.fingerprint import fingerprint
 from karpool.consolidation.methods import replacement
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
@@ -102,6 +104,7 @@ class Planner:
 
     def plan(self) -> ConsolidationPlan:
         found = search(self.world, self._timer)
+        found.drafts = self._revalued(found.drafts)
         made = [self.move(draft) for draft in found.drafts]
         rejected = list(self._rejected(found))
         return ConsolidationPlan(
@@ -117,6 +120,21 @@ class Planner:
             not_looked_at=tuple(self._not_looked_at(found)),
             stopped=self.view.stop,
         )
+
+    def _revalued(self, drafts: list[CandidateMove]) -> list[CandidateMove]:
+        """What each saves in the order in which they are made: the bill before less the bill after."""
+        bill = self.view.bill
+        if bill is None:
+            return drafts
+        fleet, revalued = bill.fleet, []
+        for draft in drafts:
+            after = bill.without(fleet, (self.view.machines[row].billed for row in draft.rows))
+            coming = [bill.kind_of(fitting.pool, fitting.options(1)[0]) for fitting, _ in draft.new]
+            after = bill.with_more(after, coming)
+            savings = bill.beyond(fleet) - bill.beyond(after)
+            revalued.append(replace(draft, verdict=replace(draft.verdict, savings_per_hour=savings)))
+            fleet = after
+        return revalued
 
     # Moves as values
 
@@ -156,6 +174,7 @@ class Planner:
             machine.price_per_hour,
             float(self.world.costs[row]),
             claim.uid if claim is not None else "",
+            machine.list_price_per_hour,
         )
 
     def _destinations(self, draft: CandidateMove) -> dict[int, deque[tuple[int, int, int]]]:
@@ -353,9 +372,28 @@ def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
     return ClusterTotals(
         nodes=nodes,
         pods=len(view.pods.keys),
-        price_per_hour=fsum(prices),
+        price_per_hour=fsum(prices) if view.bill is None else _billed(view, view.bill, chosen),
         unpriced=unpriced,
         use={name: asked[name] / offered[name] if offered[name] else 0.0 for name in _SHOWN_RESOURCES},
         by_type=dict(sorted(by_type.items())),
         by_pool=dict(sorted(by_pool.items())),
+        list_price_per_hour=None if view.bill is None else _listed(view, view.bill, chosen),
     )
+
+
+def _listed(view: ClusterView, bill: FleetBill, moves: Sequence[Move]) -> float:
+    """The same machines by the list."""
+    gone = {name for move in moves for name in move.names}
+    prices = [machine.list_price_per_hour or 0.0 for machine in view.machines if machine.name not in gone]
+    prices += (bill.list_price_of(new.chosen) or 0.0 for move in moves for new in move.new_nodes)
+    return fsum(prices)
+
+
+def _billed(view: ClusterView, bill: FleetBill, moves: Iterable[Move]) -> float:
+    """The bill after some moves, commitments included."""
+    fleet = bill.with_more({}, (machine.billed for machine in view.machines))
+    billed = {machine.name: machine.billed for machine in view.machines}
+    for move in moves:
+        fleet = bill.without(fleet, (billed.get(name) for name in move.names))
+        fleet = bill.with_more(fleet, (bill.kind_of(new.pool, new.chosen) for new in move.new_nodes))
+    return bill.contract.bill(fleet).per_hour

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -32,15 +33,16 @@ from karpool.consolidation.policy.scoring import (
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model import resources
+from karpool.model.contracts.contract import BilledKind, Fleet
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
-from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
+from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
 from karpool.packing.relocation import relocation as relocating
 from karpool.packing.relocation.relocation import Relocation
-from karpool.packing.relocation.single_node import FittingTypes, SingleNodePacker
+from karpool.packing.relocation.single_node import LAUNCH_ORDER, FittingTypes, SingleNodePacker
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
@@ -48,6 +50,10 @@ Pods = dict[int, int]  # shape to number
 # Nodes of one pass whose topology-bound pods are tried on new nodes: the packer of pending pods works that
 # out from the whole cluster each time. Bounds the time of a plan; not measured.
 BOUND_TRIES_MAX = 300
+# Karpenter launches from at most so many types.
+TYPES_MAX = 60
+# Less than this is rounding of sums, not a saving: a thousandth of a cent in a month.
+LEAST_SAVING = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +118,7 @@ class PlanningMark:
     arrived: int
     limits: list[dict[str, int]]
     permission: DisruptionAllowance
+    fleet: Fleet
 
 
 class PlanningState:
@@ -129,6 +136,7 @@ class PlanningState:
         self.totals, self.permission = totals, permission
         self.policies: Mapping[str, ConsolidationPolicy] = judged.policies
         self.prices: Floats = np.nan_to_num(view.prices, nan=0.0)
+        self.fleet: Fleet = view.bill.fleet if view.bill is not None else {}
         self.costs: Floats = view.node_costs
         self.pool_of: list[str] = [machine.pool for machine in view.machines]
         self.candidates: Int64s = judged.candidates
@@ -398,8 +406,69 @@ class PlanningState:
             for row in rows
         ]
         return score_sources(
-            sources, destination_per_hour, self.policies, self.totals, tolerance=self.settings.tolerance
+            sources,
+            destination_per_hour,
+            self.policies,
+            self.totals,
+            tolerance=self.settings.tolerance,
+            worth_per_hour=None if self.view.bill is None else self.worth(rows),
         )
+
+    def worth(self, rows: Iterable[int]) -> float:
+        """What the bill falls by without these nodes, after all that the plan has moved so far: where
+        something was contracted, that is less than the sum of what each adds."""
+        bill = self.view.bill
+        if bill is None:
+            return sum(float(self.prices[row]) for row in rows)
+        fewer = bill.without(self.fleet, (self.view.machines[row].billed for row in rows))
+        return bill.beyond(self.fleet) - bill.beyond(fewer)
+
+    def bill_key(self, rows: Iterable[int]) -> float:
+        """What else their worth depends on; always the same where nothing was contracted."""
+        return 0.0 if self.view.bill is None else self.worth(rows)
+
+    def raises_the_bill(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
+        """Whatever is launched of what is asked for, the bill must fall."""
+        bill = self.view.bill
+        if bill is None:
+            return
+        fewer = bill.without(self.fleet, (self.view.machines[row].billed for row in draft.rows))
+        before, without = bill.beyond(self.fleet), bill.beyond(fewer)
+        spent = 0.0
+        for fitting, _ in draft.new:
+            kinds = self._may_be_billed_as(fitting)
+            if len(draft.new) == 1:
+                costs = (bill.beyond(bill.with_more(fewer, (kind,))) - without for kind in kinds)
+            else:  # commitments that one takes are not there for the other: both at their full rates
+                costs = (kind.rate for kind in kinds)
+            spent += max(costs, default=inf)
+        if before - without - spent <= LEAST_SAVING:
+            message = (
+                f"it would save ${before - without:.4f} and cost up to ${spent:.4f} per hour: "
+                "with what was contracted the bill does not fall"
+            )
+            yield Infeasible(ConsolidationReason.BILL_DOES_NOT_FALL, message)
+
+    def _may_be_billed_as(self, fitting: FittingTypes) -> set[BilledKind]:
+        """All that a launch may turn out to be; zones matter only where prices or commitments differ."""
+        bill, offer = self.view.bill, fitting.state.offer
+        assert bill is not None
+        kinds: set[BilledKind] = set()
+        for option in fitting.options(TYPES_MAX):
+            stock = fitting.state.stock[offer.names.index(option.instance_type)]
+            capacity_types = [
+                kind
+                for kind in LAUNCH_ORDER
+                if kind in offer.capacity_types and stock[:, offer.capacity_types.index(kind)].any()
+            ]
+            for zone in np.flatnonzero(stock.any(axis=1)).tolist():
+                for capacity_type in capacity_types:
+                    if stock[zone, offer.capacity_types.index(capacity_type)]:
+                        place = LaunchOption(option.instance_type, offer.zones[zone], capacity_type, None)
+                        kind = bill.kind_of(fitting.pool, place)
+                        if kind is not None:
+                            kinds.add(kind)
+        return kinds
 
     def objections(
         self, draft: CandidateMove, reason: DisruptionReason
@@ -416,6 +485,7 @@ class PlanningState:
                 )
                 found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
         found += self._wrong_kind(draft)
+        found += self.raises_the_bill(draft)
         found += self._too_small(draft)
         found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
         return tuple(found)
@@ -461,6 +531,10 @@ class PlanningState:
         for fitting, _ in draft.new:
             self.one_node.reserve(fitting)
         self.permission.take(Counter(self.pool_of[row] for row in draft.rows))
+        if (bill := self.view.bill) is not None:
+            fewer = bill.without(self.fleet, (self.view.machines[row].billed for row in draft.rows))
+            coming = (bill.kind_of(fitting.pool, fitting.options(1)[0]) for fitting, _ in draft.new)
+            self.fleet = bill.with_more(fewer, coming)
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -480,6 +554,7 @@ class PlanningState:
             len(self.arrived),
             self.one_node.limits(),
             self.permission.copy(),
+            self.fleet,
         )
 
     def rewind(self, saved: PlanningMark) -> None:
@@ -490,6 +565,7 @@ class PlanningState:
         self.tries_left = BOUND_TRIES_MAX
         self.one_node.restore(saved.limits)
         self.permission = saved.permission.copy()
+        self.fleet = saved.fleet
 
     def open_candidates(self) -> Int64s:
         """Candidates that may still go: not taken, and nothing was sent there."""

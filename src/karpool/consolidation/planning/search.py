@@ -166,8 +166,8 @@ class _Search:
         state = self._state
         nodes = Counter(state.pool_of[row] for row in rows)
         refused = bool(state.permission.refusal(UNDERUTILIZED, nodes))
-        if refused and state.is_simple:
-            return []
+        if (refused and state.is_simple) or state.view.bill is not None:
+            return []  # on a bill, what one node saves depends on the others: they are taken one by one
         with state.trial():
             draft = self._replacement.replace(rows) if state.settings.replace else delete(state, rows)
             if isinstance(draft, UnplacedShapes):

@@ -12,6 +12,7 @@ from karpool.consolidation.policy.policy import LARGEST_K, PolicyName, PolicyOve
 from karpool.manager.options import (
     Amount,
     Catalogue,
+    ContractFile,
     Duration,
     InvalidOptions,
     Options,
@@ -60,6 +61,7 @@ class PlanningOptions(Options, frozen=True):
         ),
     ] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
+    contract: Annotated[ContractFile, option(process_only=True)] = None
 
     def problems(self) -> Iterator[Invalid | str]:
         if not self.replace and not self.delete:
@@ -97,7 +99,7 @@ class PlanOptions(PlanningOptions, frozen=True):
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
         """As a plan of this policy carries them."""
         fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
-        for name in ("catalogue", "policies", "thresholds"):
+        for name in ("catalogue", "contract", "policies", "thresholds"):
             del fields[name]
         return {**fields, "policy": str(override.name or ""), "threshold": override.k or 0}
 
@@ -127,8 +129,8 @@ class ReplanOptions(OnePolicyOptions, frozen=True):
 
 
 def saved_options(saved: Mapping[str, Any]) -> ReplanOptions:
-    """Of a saved plan. Raises Invalid. Never a catalogue: plans come from others."""
-    fields = {name: value for name, value in saved.items() if name != "catalogue"}
+    """Of a saved plan. Raises Invalid. Never a catalogue nor a contract: plans come from others."""
+    fields = {name: value for name, value in saved.items() if name not in ("catalogue", "contract")}
     for name in ("policy", "threshold"):
         fields[name] = fields.get(name) or None  # empty and 0: as the pools say
     try:

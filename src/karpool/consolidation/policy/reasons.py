@@ -50,6 +50,7 @@ class ConsolidationReason(Reason):
 
     SCORE = "score", MoveFailure.UNKNOWN
     SMALL_SAVING = "small_saving", MoveFailure.UNKNOWN
+    BILL_DOES_NOT_FALL = "bill_does_not_fall", MoveFailure.UNKNOWN
     TIMEOUT = "timeout", MoveFailure.UNKNOWN
     REFUSED = "refused", MoveFailure.UNKNOWN
     AGE = "age", MoveFailure.UNKNOWN

@@ -199,14 +199,17 @@ def score_sources(
     totals: Mapping[str, PoolTotals],
     *,
     tolerance: float = TOLERANCE,
+    worth_per_hour: float | None = None,
 ) -> MoveVerdict:
     """Take `sources` away and pay for `destination_per_hour` instead (None: nothing, a delete).
 
+    `worth_per_hour` is what the bill falls by without them, where that is not the sum of their prices.
     Pools are in the order of their first source. A move without sources is rejected.
     """
     prices = [usable_price(source.price_per_hour) for source in sources]
     total = sum(price or 0.0 for price in prices)
-    savings = estimated_savings(prices, (destination_per_hour,))
+    worth = prices if worth_per_hour is None else (worth_per_hour,)
+    savings = estimated_savings(worth, (destination_per_hour,))
     by_pool: dict[str, list[tuple[float, float]]] = {}
     for source, price in zip(sources, prices, strict=True):
         by_pool.setdefault(source.pool, []).append((price or 0.0, source.disruption))

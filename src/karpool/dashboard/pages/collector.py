@@ -52,6 +52,7 @@ class CollectorSettings:
     asker: Callable[[Client], EstimatorApi | None] = lambda client: None
     region: str = ""
     catalogue: Path | None = None  # a file, instead of the shipped one
+    contract: Path | None = None
 
 
 @dataclass
@@ -82,7 +83,8 @@ class FleetCollector:
                 client,
                 self.bell,
                 lifetime=self._wishes.lifetime,
-                market=market_of(self._wishes.catalogue, self._wishes.region),  # each learns by itself
+                # Each learns by itself.
+                market=market_of(self._wishes.catalogue, self._wishes.region, self._wishes.contract),
             )
             for name, client in clusters.items()
         }

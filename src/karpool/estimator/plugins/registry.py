@@ -43,6 +43,7 @@ class PluginSettings:
     providers: Sequence[str] = ()
     autoscaler_model: str = PACKING
     catalogue: Path | None = None  # a file, instead of the shipped one
+    contract: Path | None = None
     region: str = ""  # whose catalogue is used; "": what the cluster's objects say
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
@@ -71,7 +72,7 @@ class PluginSettings:
         buys = aspects & (Aspect.NODECLAIMS | Aspect.NODE_GROUPS)
         return Cluster(
             aspects,
-            market=market_of(self.catalogue, self.region) if buys else None,
+            market=market_of(self.catalogue, self.region, self.contract) if buys else None,
             failures=self.pool_failures,
             group_failures=self.group_failures,
         )

@@ -144,6 +144,7 @@ def build_member(
         autoscaler_model=options.autoscaler_model,
         region=options.region,
         catalogue=Path(options.catalogue) if options.catalogue else None,
+        contract=Path(options.contract) if options.contract else None,
         potential_nodes_max=options.max_potential_nodes,
         quota_scopes=options.quota_scopes,
         failure_threshold_seconds=options.failure_threshold_seconds,

@@ -89,6 +89,9 @@ class EstimatorOptions(Options, frozen=True):
     catalogue: Annotated[
         str, option("File of instance types and prices, instead of the shipped; docs/catalogue.md.")
     ] = ""
+    contract: Annotated[
+        str, option("File of discounts, reservations and commitments; docs/contracts.md.")
+    ] = ""
     region: Annotated[
         str,
         option("Region whose instance types are used. Default: the region of the cluster.", chart="region"),

@@ -9,6 +9,7 @@ from karpool.manager.options import (
     Amount,
     Catalogue,
     ConnectionOptions,
+    ContractFile,
     Duration,
     Options,
     ProbeOptions,
@@ -37,6 +38,7 @@ class GpuScalerOptions(Options, frozen=True):
     )
     default_pool: Annotated[str, option("GPU pool of pods that name none.", chart="defaultPool")] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
+    contract: Annotated[ContractFile, option(process_only=True)] = None
     region: Annotated[
         str,
         option("Region to assume until a node or NodePool names one.", chart="region", process_only=True),

@@ -24,6 +24,13 @@ from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import Resources
 
 ZONE_ID = "topology.k8s.aws/zone-id"
+# What clouds sell commitments for: families of AWS and GCP, series of Azure.
+FAMILY_LABELS = (
+    "karpenter.k8s.aws/instance-family",
+    "eks.amazonaws.com/instance-family",
+    "karpenter.k8s.gcp/instance-family",
+    "karpenter.azure.com/sku-series",
+)
 
 
 class Offering(msgspec.Struct, frozen=True, gc=False):
@@ -366,6 +373,15 @@ class Catalogue:
         self._seen[name] = (*self._seen.get(name, ()), seen)
         self._types.put(instance_type.sold_as((*instance_type.offerings, seen)))
         return True
+
+
+def family_of(instance_type: InstanceType) -> str:
+    """As its cloud names it; else what stands before the first dot or dash of its name."""
+    for key in FAMILY_LABELS:
+        values = instance_type.requirements.get(key)
+        if values is not None and len(values.values) == 1:
+            return next(iter(values.values))
+    return re.split(r"[.-]", instance_type.name, maxsplit=1)[0]
 
 
 def capacity_type_of(labels: Labels) -> str:

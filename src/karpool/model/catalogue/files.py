@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 
 from karpool.model import resources, safe_yaml
-from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, TypeGpu
+from karpool.model.catalogue.catalogue import FAMILY_LABELS, Catalogue, InstanceType, Offering, TypeGpu
 from karpool.model.catalogue.columns import (
     ABSENT,
     PackedGpus,
@@ -110,6 +110,12 @@ def shipped_region(region: str) -> ShippedRegion:
 def shipped_zones(region: str) -> tuple[str, ...]:
     """The usual names of a region's zones; raises KeyError for a region that is not in it."""
     return tuple(shipped_region(region).zone_names)
+
+
+def shipped_families(provider: str) -> frozenset[str]:
+    """As `family_of` names them."""
+    labels = _shipped_types(provider).labels
+    return frozenset(value for key in FAMILY_LABELS if key in labels for value in labels[key].values)
 
 
 def load_shipped(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
+from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, CompiledPool
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
@@ -156,15 +157,21 @@ class Offerings:
     """Every pool's offerings, compiled when first asked for, and again when pool, catalogue or overlays
     changed."""
 
-    def __init__(self, catalogue: Catalogue, overlays: NodeOverlays | None = None) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        overlays: NodeOverlays | None = None,
+        contracted: ContractedPrices | None = None,
+    ) -> None:
         self.catalogue = catalogue
         self.overlays = overlays if overlays is not None else NodeOverlays()
+        self.contracted = contracted if contracted is not None else ContractedPrices()
         self._known: dict[str, tuple[object, CompiledPool, PoolOfferings]] = {}
 
     @property
     def version(self) -> int:
         """Rises with every change."""
-        return self.catalogue.version + self.overlays.version
+        return self.catalogue.version + self.overlays.version + self.contracted.version
 
     def for_pool(self, pool: CompiledPool) -> PoolOfferings:
         known = self._known.get(pool.name)
@@ -174,12 +181,17 @@ class Offerings:
         return known[2]
 
     def _types(self, pool: CompiledPool) -> Iterable[InstanceType]:
-        types = self.catalogue.types
+        types, contracted = self.catalogue.types, self.contracted
         if not self.overlays:
-            return types.values()
+            if not contracted:
+                return types.values()
+            return [contracted.applied(self.catalogue, candidate) for candidate in types.values()]
         self.overlays.see_pool(pool.name, pool.labels)
         overlaid = self.overlays.types(types, self.catalogue.version)
-        return [overlaid.applied(pool.name, candidate) for candidate in types.values()]
+        applied = [(candidate, overlaid.applied(pool.name, candidate)) for candidate in types.values()]
+        if not contracted:
+            return [over for _, over in applied]
+        return [contracted.applied(self.catalogue, candidate, over) for candidate, over in applied]
 
 
 def remaining(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,224 @@
+"""Discounts, reservations and hourly commitments, and the bill of a fleet under them. Pure.
+
+A discount takes a share off the list price: that is a machine's rate. A commitment is paid for whether it is
+used or not. It holds an amount of something: machines, CPUs, or dollars per hour at its own cheaper rate;
+machines draw from it until it is used up, and cost their rate beyond. Commitments are drawn from in this
+order, which is the clouds': reservations, plans for families in a region, plans for everything; within one,
+the smallest machines first. Spot never draws from any.
+
+So what a machine adds to the bill depends on the others: next to nothing inside an unused commitment, its
+rate beyond. Commitments may be shared with clusters that are not seen here: what those use is taken off.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import fsum
+
+from karpool.model.karpenter.objects import ON_DEMAND
+
+# What is paid for already costs next to nothing, but less the cheaper it would have been: it keeps an order.
+PAID_FOR_DIVISOR = 10_000_000
+# Amounts below are rounding: a commitment is used up, or a machine covered.
+_NOTHING = 1e-9
+
+
+class CommitmentKind(StrEnum):
+    """In the order in which machines draw from them."""
+
+    RESERVATION = "reservation"
+    COMMITTED_USE = "committed-use"
+    INSTANCE_SAVINGS_PLAN = "instance-savings-plan"
+    SAVINGS_PLAN = "savings-plan"
+
+
+class CommitmentUnit(StrEnum):
+    MACHINES = "machines"
+    CPUS = "cpus"
+    DOLLARS = "dollars"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BilledKind:
+    """Machines that are billed alike. `rate` is USD per hour after discounts, without commitments."""
+
+    cpus: float
+    type: str
+    family: str
+    provider: str
+    region: str
+    zone: str
+    capacity_type: str
+    rate: float
+
+    @property
+    def least(self) -> float:
+        """What it costs when everything is paid for already."""
+        return self.rate / PAID_FOR_DIVISOR
+
+
+Fleet = Mapping[BilledKind, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementScope:
+    """What an agreement is about; an empty set is everything."""
+
+    provider: str = ""
+    regions: frozenset[str] = frozenset()
+    zones: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+    def covers(self, kind: BilledKind) -> bool:
+        return (
+            self.provider in ("", kind.provider)
+            and (not self.regions or kind.region in self.regions)
+            and (not self.zones or kind.zone in self.zones)
+            and (not self.families or kind.family in self.families)
+            and (not self.types or kind.type in self.types)
+        )
+
+    def overlaps(self, other: "AgreementScope") -> bool:
+        """Whether some machine could be in both, as far as the two say."""
+        pairs = (
+            (self.regions, other.regions),
+            (self.zones, other.zones),
+            (self.families, other.families),
+            (self.types, other.types),
+        )
+        providers = self.provider == other.provider or not self.provider or not other.provider
+        return providers and all(not one or not two or one & two for one, two in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    name: str
+    scope: AgreementScope
+    fraction: float  # of the list price
+    capacity_types: frozenset[str] = frozenset((ON_DEMAND,))
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """`fraction` is what its own rate takes off a machine's rate; only dollars have one."""
+
+    name: str
+    kind: CommitmentKind
+    scope: AgreementScope
+    unit: CommitmentUnit
+    amount: float
+    fraction: float = 0.0
+    per_hour: float = 0.0  # what is paid for all of it
+    used_elsewhere: float = 0.0  # of the amount, by clusters that are not seen here
+
+    @property
+    def here(self) -> float:
+        """What is left of it for this cluster."""
+        return max(self.amount - self.used_elsewhere, 0.0)
+
+    def draws(self, kind: BilledKind) -> float:
+        """How much of it one machine takes; 0 when it takes none."""
+        if kind.capacity_type != ON_DEMAND or not self.scope.covers(kind):
+            return 0.0
+        if self.unit is CommitmentUnit.MACHINES:
+            return 1.0
+        return kind.cpus if self.unit is CommitmentUnit.CPUS else kind.rate * (1 - self.fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentUse:
+    name: str
+    used: float
+    amount: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractBill:
+    """USD per hour: what is paid beyond commitments, what those cost, and how far they are used."""
+
+    beyond: float
+    committed: float
+    uses: tuple[CommitmentUse, ...] = ()
+
+    @property
+    def per_hour(self) -> float:
+        return self.beyond + self.committed
+
+
+@dataclass(frozen=True)
+class Contract:
+    discounts: tuple[Discount, ...] = ()
+    commitments: tuple[Commitment, ...] = ()  # in the order in which they are drawn from
+    _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.discounts or self.commitments)
+
+    def rate(self, listed: BilledKind) -> float:
+        """Of a machine whose rate is the list price."""
+        for discount in self.discounts:
+            if listed.capacity_type in discount.capacity_types and discount.scope.covers(listed):
+                return listed.rate * (1 - discount.fraction)
+        return listed.rate
+
+    def bill(self, fleet: Fleet) -> ContractBill:
+        left, beyond = self._drawn(fleet)
+        uses = tuple(
+            CommitmentUse(each.name, each.here - rest, each.here, each.unit.value)
+            for each, rest in zip(self.commitments, left, strict=True)
+        )
+        return ContractBill(beyond, fsum(each.per_hour for each in self.commitments), uses)
+
+    def beyond(self, fleet: Fleet) -> float:
+        """What a fleet costs besides what is paid for already, per hour."""
+        return self._drawn(fleet)[1]
+
+    def headroom(self, fleet: Fleet) -> tuple[float, ...]:
+        """What a fleet leaves of each commitment."""
+        return tuple(self._drawn(fleet)[0])
+
+    def added(self, kind: BilledKind, headroom: Iterable[float]) -> float:
+        """What one more machine would cost, drawing from what is left."""
+        uncovered, left = 1.0, tuple(headroom)
+        for index, needs in self._draws(kind):
+            uncovered -= min(uncovered, left[index] / needs)
+        return max(kind.rate * (uncovered if uncovered > _NOTHING else 0.0), kind.least)
+
+    def prices(self, fleet: Fleet) -> dict[BilledKind, float]:
+        """What each machine of a fleet adds to the bill."""
+        whole = self.beyond(fleet)
+        prices = {}
+        for kind in fleet:
+            price = kind.rate
+            if self._draws(kind):
+                smaller = {**fleet, kind: fleet[kind] - 1}
+                price = whole - self.beyond(smaller)
+            prices[kind] = max(price, kind.least)
+        return prices
+
+    def _draws(self, kind: BilledKind) -> tuple[tuple[int, float], ...]:
+        """The commitments that a machine draws from, by position, and how much it takes of each."""
+        drawing = self._drawing.get(kind)
+        if drawing is None:
+            pairs = ((index, each.draws(kind)) for index, each in enumerate(self.commitments))
+            drawing = self._drawing[kind] = tuple((index, needs) for index, needs in pairs if needs > 0)
+        return drawing
+
+    def _drawn(self, fleet: Fleet) -> tuple[list[float], float]:
+        """What is left of each commitment, and what is paid beyond them."""
+        left = [each.here for each in self.commitments]
+        uncovered = {kind: float(count) for kind, count in sorted(fleet.items()) if count > 0}
+        for index in range(len(left)):
+            for kind, machines in uncovered.items():
+                if machines <= 0 or left[index] <= _NOTHING:
+                    continue
+                needs = next((needs for position, needs in self._draws(kind) if position == index), 0.0)
+                if needs:
+                    covered = min(machines, left[index] / needs)
+                    left[index] -= covered * needs
+                    uncovered[kind] = machines - covered if machines - covered > _NOTHING else 0.0
+        return left, fsum(kind.rate * machines for kind, machines in uncovered.items())

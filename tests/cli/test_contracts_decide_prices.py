@@ -1,0 +1,104 @@
+"""`--contract` on the commands: the list price and what a node adds to the bill, side by side."""
+
+import json
+
+import pytest
+import yaml
+
+from karpool.cli.main import run
+from tests.consolidation.cluster_objects import flat, node, pod, pool
+
+LARGE = 0.096
+
+
+@pytest.fixture
+def answer(tmp_path, capsys):
+    def command(objects, contract, *words, expect=0):
+        cluster, file = tmp_path / "prod.yaml", tmp_path / "contract.yaml"
+        cluster.write_text(yaml.safe_dump_all(flat(*objects)))
+        file.write_text(contract if isinstance(contract, str) else yaml.safe_dump(contract))
+        code = run([*words, "--snapshot", str(cluster), "--contract", str(file)], "karpool")
+        shown = capsys.readouterr()
+        assert code == expect, shown.err
+        return shown.err if expect else shown.out
+
+    return command
+
+
+def contract(**more):
+    return {"format": "karpool-contract/1", **more}
+
+
+def reserved(count):
+    return contract(
+        commitments=[{"name": "ri", "kind": "reservation", "types": ["m5.large"], "count": count}]
+    )
+
+
+HALF_EMPTY = (pool(), node("a"), node("b"), pod("a-1", "a"), pod("b-1", "b"))
+
+
+def test_top_shows_the_list_price_and_what_a_node_adds_to_the_bill(answer):
+    out = answer(HALF_EMPTY, contract(discounts=[{"name": "d", "families": ["m5"], "percent": 25}]), "top")
+
+    assert "LIST $/H   $/H" in out
+    assert "0.096      0.072" in out
+    assert "bill $0.144 per hour, by the list $0.192" in out
+
+
+def test_top_says_how_far_a_commitment_is_used(answer):
+    found = json.loads(answer(HALF_EMPTY, reserved(3), "top", "-o", "json"))
+
+    assert [each["list_price_per_hour"] for each in found["items"]] == [LARGE, LARGE]
+    assert all(each["price_per_hour"] < 1e-6 for each in found["items"])
+    assert found["bill"]["beyond"] == 0
+    assert found["bill"]["uses"] == [{"name": "ri", "used": 2.0, "amount": 3.0, "unit": "machines"}]
+    assert "ri: 2.000 of 3.000 machines used here" in answer(HALF_EMPTY, reserved(3), "top")
+
+
+def test_a_node_inside_a_reservation_is_not_taken_away_for_nothing(answer):
+    with_two = json.loads(answer(HALF_EMPTY, reserved(2), "plan", "-o", "json"))
+    with_one = json.loads(answer(HALF_EMPTY, reserved(1), "plan", "-o", "json"))
+
+    assert with_two["moves"] == []
+    codes = {why["code"] for each in (*with_two["rejected"], *with_two["held"]) for why in each["why"]}
+    assert "bill_does_not_fall" in codes
+    (move,) = with_one["moves"]
+    assert move["savings_per_hour"] == pytest.approx(LARGE)
+    assert with_one["before"]["list_price_per_hour"] == pytest.approx(2 * LARGE)
+    assert with_one["before"]["price_per_hour"] == pytest.approx(LARGE)
+    assert with_one["after"]["price_per_hour"] == 0
+
+
+def test_a_plan_shows_both_prices(answer):
+    assert "LIST $/H" in answer(HALF_EMPTY, reserved(1), "plan")
+
+
+def test_capacity_prices_new_nodes_as_contracted(answer, tmp_path):
+    file = tmp_path / "web.yaml"
+    template = {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    workload = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"containers": [template]},
+    }
+    file.write_text(yaml.safe_dump(workload))
+    words = ("capacity", "-f", str(file), "--replicas", "4", "-o", "json")
+
+    half = json.loads(answer(HALF_EMPTY, contract(discounts=[{"name": "d", "percent": 50}]), *words))
+    whole = json.loads(answer(HALF_EMPTY, contract(), *words))
+
+    assert half["new_nodes"] == whole["new_nodes"] > 0
+    assert half["price_per_hour"] == pytest.approx(whole["price_per_hour"] / 2)
+
+
+@pytest.mark.parametrize("command", [("top",), ("plan",)])
+def test_a_mistake_in_a_contract_names_file_and_line(answer, command):
+    text = "format: karpool-contract/1\ndiscounts:\n  - name: d\n    percent: -3\n"
+
+    err = answer(HALF_EMPTY, text, *command, expect=1)
+
+    assert "--contract" in err
+    assert "contract.yaml" in err
+    assert "line 4.discounts[0].percent" in err
