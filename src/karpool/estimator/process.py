@@ -6,9 +6,10 @@ ends the process before it answers anything.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,19 @@ from msgspec import structs
 
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
 from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
+from karpool.estimator.serving.membership import FleetMembership
 from karpool.estimator.serving.metrics import EstimatorMetrics
 from karpool.estimator.serving.options import EstimatorOptions, GrpcServerOptions
 from karpool.estimator.serving.server import EstimatorServer
 from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.kubeconfig_file import merge, read_file
 from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.transport.http import HttpTransport
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.stop import Stop
@@ -35,6 +39,7 @@ from karpool.wire.server_tls import TlsFiles
 log = structlog.get_logger(__name__)
 
 COMPONENT = "karpool-estimator"
+POLL_SECONDS = 0.1
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
 
 
@@ -52,16 +57,25 @@ class FleetEstimator:
         own: Mapping[str, Mapping[str, Any]] | None = None,
         serves: bool = True,
         host: str = "[::]",
+        connecting: Callable[[ClusterConfig], Client] | None = None,
     ) -> None:
         clock, self._clients = environment.clock, environment.clients
-        metrics = EstimatorMetrics(environment.registry, plugin_names(options))
+        self._environment, self._options = environment, options
+        self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
+        follows = bool(options.karmada_kubeconfig)
         self.members: dict[str, MemberEstimator] = {
             name: build_member(
                 name, client, structs.replace(options, **(own or {}).get(name, {})), metrics, clock
             )
-            for name, client in environment.clients.items()
+            for name, client in ({} if follows else environment.clients).items()
         }
+        self._membership: FleetMembership | None = None
+        if follows:
+            connect = connecting or partial(member_client, options=options, clock=clock)
+            self._membership = FleetMembership(
+                environment.client, connect, self._serving, partial(_files, options)
+            )
         self.service = EstimatorService(
             self.members, metrics, clock=clock, cannot_tell_until_synced=options.answers_unknown_until_synced
         )
@@ -80,7 +94,8 @@ class FleetEstimator:
 
     @property
     def informers(self) -> list[InformerSet]:
-        return [member.informers for member in self.members.values()]
+        following = [self._membership.informers] if self._membership is not None else []
+        return [*following, *(member.informers for member in self.members.values())]
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         for name, member in self.members.items():
@@ -89,8 +104,46 @@ class FleetEstimator:
             await stack.enter_async_context(self.server)
 
     async def run(self, stop: Stop) -> None:
-        await stop.wait()
+        if self._membership is not None:
+            await self._membership.run(stop)
+        else:
+            await stop.wait()
         log.info("stopping")
+
+    @asynccontextmanager
+    async def _serving(self, name: str, client: Client) -> AsyncIterator[None]:
+        """A cluster that joined: answered for at once with "cannot tell", and counted as soon as it is."""
+        member = build_member(name, client, self._options, self._metrics, client.clock)
+        self.members[name] = member
+        self._announce()
+        try:
+            async with _announcing(member, client, self._gauges), asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(member.informers.run()),
+                    group.create_task(self._count_in(member)),
+                ]
+                try:
+                    yield
+                finally:
+                    for task in beside:
+                        task.cancel()
+        finally:
+            del self.members[name]
+            self._gauges.forget(name)
+            status = self._environment.status
+            status.informers = [held for held in status.informers if held is not member.informers]
+            self._announce()
+
+    async def _count_in(self, member: MemberEstimator) -> None:
+        """Only then is it part of our readiness: who joins must not take the others off the air."""
+        while member.not_ready() is not None:
+            await self._environment.clock.sleep(POLL_SECONDS)
+        status = self._environment.status
+        status.informers = [*status.informers, member.informers]
+
+    def _announce(self) -> None:
+        if self.server is not None:
+            self.server.announce()
 
 
 def _manages(options: EstimatorOptions) -> ManagerOptions:
@@ -119,6 +172,8 @@ ESTIMATOR = Controller[EstimatorOptions](
 def configs(options: EstimatorOptions) -> list[ClusterConfig]:
     """Where each cluster is, and its name. Raises ConfigError."""
     path = Path(options.connection.kubeconfig) if options.connection.kubeconfig else None
+    if options.karmada_kubeconfig:
+        return [kubeconfig.load(Path(options.karmada_kubeconfig), cluster="karmada")]
     if not options.fleet:
         name = options.cluster_name
         master = options.connection.master
@@ -130,10 +185,31 @@ def configs(options: EstimatorOptions) -> list[ClusterConfig]:
         raise ConfigError(
             "--fleet needs --kubeconfig: a file whose contexts are the clusters, or a folder of files"
         )
-    found = _of_folder(path) if path.is_dir() else _of_contexts(path)
-    if not found:
+    members = list(_files(options).values())
+    if not members:
         raise ConfigError(f"--fleet: {path} names no cluster")
-    return found
+    return members
+
+
+def _files(options: EstimatorOptions) -> dict[str, ClusterConfig]:
+    """Members that have a file or a context of their own. Raises ConfigError."""
+    if not options.connection.kubeconfig:
+        return {}
+    path = Path(options.connection.kubeconfig)
+    return {config.name: config for config in (_of_folder(path) if path.is_dir() else _of_contexts(path))}
+
+
+def member_client(config: ClusterConfig, *, options: EstimatorOptions, clock: Clock) -> Client:
+    connection = options.connection
+    return Client(
+        HttpTransport(config, clock),
+        clock,
+        name=config.name,
+        qps=connection.kube_api_qps or None,
+        burst=connection.kube_api_burst,
+        user_agent=COMPONENT,
+        field_manager=COMPONENT,
+    )
 
 
 def _of_folder(path: Path) -> list[ClusterConfig]:

@@ -55,6 +55,9 @@ class FailureGauges(Collector):
     def follow(self, cluster: str, providers: Iterable[ReportsLaunchFailures]) -> None:
         self._followed += ((cluster, provider) for provider in providers)
 
+    def forget(self, cluster: str) -> None:
+        self._followed = [(name, provider) for name, provider in self._followed if name != cluster]
+
     def collect(self) -> Iterator[GaugeMetricFamily]:
         pools = GaugeMetricFamily(
             "karpool_estimator_failed_pools",

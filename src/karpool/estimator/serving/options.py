@@ -130,6 +130,13 @@ class EstimatorOptions(Options, frozen=True):
     fleet: Annotated[
         bool, option("Serve many clusters: each context of --kubeconfig, or each file if it is a folder.")
     ] = False
+    karmada_kubeconfig: Annotated[
+        str,
+        option(
+            "With --fleet: serve the members of this control plane, as they join and leave. Those without a "
+            "secret need a file in the folder of --kubeconfig."
+        ),
+    ] = ""
     grace_period_seconds: Annotated[
         Duration,
         option("How long calls under way may take to finish after SIGTERM.", flag="grace-period"),
@@ -139,6 +146,8 @@ class EstimatorOptions(Options, frozen=True):
     def problems(self) -> Iterator[Invalid | str]:
         if not self.cluster_name and not self.fleet:
             yield 'Options.ClusterName: Invalid value: "": clusterName cannot be empty'
+        if self.karmada_kubeconfig and not self.fleet:
+            yield Invalid("--karmada-kubeconfig", self.karmada_kubeconfig, "needs --fleet")
         try:
             estimator_gates(self.feature_gates)
         except Invalid as error:

@@ -62,6 +62,8 @@ class EstimatorServer:
         self._concurrent = concurrent
         self._grace = grace_seconds
         self._health = health.aio.HealthServicer()
+        self._counted: set[str] = set()
+        self._watching: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "EstimatorServer":
@@ -76,8 +78,8 @@ class EstimatorServer:
         await server.start()
         self._stack.push_async_callback(server.stop, self._grace)
         self._stack.push_async_callback(self._health.enter_graceful_shutdown)
-        watching = asyncio.create_task(self._announce(), name="estimator health")
-        self._stack.callback(watching.cancel)
+        self.announce()
+        self._stack.callback(lambda: self._watching.cancel() if self._watching is not None else None)
         log.info(
             "estimator listening", port=self.port, clusters=len(self._members), tls=self._tls is not None
         )
@@ -97,16 +99,26 @@ class EstimatorServer:
                 f"gRPC cannot listen on {address}: {error}; choose another --server-port"
             ) from None
 
+    def announce(self) -> None:
+        """Clusters have come or gone: tell of them until all are counted."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = asyncio.create_task(self._announce(), name="estimator health")
+
     async def _announce(self) -> None:
         """Tell the health service of clusters as they are counted; each is a service of its own there."""
-        counted: set[str] = set()
-        while len(counted) < len(self._members):
-            for name, member in self._members.items():
-                if name not in counted and member.not_ready() is None:
-                    counted.add(name)
+        for name in self._counted - self._members.keys():
+            self._counted.discard(name)
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        while True:
+            for name, member in list(self._members.items()):
+                if name not in self._counted and member.not_ready() is None:
+                    self._counted.add(name)
                     await self._health.set(name, SERVING)
                     log.info("cluster counted", cluster=name, nodes=member.cluster.snapshot().room.n)
             if self._not_ready() is None:
                 for service in SERVICES:
                     await self._health.set(service, SERVING)
+                if self._counted >= self._members.keys():
+                    return
             await asyncio.sleep(POLL_SECONDS)

@@ -88,6 +88,7 @@ PVCS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
 RESOURCEQUOTAS = _core("resourcequotas", "ResourceQuota")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease")
 
+SECRETS = ApiResource("", "v1", "secrets", "Secret")
 PODTEMPLATES = ApiResource("", "v1", "podtemplates", "PodTemplate")
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = ApiResource("apps", "v1", "replicasets", "ReplicaSet")

@@ -1,0 +1,114 @@
+"""Clusters that join and leave while the estimator runs: those of a Karmada control plane.
+
+Who joins is connected and counted; who leaves is let go. A member that cannot be reached, or whose secret
+cannot be read, is tried again and holds nobody else up. A secret that changes is used within a minute.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import structlog
+
+from karpool.cluster.changes import PutDropSink
+from karpool.kube.api.client import Client
+from karpool.kube.config.karmada_members import member_config, secret_of
+from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.watch.informer_set import InformerSet
+from karpool.kube.watched import WatchedKind
+from karpool.manager.stop import Stop
+from karpool.model.kubernetes.api_resources import CLUSTERS, SECRETS, ObjectKey
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS = 10.0  # as Karmada looks at its members
+SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one is good for a while
+_CONNECTION = ("apiEndpoint", "secretRef", "insecureSkipTLSVerification", "proxyURL", "syncMode")
+
+Object = Mapping[str, Any]
+
+
+class FleetMembership:
+    """`serving` serves one member for the length of its context; `files` are those that need no secret."""
+
+    def __init__(
+        self,
+        control: Client,
+        connect: Callable[[ClusterConfig], Client],
+        serving: Callable[[str, Client], AbstractAsyncContextManager[None]],
+        files: Callable[[], Mapping[str, ClusterConfig]] = dict,
+    ) -> None:
+        self._control = control
+        self._connect = connect
+        self._serving = serving
+        self._files = files
+        self._clusters: dict[str, Object] = {}
+        self._served: dict[str, tuple[object, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()
+        sink = PutDropSink[dict[str, Any]](self._put, self._drop)
+        self.informers = InformerSet(control, [WatchedKind(CLUSTERS, dict, sink)])
+
+    def _put(self, key: ObjectKey, cluster: Object) -> None:
+        leaving = bool(cluster["metadata"].get("deletionTimestamp"))
+        if leaving:
+            self._clusters.pop(key.name, None)
+        else:
+            self._clusters[key.name] = cluster
+        self._changed.set()
+
+    def _drop(self, key: ObjectKey) -> None:
+        self._clusters.pop(key.name, None)
+        self._changed.set()
+
+    async def run(self, stop: Stop) -> None:
+        async with asyncio.TaskGroup() as group:
+            try:
+                while not stop.is_set():
+                    self._changed.clear()
+                    await self._settle(group)
+                    await stop.until(self._changed.wait())
+            finally:
+                for _, task in self._served.values():
+                    task.cancel()
+
+    async def _settle(self, group: asyncio.TaskGroup) -> None:
+        for name, (mark, task) in list(self._served.items()):
+            if name not in self._clusters or _mark(self._clusters[name]) != mark:
+                del self._served[name]
+                task.cancel()
+                await asyncio.wait((task,))
+                log.info("cluster left", cluster=name)
+        for name, cluster in self._clusters.items():
+            if name not in self._served:
+                log.info("cluster joined", cluster=name)
+                task = group.create_task(self._keep(name, cluster), name=f"{name} membership")
+                self._served[name] = _mark(cluster), task
+
+    async def _keep(self, name: str, cluster: Object) -> None:
+        """Serve it, again and again with what its secret says now, until cancelled."""
+        while True:
+            try:
+                secret = await self._secret(name, cluster)
+                config = self._files()[name] if secret is None else member_config(cluster, secret)
+                async with self._connect(config) as client, self._serving(name, client):
+                    while await self._secret(name, cluster) == secret:
+                        await self._control.clock.sleep(SECRET_SECONDS)
+                log.info("cluster has other credentials", cluster=name)
+            except Exception as error:  # whatever it is, the others are served
+                log.warning("cluster not served", cluster=name, reason=str(error))
+                await self._control.clock.sleep(RETRY_SECONDS)
+
+    async def _secret(self, name: str, cluster: Object) -> Object | None:
+        """None for a member that has a file of its own."""
+        if name in self._files():
+            return None
+        key = secret_of(cluster)
+        held: Object = (await self._control.get(SECRETS, key.name, namespace=key.namespace)).get("data") or {}
+        return {"data": held}
+
+
+def _mark(cluster: Object) -> object:
+    """What a connection depends on."""
+    spec = cluster.get("spec") or {}
+    return cluster["metadata"].get("uid"), *(str(spec.get(name)) for name in _CONNECTION)
