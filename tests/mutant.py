@@ -1,12 +1,19 @@
-"""A pytest plugin of `tools/mutate.py`: one module comes from another file (`KARPOOL_MUTANT=module=file`)."""
+"""A pytest plugin of `tools/mutate.py`: one module comes from another file (`KARPOOL_MUTANT=module=file`).
+
+Under coverage it says which test runs, and writes how long each took (`KARPOOL_SECONDS=file`).
+"""
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 
 class _Changed(importlib.abc.MetaPathFinder):
@@ -29,3 +36,23 @@ _module, _, _file = os.environ.get("KARPOOL_MUTANT", "").partition("=")
 if _module:
     assert _module not in sys.modules, f"{_module} was imported before it could be changed"
     sys.meta_path.insert(0, _Changed(_module, _file))
+
+_seconds: dict[str, float] = {}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "KARPOOL_SECONDS" in os.environ:
+        from coverage import Coverage
+
+        recording = Coverage.current()
+        if recording is not None:
+            recording.switch_context(item.nodeid)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish() -> None:
+    if "KARPOOL_SECONDS" in os.environ:
+        Path(os.environ["KARPOOL_SECONDS"]).write_text(json.dumps(_seconds))

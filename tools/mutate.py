@@ -56,9 +56,11 @@ TESTS_OF = {
 }
 GOAL = 0.9
 TESTS_MAX = 40  # of one mutant: those that reach the line and are quickest
+# Exit codes of pytest: all passed, some failed, a module could not even be imported.
+_VERDICTS = {0: "survived", 1: "killed", 2: "killed"}
 TIMEOUT_SECONDS = 120  # a mutant that makes its tests hang is noticed
 
-_PYTEST = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist")
+_PYTEST = ("-p", "tests.mutant", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist")
 _COMPARISONS = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -203,40 +205,23 @@ def _record(folder: str) -> None:
 
     say(f"recording which lines tests/{folder} reaches")
     STATE.mkdir(exist_ok=True)
-    data, report, rc = (STATE / f"{kind}.{folder}" for kind in ("coverage", "junit", "rc"))
-    settings = f"dynamic_context = test_function\nsource = {ROOT / 'src/karpool'}\ndata_file = {data}\n"
-    rc.write_text(f"[run]\n{settings}")
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={rc}", "-m", "pytest", *_PYTEST]
-    command += ["--timeout", "600", f"--junitxml={report}", f"tests/{folder}"]
-    subprocess.run(command, cwd=ROOT, env=_environment(), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - our own tests
+    data, seconds, settings = (STATE / f"{kind}.{folder}" for kind in ("coverage", "seconds", "settings"))
+    settings.write_text(f"[run]\nsource = {ROOT / 'src/karpool'}\ndata_file = {data}\n")
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *_PYTEST]
+    command += ["--timeout", "600", f"tests/{folder}"]
+    environment = _environment() | {"KARPOOL_SECONDS": str(seconds)}
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - our own tests
     loaded = coverage.CoverageData(str(data))
     loaded.read()
     lines: dict[str, dict[int, list[str]]] = {}
     for file in loaded.measured_files():
         by_line = {
-            line: sorted({_node(context) for context in contexts if context})
+            line: sorted({context for context in contexts if context})
             for line, contexts in loaded.contexts_by_lineno(file).items()
         }
         lines[str(Path(file).relative_to(ROOT))] = {line: tests for line, tests in by_line.items() if tests}
-    (STATE / f"reach.{folder}.json").write_text(json.dumps({"lines": lines, "seconds": _seconds(report)}))
-
-
-def _node(context: str) -> str:
-    """`tests.packing.test_x.test_y` as pytest calls it; methods of classes included."""
-    parts = context.split(".")
-    module = next(index for index, part in enumerate(parts) if part.startswith("test_"))
-    return "/".join(parts[: module + 1]) + ".py::" + "::".join(parts[module + 1 :])
-
-
-def _seconds(report: Path) -> dict[str, float]:
-    from xml.etree import ElementTree
-
-    seconds: dict[str, float] = {}
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
-        name = f"{case.get('classname', '')}.{str(case.get('name')).partition('[')[0]}"
-        node = _node(name)
-        seconds[node] = seconds.get(node, 0.0) + float(case.get("time") or 0)
-    return seconds
+    recorded = {"lines": lines, "seconds": json.loads(seconds.read_text())}
+    (STATE / f"reach.{folder}.json").write_text(json.dumps(recorded))
 
 
 # Running
@@ -245,7 +230,7 @@ def _seconds(report: Path) -> dict[str, float]:
 @dataclass(frozen=True)
 class Result:
     id: str
-    verdict: str  # killed, survived, unreached
+    verdict: str  # killed, survived, unreached; broken: its tests could not be run
     seconds: float
     digest: str
 
@@ -261,8 +246,6 @@ def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
         sys.executable,
         "-m",
         "pytest",
-        "-p",
-        "tests.mutant",
         *_PYTEST,
         "-x",
         "--timeout",
@@ -274,7 +257,7 @@ def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
         done = subprocess.run(  # noqa: S603 - our own tests
             command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
         )
-        verdict = "survived" if done.returncode == 0 else "killed"
+        verdict = _VERDICTS.get(done.returncode, "broken")
     except subprocess.TimeoutExpired:
         verdict = "killed"
     finally:
