@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from karpool.cli.main import run
-from karpool.cli.run import dashboard_server
+from karpool.dashboard import process as dashboard_process
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.plugins.registry import PROVIDERS, PluginSettings
@@ -204,8 +204,7 @@ def test_the_dashboard_says_what_is_wrong_with_it_before_it_listens(
     files: tuple[str, str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(files[0]).write_text(EXAMPLE.replace("0.21", "-1"))
-    monkeypatch.setattr(dashboard_server, "_configs", lambda *given: {})
-    monkeypatch.setattr(dashboard_server, "run_until_signalled", lambda serve: pytest.fail("it listened"))
+    monkeypatch.setattr(dashboard_process, "cluster_configs", lambda options: pytest.fail("it went on"))
     assert run(["dashboard", "--catalogue", files[0]], "karpool") == 1
     assert "types[0].offerings[0].pricePerHour" in capsys.readouterr().err
 

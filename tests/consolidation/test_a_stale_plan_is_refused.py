@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.main import run
 from karpool.cli.options.cluster import ClusterOptions
-from karpool.cli.run.apply import applied, apply
+from karpool.cli.run.apply import ApplyOptions, applied, apply
 from karpool.consolidation.planning.plan_file import parse_plan, read_plan
 from karpool.model.errors import Invalid
 from tests.consolidation.cluster_objects import flat, node, pod, pool
@@ -66,9 +66,13 @@ class Executor:
         self.made += [move.names for move in moves]
 
 
+def apply_options(**how):
+    return ApplyOptions(**{"max_age_seconds": 0.0, **how})
+
+
 def attempt(saved, options, **how):
     executor = Executor()
-    found = asyncio.run(applied(saved, options, dry_run=False, execute=executor, **how))
+    found = asyncio.run(applied(saved, options, apply_options(**how), execute=executor))
     return executor.made, found
 
 
@@ -158,7 +162,7 @@ def test_the_age_of_a_plan_counts(planned, write, age):
     other = replace(saved, plan=replace(saved.plan, made_at=saved.plan.made_at - age))
 
     with pytest.raises(CommandFailed, match="plan was made"):
-        attempt(other, write(cluster()), max_age=3600)
+        attempt(other, write(cluster()), max_age_seconds=3600.0)
 
 
 def test_budgets_count_whatever_the_plan_was_made_with(planned, write):
@@ -208,7 +212,14 @@ def test_a_plan_that_contradicts_itself_is_refused(planned, write, change):
 def test_a_dry_run_changes_nothing(planned, write, tmp_path):
     executor = Executor()
 
-    asyncio.run(applied(planned(cluster()), write(cluster()), dry_run=True, execute=executor))
+    asyncio.run(
+        applied(
+            planned(cluster()),
+            write(cluster()),
+            apply_options(dry_run=True),
+            execute=executor,
+        )
+    )
 
     assert executor.made == []
 

@@ -13,8 +13,9 @@ import grpc
 import pytest
 from aiohttp import web
 
-from karpool.estimator import process
+from karpool.estimator.process import ESTIMATOR as CONTROLLER
 from karpool.estimator.serving.options import EstimatorOptions
+from karpool.manager.manager import run_process
 from karpool.manager.options import InvalidOptions, read_options
 from karpool.manager.stop import Stop
 from karpool.wire.proto import estimator_pb2 as pb
@@ -89,7 +90,9 @@ async def test_endpoints_answer_before_the_cluster_is_counted(api):
         "health-probe-bind-address": f"127.0.0.1:{health}",
     }
     async with asyncio.timeout(20), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        group.create_task(process.run(read_options(EstimatorOptions, flags), stop, ready=started.put_nowait))
+        group.create_task(
+            run_process(CONTROLLER, read_options(EstimatorOptions, flags), stop, ready=started.put_nowait)
+        )
         running = await started.get()
         base = f"http://127.0.0.1:{health}"
         for path in ("healthz", "livez"):
@@ -98,13 +101,13 @@ async def test_endpoints_answer_before_the_cluster_is_counted(api):
         assert status == 503
         assert "pods were not listed yet" in text
         with pytest.raises(grpc.RpcError) as refused:
-            await ask(running.grpc_port)
+            await ask(running.server.port)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
         api.open.set()
         while (await get(session, f"{base}/readyz"))[0] != 200:
             pass
-        assert await ask(running.grpc_port) == 8
+        assert await ask(running.server.port) == 8
         status, text = await get(session, f"{base}/metrics")
         assert status == 200
         assert 'karpool_estimator_cluster_synced{cluster="member1"} 1.0' in text
@@ -121,7 +124,7 @@ async def test_a_port_that_is_taken_ends_the_process(api, flag):
         flags |= {flag: port if flag == "server-port" else f"127.0.0.1:{port}"}
         options = read_options(EstimatorOptions, {"cluster-name": "c", "master": api.url, **flags})
         with pytest.raises(OSError, match=str(port)):
-            await process.run(options, Stop())
+            await run_process(CONTROLLER, options, Stop())
 
 
 def test_flags_that_cannot_work_are_refused():
@@ -176,11 +179,13 @@ async def test_a_fleet_is_served_from_one_kubeconfig(tmp_path):
     flags = {"fleet": True, "kubeconfig": str(path), "server-port": 0}
     flags |= {"metrics-bind-address": "0", "health-probe-bind-address": "0"}
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(process.run(read_options(EstimatorOptions, flags), stop, ready=started.put_nowait))
+        group.create_task(
+            run_process(CONTROLLER, read_options(EstimatorOptions, flags), stop, ready=started.put_nowait)
+        )
         running = await started.get()
-        assert running.clusters == ["east", "west"]
+        assert list(running.members) == ["east", "west"]
         for name, room in (("east", 4), ("west", 8)):
-            while (answer := await ask(running.grpc_port, name)) == -1:
+            while (answer := await ask(running.server.port, name)) == -1:
                 pass
             assert answer == room
         stop.set()

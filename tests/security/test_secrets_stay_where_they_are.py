@@ -21,18 +21,19 @@ import structlog
 
 from karpool.cli import logging
 from karpool.cli.main import run as command
-from karpool.consolidation import process as consolidation
 from karpool.consolidation.execution.options import ConsolidatorOptions
+from karpool.consolidation.process import CONSOLIDATOR
 from karpool.dashboard.api.endpoints import ENDPOINTS
 from karpool.dashboard.server.app import dashboard
-from karpool.estimator import process as estimator
+from karpool.estimator.process import ESTIMATOR
 from karpool.estimator.serving.options import EstimatorOptions
-from karpool.gpu import process as gpu
 from karpool.gpu.controller.options import GpuScalerOptions
+from karpool.gpu.process import GPU_SCALER
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig as kubeconfig_of
 from karpool.kube.transport.http import HttpTransport
+from karpool.manager.manager import run_process
 from karpool.manager.options import read_options
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import (
@@ -49,9 +50,9 @@ from karpool.model.kubernetes.api_resources import (
     STATEFULSETS,
     ApiResource,
 )
-from karpool.scheduler import descheduler_process as descheduler
-from karpool.scheduler import process as scheduler
 from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
+from karpool.scheduler.descheduler_process import DESCHEDULER
+from karpool.scheduler.process import SCHEDULER
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
@@ -171,7 +172,8 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
     probes = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         group.create_task(
-            estimator.run(
+            run_process(
+                ESTIMATOR,
                 read_options(
                     EstimatorOptions,
                     {
@@ -188,9 +190,10 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
         scheduling = read_options(
             SchedulerOptions, {**flags, "health-probe-bind-address": probes["scheduler"]}
         )
-        group.create_task(scheduler.run(scheduling, stop))
+        group.create_task(run_process(SCHEDULER, scheduling, stop))
         group.create_task(
-            descheduler.run(
+            run_process(
+                DESCHEDULER,
                 read_options(
                     DeschedulerOptions, {**flags, "health-probe-bind-address": probes["descheduler"]}
                 ),
@@ -206,12 +209,12 @@ async def controllers(config: Path, client: Client, heard: Heard) -> None:
                 "interval": "1s",
             },
         )
-        group.create_task(consolidation.run(options, stop))
+        group.create_task(run_process(CONSOLIDATOR, options, stop))
         scaler = read_options(
             GpuScalerOptions,
             {**flags, "health-probe-bind-address": probes["gpu"], "region": "us-east-1"},
         )
-        group.create_task(gpu.run(scaler, stop))
+        group.create_task(run_process(GPU_SCALER, scaler, stop))
         async with asyncio.timeout(120):
             while not await is_told(client):  # noqa: ASYNC110 - what is waited for is a state
                 await asyncio.sleep(0.1)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
@@ -13,12 +13,10 @@ from karpool.cli.cluster_source import LoadedCluster, load_cluster, note_skipped
 from karpool.cli.exit_codes import DoesNotFit
 from karpool.cli.options.cluster import (
     ClusterOptions,
-    RegionParam,
-    catalogue_option,
     cluster_options,
-    contract_option,
     output_option,
 )
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output.text import columns, emit, machine, note
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
@@ -33,6 +31,7 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.kube.bounded_input import STDIN, read_bounded
 from karpool.kube.clock import RealClock
 from karpool.kube.snapshots.reader import read_objects
+from karpool.manager.options import Catalogue, ContractFile, Options, option, region_problems
 from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
@@ -68,6 +67,27 @@ class _Moment:
         await asyncio.sleep(seconds)
 
 
+class CapacityOptions(Options, frozen=True):
+    replicas: Annotated[int | None, option("Instead of those in the file.", least=0, most=UNLIMITED)] = None
+    namespace: Annotated[str, option("Namespace, if the file names none.", short="n")] = ""
+    region: Annotated[
+        str, option("Region whose instance types are used. Default: the region of the cluster.")
+    ] = ""
+    max_potential_nodes: Annotated[
+        int,
+        option(
+            "Maximum number of new nodes counted per pool, even if the pool has no limits.",
+            least=0,
+            most=1_000_000,
+        ),
+    ] = NODES_MAX
+    catalogue: Catalogue = None
+    contract: ContractFile = None
+
+    def problems(self) -> Iterator[Invalid | str]:
+        yield from region_problems(self.region, self.catalogue)
+
+
 @click.command(epilog="Example: karpool capacity -f deployment.yaml --replicas 20 --context prod")
 @click.option(
     "-f",
@@ -76,33 +96,12 @@ class _Moment:
     type=click.Path(path_type=Path, allow_dash=True),
     help="A Pod, or a workload with a pod template; - reads from stdin.",
 )
-@click.option("--replicas", type=click.IntRange(0, UNLIMITED), help="Instead of those in the file.")
-@click.option("-n", "--namespace", default="", help="Namespace, if the file names none.")
-@click.option(
-    "--region",
-    type=RegionParam(),
-    default="",
-    help="Region whose instance types are used. Default: the region of the cluster.",
-)
-@click.option(
-    "--max-potential-nodes",
-    type=click.IntRange(0, 1_000_000),
-    default=NODES_MAX,
-    show_default=True,
-    help="Maximum number of new nodes counted per pool, even if the pool has no limits.",
-)
-@catalogue_option
-@contract_option
+@with_options(CapacityOptions, "options")
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
 def capacity(
     filename: Path,
-    replicas: int | None,
-    namespace: str,
-    region: str,
-    max_potential_nodes: int,
-    catalogue: Path | None,
-    contract: Path | None,
+    options: CapacityOptions,
     output: str,
     cluster: ClusterOptions,
 ) -> None:
@@ -110,18 +109,19 @@ def capacity(
 
     Reads only. The exit code is 3 when not all replicas fit, or when nobody can tell.
     """
-    template = _template(filename, namespace)
-    replica_count = template.replicas if replicas is None else replicas
+    template = _template(filename, options.namespace)
+    replica_count = template.replicas if options.replicas is None else options.replicas
     clock, pool_failures, group_failures = _Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
+    nodes_max = options.max_potential_nodes
     core = CapacityAnalyzer(
         [
-            KarpenterProvider(clock, pool_failures, nodes_max=max_potential_nodes),
-            ClusterAutoscalerProvider(clock, group_failures, nodes_max=max_potential_nodes),
+            KarpenterProvider(clock, pool_failures, nodes_max=nodes_max),
+            ClusterAutoscalerProvider(clock, group_failures, nodes_max=nodes_max),
         ]
     )
     picture = Cluster(
         ASPECTS | core.aspects,
-        market=market_of(catalogue, region, contract),
+        market=market_of(options.catalogue, options.region, options.contract),
         failures=pool_failures,
         group_failures=group_failures,
     )

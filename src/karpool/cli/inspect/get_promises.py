@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.options.cluster import ClusterOptions, DurationParam, connection_options, output_option
+from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output.text import columns, emit, join_names, machine, note, pluralize
 from karpool.kube.clock import Clock
+from karpool.manager.options import Duration, Options, option
 from karpool.scheduler.cycle.what_if import listed
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
@@ -96,22 +98,22 @@ def render(lines: Iterable[PromiseLine], output: str) -> str:
     return f"{table}\n\n{pluralize(replicas, 'replica')} in {pluralize(clusters, 'cluster')}"
 
 
+class PromiseOptions(Options, frozen=True):
+    cluster_name: Annotated[str, option("Only in this member cluster.")] = ""
+    namespace: Annotated[str, option("Only of bindings in this namespace.", short="n")] = ""
+    assumption_ttl_seconds: Annotated[
+        Duration,
+        option("Lifetime of a promise; use the value of the scheduler's flag.", flag="assumption-ttl"),
+    ] = PromiseLifetime().seconds
+
+
 @click.command(epilog="Example: karpool get promises --kubeconfig karmada.config --cluster-name member1")
-@click.option("--cluster-name", help="Only in this member cluster.")
-@click.option("-n", "--namespace", help="Only of bindings in this namespace.")
-@click.option(
-    "--assumption-ttl",
-    type=DurationParam(),
-    default=PromiseLifetime().seconds,
-    help="Lifetime of a promise; use the value of the scheduler's flag.",
-)
+@with_options(PromiseOptions, "options")
 @output_option("table", "json", "yaml")
 @connection_options
 def promises(
     cluster: ClusterOptions,
-    cluster_name: str | None,
-    namespace: str | None,
-    assumption_ttl: float,
+    options: PromiseOptions,
     output: str,
 ) -> None:
     """Show replicas that were placed and are not known to have landed, of all schedulers.
@@ -119,15 +121,16 @@ def promises(
     Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
     runs may know of more pods that have landed, from the estimators it asks.
     """
-    lines, members, problems = asyncio.run(_read(cluster, assumption_ttl))
-    if cluster_name is not None and cluster_name not in {
+    lines, members, problems = asyncio.run(_read(cluster, options.assumption_ttl_seconds))
+    cluster_name, namespace = options.cluster_name, options.namespace
+    if cluster_name and cluster_name not in {
         *members,
         *(promise_line.cluster for promise_line in lines),
     }:
         hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
         raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
     chosen = [
-        line for line in lines if cluster_name in (None, line.cluster) and namespace in (None, line.namespace)
+        line for line in lines if cluster_name in ("", line.cluster) and namespace in ("", line.namespace)
     ]
     emit(render(chosen, output))
     for problem in problems:

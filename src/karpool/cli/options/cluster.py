@@ -8,7 +8,6 @@ import click
 
 from karpool.cli.options.parameters import with_options
 from karpool.manager.options import ConnectionOptions, option
-from karpool.model import durations
 from karpool.model.errors import Invalid
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,24 +32,6 @@ class ClusterOptions(ConnectionOptions, frozen=True):
 # Handed over as `cluster`; with --snapshot for commands that only read.
 cluster_options = with_options(ClusterOptions, "cluster")
 connection_options = with_options(ClusterOptions, "cluster", without=("snapshot",))
-
-
-class DurationParam(click.ParamType[float]):
-    """A duration as kubectl takes it: `30`, `30s`, `1m30s`; 0 means no limit."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):  # a default that another part declares, in seconds
-            return value
-        text = str(value)
-        try:
-            amount = float(text) if text.isdecimal() else durations.seconds(text)
-        except Invalid:
-            amount = -1.0
-        if amount < 0:
-            self.fail(f"{text!r} is not a duration like 30s, 1m30s or 0", param, ctx)
-        return amount
 
 
 class RegionParam(click.ParamType[str]):

@@ -4,19 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
-from karpool.cli.options.cluster import (
-    ClusterOptions,
-    DurationParam,
-    catalogue_option,
-    connection_options,
-    contract_option,
-)
+from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, emit, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
@@ -27,72 +23,51 @@ from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
 from karpool.consolidation.policy.options import saved_options
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.process import apply as apply_moves
+from karpool.manager.options import Catalogue, ContractFile, Duration, Options, option
 
-DEFAULT_MAX_AGE = "1h"
 Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster], Awaitable[None]]
+
+
+class ApplyOptions(Options, frozen=True):
+    dry_run: Annotated[bool, option("Only say whether the plan still holds.")] = False
+    partial: Annotated[bool, option("Make the moves that still hold, and leave out the others.")] = False
+    strict: Annotated[bool, option("Refuse the plan when anything that decided it has changed.")] = False
+    max_age_seconds: Annotated[
+        Duration, option("Refuse a plan older than this; 0 accepts any age.", flag="max-age")
+    ] = 3600.0
+    # Never those that the plan names: plans come from others.
+    catalogue: Catalogue = None
+    contract: ContractFile = None
 
 
 @click.command(epilog="Example: karpool plan -o json > plan.json; karpool apply plan.json --dry-run")
 @click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Only say whether the plan still holds.")
-@click.option("--partial", is_flag=True, help="Make the moves that still hold, and leave out the others.")
-@click.option("--strict", is_flag=True, help="Refuse the plan when anything that decided it has changed.")
-@click.option(
-    "--max-age",
-    type=DurationParam(),
-    default=DEFAULT_MAX_AGE,
-    show_default=True,
-    help="Refuse a plan older than this; 0 accepts any age.",
-)
-@catalogue_option
-@contract_option
+@with_options(ApplyOptions, "options")
 @connection_options
-def apply(
-    plan: Path,
-    dry_run: bool,
-    partial: bool,
-    strict: bool,
-    max_age: float,
-    catalogue: Path | None,
-    contract: Path | None,
-    cluster: ClusterOptions,
-) -> None:
+def apply(plan: Path, options: ApplyOptions, cluster: ClusterOptions) -> None:
     """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
 
     Every move is decided again on what the cluster is now, budgets included.
     """
-    saved = read_plan(plan)
-    how = {"dry_run": dry_run, "partial": partial, "strict": strict}
-    asyncio.run(
-        applied(
-            saved, cluster, max_age=max_age, catalogue=catalogue, contract=contract, execute=carry_out, **how
-        )
-    )
+    asyncio.run(applied(read_plan(plan), cluster, options, execute=carry_out))
 
 
 async def applied(
-    saved: SavedPlan,
-    cluster: ClusterOptions,
-    *,
-    dry_run: bool,
-    partial: bool = False,
-    strict: bool = False,
-    max_age: float = 0.0,
-    catalogue: Path | None = None,  # never one that the plan names: plans come from others
-    contract: Path | None = None,
-    execute: Execute | None = None,
+    saved: SavedPlan, cluster: ClusterOptions, options: ApplyOptions, *, execute: Execute | None = None
 ) -> PlanCheck:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
-    options = saved_options(saved.flags)
-    seen = await load_planned_cluster(cluster, options.region, catalogue, contract)
-    settings = options.settings(options.override, heed_budgets=options.heed_budgets)
-    found = check_plan(saved.plan, seen.view, settings, seen.now, max_age_seconds=max_age or None)
+    made_with = saved_options(saved.flags)
+    seen = await load_planned_cluster(cluster, made_with.region, options.catalogue, options.contract)
+    settings = made_with.settings(made_with.override, heed_budgets=made_with.heed_budgets)
+    found = check_plan(
+        saved.plan, seen.view, settings, seen.now, max_age_seconds=options.max_age_seconds or None
+    )
     emit(render(found))
-    if reason := objection(found, partial=partial, strict=strict):
+    if reason := objection(found, partial=options.partial, strict=options.strict):
         raise CommandFailed(reason)
     if saved.cluster and seen.cluster != saved.cluster:
         note(f"the plan was made for {saved.cluster}, this is {seen.cluster}; its nodes are the same")
-    if not dry_run and found.good:
+    if not options.dry_run and found.good:
         if execute is None:
             raise CommandFailed("there is nothing here that carries out moves; use --dry-run")
         await execute(cluster, found.good, settings, seen)
