@@ -12,6 +12,7 @@ from karpool.model.kubernetes.api_resources import CONFIGMAPS, ObjectKey
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.runtime.supervisor import Context
+from tests.kube.handlers import Handlers
 
 Story = Callable[[EmbeddedCluster], Awaitable[object]]
 
@@ -188,7 +189,7 @@ def test_repeated_events_are_delivered_once() -> None:
     async def story(cluster: EmbeddedCluster) -> list[str]:
         informer, task = await informed(cluster, "viewer")
         seen: list[str] = []
-        informer.add_handler(on_add=lambda each: seen.append(each["metadata"]["name"]))  # type: ignore[index]
+        informer.add_sink(Handlers(on_add=lambda each: seen.append(each["metadata"]["name"])))  # type: ignore[index]
         await asyncio.sleep(1)
         cluster.faults.repeat_events("viewer")
         await put(cluster.client("admin"), "a")

@@ -12,6 +12,7 @@ from karpool.kube.transport.transport import HttpResponse
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import PODS, ListOptions, ObjectKey
 from karpool.model.kubernetes.meta import WireObject
+from tests.kube.handlers import Handlers
 from tests.kube.tiny_server import Fault, TinyServer, line, status
 from tests.kube.virtual import client_of, virtually
 
@@ -270,12 +271,14 @@ def test_handlers_are_told_what_was_before():
         server.put(f"{PODS_OF}/web")
         said = []
         informer = Informer(client_of(server), PODS, into=WireObject)
-        informer.add_handler(
-            lambda new: said.append(("add", new.metadata.resource_version)),
-            lambda old, new: said.append(
-                ("update", old.metadata.resource_version, new.metadata.resource_version)
-            ),
-            lambda key, last: said.append(("delete", str(key), last.metadata.resource_version)),
+        informer.add_sink(
+            Handlers(
+                lambda new: said.append(("add", new.metadata.resource_version)),
+                lambda old, new: said.append(
+                    ("update", old.metadata.resource_version, new.metadata.resource_version)
+                ),
+                lambda key, last: said.append(("delete", str(key), last.metadata.resource_version)),
+            )
         )
         running = asyncio.ensure_future(informer.run())
         await informer.synced.wait()

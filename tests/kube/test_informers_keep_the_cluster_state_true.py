@@ -19,6 +19,7 @@ from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeC
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.cluster.views import described, pending
 from tests.kube.both_transports import BOTH, running
+from tests.kube.handlers import Handlers
 
 KINDS = {
     NAMESPACES: Namespace,
@@ -175,7 +176,7 @@ async def write_last(client):
 
 def last_seen(informer):
     seen = asyncio.Event()
-    informer.add_handler(on_add=lambda obj: seen.set() if obj.name == LAST else None)
+    informer.add_sink(Handlers(on_add=lambda obj: seen.set() if obj.name == LAST else None))
     return seen.wait()
 
 

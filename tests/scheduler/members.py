@@ -16,6 +16,7 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.wire.client_protocol import EncodedQuestion
 from karpool.wire.proto import estimator_pb2 as pb
+from tests.kube.handlers import Handlers
 from tests.scheduler.acting import Stage, summary, targets
 
 Object = dict[str, Any]
@@ -71,7 +72,7 @@ class Members:
         self._informer: Informer[Object] = Informer(
             stage.control.client("judge"), RESOURCEBINDINGS, into=dict
         )
-        self._informer.add_handler(lambda obj: self._judge(), lambda old, obj: self._judge())
+        self._informer.add_sink(Handlers(lambda obj: self._judge(), lambda old, obj: self._judge()))
 
     async def join(self) -> None:
         for name, member in self.members.items():

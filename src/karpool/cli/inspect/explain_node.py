@@ -13,7 +13,7 @@ from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
-from karpool.cli.output.text import columns, emit, machine
+from karpool.cli.output.text import columns, emit, machine, printable
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import overrides
@@ -123,18 +123,18 @@ def node(
         load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
     )
     settings = options.settings(override, heed_budgets=options.heed_budgets)
-    emit(render(explained(name, planned_cluster, settings), output))
+    emit(render(explained(name, planned_cluster, settings), output, planned_cluster.cluster))
 
 
-def render(explanation: NodeExplanation, output: str) -> str:
+def render(explanation: NodeExplanation, output: str, cluster: str) -> str:
     if output in ("json", "yaml"):
         content: dict[str, Any] = msgspec.to_builtins(explanation)
-        return machine("NodeExplanation", content, output)
-    return "\n".join(_lines(explanation))
+        return machine("NodeExplanation", {"cluster": cluster, **content}, output)
+    return "\n".join(_lines(explanation, printable(cluster)))
 
 
-def _lines(explanation: NodeExplanation) -> Iterator[str]:
-    yield f"{explanation.node} {explanation.verdict}"
+def _lines(explanation: NodeExplanation, cluster: str) -> Iterator[str]:
+    yield f"{explanation.node} {explanation.verdict} ({cluster})"
     yield from (f"  {why.detail}" for why in explanation.why)
     lifetime = explanation.lifetime_remaining
     if lifetime is not None and lifetime < 1:

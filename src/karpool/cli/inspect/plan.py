@@ -11,7 +11,7 @@ from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
-from karpool.cli.output.text import columns, emit, machine, note
+from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
@@ -118,8 +118,8 @@ def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluste
         ]
         return machine(COMPARISON, {"items": labelled}, output)
     if len(alternatives) == 1:
-        return plan_text.render(alternatives[0].plan, wide=output == "wide")
-    parts = [columns(*plan_text.comparison_table(alternatives))]
+        return plan_text.render(alternatives[0].plan, wide=output == "wide", cluster=cluster)
+    parts = [f"{columns(*plan_text.comparison_table(alternatives))}\n\nplans of {printable(cluster)}"]
     if output == "wide":
         parts += [
             f"== {alternative.label}\n{plan_text.render(alternative.plan, wide=True)}"

@@ -5,7 +5,7 @@ Long lists are cut in the short form, and what was cut is said; `wide` has every
 
 from collections.abc import Iterator, Sequence
 
-from karpool.cli.output.text import columns, pluralize
+from karpool.cli.output.text import columns, pluralize, printable
 from karpool.consolidation.planning.comparison import PlanAlternative
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
@@ -24,14 +24,14 @@ SHORT = 30  # rows of a table in the short form
 NAMES = 3  # names in a cell in the short form
 
 
-def render(plan: ConsolidationPlan, *, wide: bool) -> str:
-    return "\n\n".join(_parts(plan, wide))
+def render(plan: ConsolidationPlan, *, wide: bool, cluster: str = "") -> str:
+    return "\n\n".join(_parts(plan, wide, cluster))
 
 
-def _parts(plan: ConsolidationPlan, wide: bool) -> Iterator[str]:
+def _parts(plan: ConsolidationPlan, wide: bool, cluster: str) -> Iterator[str]:
     if plan.stopped is not None:
         yield f"STOPPED: {plan.stopped.detail}"
-    yield summary(plan)
+    yield f"{summary(plan)} ({printable(cluster)})" if cluster else summary(plan)
     if plan.moves:
         yield _titled("MOVES", _cut(move_table(plan.moves, wide=wide), wide))
         yield _titled("PODS", _cut(pod_table(plan.moves), wide))

@@ -11,7 +11,7 @@ that take such objects are told (`UNREADABLE`).
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
@@ -39,27 +39,6 @@ class _Entry(NamedTuple):
     uid: str
     version: str
     object: Any
-
-
-class _HandlerSink(Generic[T]):
-    def __init__(
-        self,
-        on_add: Callable[[T], None] | None,
-        on_update: Callable[[T | None, T], None] | None,
-        on_delete: Callable[[ObjectKey, T | None], None] | None,
-    ) -> None:
-        self._on_add, self._on_update, self._on_delete = on_add, on_update, on_delete
-
-    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None:
-        for change in changes:
-            if change.type == "DELETED":
-                if self._on_delete:
-                    self._on_delete(change.key, change.object)
-            elif change.object is not None:
-                if change.type == "ADDED" and self._on_add:
-                    self._on_add(change.object)
-                elif change.type == "MODIFIED" and self._on_update:
-                    self._on_update(change.old, change.object)
 
 
 class Informer(Generic[T]):
@@ -130,14 +109,6 @@ class Informer(Generic[T]):
         ]
         if held:
             self._tell(sink, held)
-
-    def add_handler(
-        self,
-        on_add: Callable[[T], None] | None = None,
-        on_update: Callable[[T | None, T], None] | None = None,
-        on_delete: Callable[[ObjectKey, T | None], None] | None = None,
-    ) -> None:
-        self.add_sink(_HandlerSink(on_add, on_update, on_delete))
 
     # Running
 

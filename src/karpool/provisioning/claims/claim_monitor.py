@@ -8,7 +8,7 @@ than the deletion, so a verdict waits for a moment. Stock-outs and failing pools
 claims that are already gone are known only by their events.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -86,10 +86,6 @@ class ClaimMonitor:
             claim, refusal.uid, "", ClaimStage.FAILED, refusal.at, ended=refusal.at, gone=True
         )
         return replace(ended, ending=LaunchReason.STOCK_OUT, message=refusal.message)
-
-    def live(self) -> Iterator[ClaimProgress]:
-        """Every claim that exists."""
-        return (self._judged(progress) for progress in self._live.values())
 
     def claim_of(self, node: str) -> str:
         """The claim of a node; empty when it has none."""
