@@ -19,6 +19,7 @@ from e2e.karmada import Karmada, karmada
 from e2e.peers import Built
 from e2e.processes import Program
 from e2e.workloads import DYNAMIC
+from karpool.cluster.changes import PutDropSink
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.model.kubernetes.meta import Wire, WireObject
@@ -130,7 +131,7 @@ async def _timed(server: ApiServer, prefix: str, count: int, start: Callable[[],
 
     async with talking(server) as client:
         informer = Informer(client, RESOURCEBINDINGS, into=_Placed)
-        informer.add_handler(on_add=seen, on_update=lambda _, new: seen(new))
+        informer.add_sink(PutDropSink[_Placed](lambda key, new: seen(new), lambda key: None))
         watching = asyncio.create_task(informer.run())
         await informer.synced.wait()
         assert not found
