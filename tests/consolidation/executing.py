@@ -8,7 +8,7 @@ from typing import Any
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorSettings
-from karpool.consolidation.execution.node_marks import CORDONED, LEAVING, MOVE_MARK, PROTECTED
+from karpool.consolidation.execution.node_marks import ARRIVED, CORDONED, LEAVING, MOVE_MARK, PROTECTED
 from karpool.consolidation.execution.record import MovePhase, MoveRecord, from_object, selection
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.kube.event_recorder import EventRecorder
@@ -160,8 +160,7 @@ class Play:
         for node in await self.stage.nodes():
             keys = (MOVE_MARK, CORDONED, PROTECTED, DO_NOT_DISRUPT)
             found += [f"{node.name}: {key}" for key in keys if key in node.annotations]
-            if LEAVING in node.labels:
-                found.append(f"{node.name}: {LEAVING}")
+            found += [f"{node.name}: {key}" for key in (LEAVING, ARRIVED) if key in node.labels]
             if node.spec.unschedulable:
                 found.append(f"{node.name}: cordoned")
         smart = [pod for pod in await self.stage.all_pods() if pod.metadata.namespace != "default"]

@@ -54,10 +54,10 @@ async def rolled_back(p: Play) -> None:
 @pytest.mark.parametrize(
     ("story", "least", "end", "whens"),
     [
-        # Two namespaces, a class; record, asking, mark, pod, arrival, mark, cordoning, cordon, pod gone,
+        # Two namespaces, a class; record, asking, cordon, pod, arrival, mark, cordoning, pod gone,
         # deleting, claim, mark gone, settling, done.
-        (replaced, 17, MovePhase.DONE, ["before"]),
-        (replaced, 17, MovePhase.DONE, ["after"]),
+        (replaced, 16, MovePhase.DONE, ["before"]),
+        (replaced, 16, MovePhase.DONE, ["after"]),
         # Record, cordoning, cordon, deleting, claim, settling, done.
         (merged, 10, MovePhase.DONE, ["before", "after"]),
         # Record, asking, mark, pod, rolling back, pod gone, mark gone, rolled back.

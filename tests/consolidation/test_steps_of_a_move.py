@@ -133,7 +133,7 @@ class Model:
         match action:
             case MarkNode(node=found, cordon=cordon):
                 assert found.name in (*self.record.nodes, *self.record.arrived)
-                assert not cordon or self.record.phase is MovePhase.CORDONING
+                assert not cordon or self.record.phase in (MovePhase.ASKING, MovePhase.CORDONING)
                 self.nodes[found.name] = patched(found, mark(found, self.record.name, cordon=cordon))
             case UnmarkNode(node=found):
                 self.nodes[found.name] = patched(found, unmark(found))

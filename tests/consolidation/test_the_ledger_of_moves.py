@@ -13,7 +13,9 @@ from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import disturbances, redisturbed, resting, to_forget
 from karpool.consolidation.execution.record import MovePhase
+from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.process import apply
+from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
@@ -225,3 +227,25 @@ def test_pods_with_a_budget_are_not_ended_by_a_grace_period() -> None:
         assert p.budgets.deletions == 0
 
     play(story)
+
+
+def test_why_a_move_is_not_made_is_told_once_while_only_its_numbers_change() -> None:
+    said: list[tuple[str, str]] = []
+
+    class Recorder:
+        def record(self, about, type_, reason, message):
+            said.append((about, message))
+
+    reporter = MoveReporter(Recorder(), RealClock())  # type: ignore[arg-type]
+    texts = [
+        "delete: [ip-10-0-1-7], reason: budget (savings: $0.27): budget 10% allows 1 of 9 nodes",
+        "delete: [ip-10-0-1-7], reason: budget (savings: $0.31): budget 10% allows 0 of 8 nodes",
+        "delete: [ip-10-0-1-8], reason: budget (savings: $0.31): budget 10% allows 0 of 8 nodes",
+        "delete: [ip-10-0-1-7], reason: churn (savings: $0.31): a pod came",
+    ]
+    for text in texts:
+        reporter._say("node", "Normal", "ConsolidationRejected", text)  # type: ignore[arg-type]
+    assert [text for _, text in said] == [texts[0], texts[2], texts[3]]
+    for text in texts[:2]:
+        reporter._say("node", "Normal", "ConsolidationApproved", text)  # type: ignore[arg-type]
+    assert len(said) == 5, "what is decided is told with its numbers"

@@ -15,6 +15,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
 from karpool.model.kubernetes.meta import OwnerReference
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.pod_shape import AffinityTerm
 from karpool.model.labels import check_value
 from karpool.model.requirements import Requirements, ValueSet, combined, conflict
 from karpool.model.resources import show
@@ -64,6 +65,7 @@ class NodeCandidate:
     requirements: Requirements = field(default_factory=dict, hash=False)  # besides the above
     tolerations: tuple[Toleration, ...] = ()
     price: float | None = None
+    apart: tuple[AffinityTerm, ...] = ()  # pods that a node must not have
 
     @property
     def constraints(self) -> Requirements:

@@ -18,7 +18,7 @@ import structlog
 from karpool.cluster.pods.disruption_store import protected_until
 from karpool.cluster.pods.unreadable_pods import place_of
 from karpool.consolidation.execution.move_history import owner_of
-from karpool.consolidation.execution.node_marks import LEAVING, mark, marked_by, unmark
+from karpool.consolidation.execution.node_marks import ARRIVED, LEAVING, mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
     MovePhase,
     MoveRecord,
@@ -69,7 +69,7 @@ from karpool.model.kubernetes.pod_disruption import pod_cost
 from karpool.model.requirements import ValueSet
 from karpool.provisioning.node_request import NodeCandidate, NodeRequest, RequestPurpose, unit
 from karpool.provisioning.placeholders.placeholder import REQUEST, Placeholder
-from karpool.provisioning.placeholders.smart_pod import placeholder_of, selector
+from karpool.provisioning.placeholders.smart_pod import TRIGGER_TYPE, placeholder_of, selector
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 from karpool.provisioning.placeholders.writes import DeleteBackoff
 
@@ -88,6 +88,7 @@ class RecordContext:
     closed: Mapping[str, Infeasible[ConsolidationReason]] = field(default_factory=dict)  # pools
     objections: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]] = field(default_factory=dict)
     cordoned: frozenset[str] = frozenset()  # nodes
+    waits_for: Mapping[str, str] = field(default_factory=dict)  # the record of another move
     arrived_prices: Mapping[str, float | None] = field(default_factory=dict)
     measured: Mapping[str, MeasuredSavings] = field(default_factory=dict)
 
@@ -241,6 +242,7 @@ class MoveActuator:
             }
             objections, owners = await self._last_look(record, staying.intersection(record.going))
         return MoveObservation(
+            waits_for=seen.waits_for.get(record.name, ""),
             nodes={node.name: node for node in nodes if node is not None},
             claims={claim.name: claim for claim in claims if claim is not None},
             placeholders=placeholders,
@@ -337,7 +339,9 @@ class MoveActuator:
             purpose=RequestPurpose.REPLACEMENT,
             pool=move.new_nodes[0].pool,
             about=f"replaces {', '.join(move.names)}",
-            requirements={LEAVING: ValueSet(frozenset())},
+            # Not on nodes that go, nor on those that came for another move or hold its placeholder.
+            requirements={LEAVING: ValueSet(frozenset()), ARRIVED: ValueSet(frozenset())},
+            avoid={TRIGGER_TYPE: RequestPurpose.REPLACEMENT.value},
             deadline=launch_deadline(record, self.settings),
         )
 
@@ -426,7 +430,9 @@ def _candidate(record: MoveRecord, index: int) -> NodeCandidate:
         instance_types=tuple(dict.fromkeys(choice.instance_type for choice in node.options)),
         zones=record.wanted[index].zones,
         capacity_types=tuple(dict.fromkeys(c.capacity_type for c in node.options if c.capacity_type)),
+        requirements=record.wanted[index].labels,
         tolerations=record.wanted[index].tolerations,
+        apart=record.wanted[index].apart,
         price=node.chosen.price_per_hour,
     )
 

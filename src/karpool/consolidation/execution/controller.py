@@ -16,7 +16,7 @@ from typing import TypeVar
 import structlog
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution import in_flight_view
+from karpool.consolidation.execution import in_flight_view, sharing
 from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import (
@@ -256,10 +256,12 @@ class Consolidator:
         if self._status.is_stale():
             return RecordContext(stop=stop, closed=self._closed)
         execution = self.options.execution
+        waits = sharing.waiting_for(records, self._view_now()) if len(records) > 1 else {}
         looked_at = frozenset(
             record.name
             for record in records
             if stop is None
+            and record.name not in waits
             and in_flight_view.is_looked_at(
                 record, now, execution.quiet_seconds, self._watching.cluster.claim
             )
@@ -270,7 +272,7 @@ class Consolidator:
             if record.phase is MovePhase.SETTLING and now >= record.since + execution.settle_seconds
         ]
         if not looked_at and not settling:
-            return RecordContext(stop=stop, closed=self._closed)
+            return RecordContext(stop=stop, closed=self._closed, waits_for=waits)
         view = self._view_now()
         self._closed = in_flight_view.closed_pools(view, self.options.plan, now)
         known, coming = list(self.ledger.values()), self._watching.held()
@@ -281,6 +283,7 @@ class Consolidator:
         return RecordContext(
             stop=stop,
             closed=self._closed,
+            waits_for=waits,
             objections=await self._off_loop(look),
             cordoned=frozenset(
                 machine.name

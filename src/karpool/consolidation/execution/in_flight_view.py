@@ -27,19 +27,25 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
-from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT
+from karpool.model.karpenter.objects import CAPACITY_TYPE, DO_NOT_DISRUPT, NODEPOOL
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
 from karpool.model.kubernetes.times import rfc3339
-from karpool.model.resources import PODS, add
+from karpool.model.requirements import ValueSet, combined
+from karpool.model.resources import CPU, MEMORY, PODS, add
 from karpool.model.taints import Toleration
+from karpool.packing.new_nodes.narrowing import alternatives
 from karpool.packing.new_nodes.pack_result import LaunchOption
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod import placeholder_of
 
 _EPOCH = rfc3339(0.0)
+_PINNED = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE, HOSTNAME))
+# Of what a type holds by the catalogue: machines come with a few percent less.
+_WHOLE = 0.9
+_APART_MAX = 50  # a record has its size, and so has a pod; what is left out is noticed in the last look
 # What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
 _OF_WHOLE_MOVES = frozenset(
     (
@@ -313,10 +319,48 @@ def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView)
         add(asked, {name: units * number for name, units in table[shape].requests})
     if not asked:  # its pods are gone; validation will say so
         asked = {name: units for name, units in node.requests.items() if name != PODS}
+    for name, units in _whole_node(node, view).items():
+        asked[name] = max(asked.get(name, 0), units)
     zones: tuple[str, ...] = ()
     if any(_is_tied(table[shape]) for shape in shapes):
         zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
-    return PlaceholderRequest(asked, _tolerations(view, node), zones)
+    own = [table[shape] for shape in shapes]
+    return PlaceholderRequest(asked, _tolerations(view, node), zones, _asked_of_node(own), _apart(own))
+
+
+def _whole_node(node: ReplacementNode, view: ClusterView) -> dict[str, int]:
+    """Nearly all that any of the planned types holds besides daemons. A placeholder of just the pods would
+    fit into room that the plan has given to others, of this move or another, and no node would come."""
+    types = view.offerings.for_pool(view.pools[node.pool]).types if node.pool in view.pools else ()
+    planned = {choice.instance_type for choice in node.options}
+    sizes = [candidate.allocatable for candidate in types if candidate.name in planned]
+    if len(sizes) != len(planned):
+        return {}
+    daemons = Counter[str]()
+    for shape in view.daemons:
+        daemons.update(dict(shape.requests))
+    least = {name: min(size.get(name, 0) for size in sizes) - daemons[name] for name in (CPU, MEMORY)}
+    return {name: int(units * _WHOLE) for name, units in least.items() if units > 0}
+
+
+def _asked_of_node(shapes: Iterable[PodShape]) -> dict[str, ValueSet]:
+    """The labels that pods ask of their node where they leave no choice; zone and such are pinned anyway."""
+    asked = (alternatives(dict(shape.node_selector), shape.node_terms) for shape in shapes)
+    found = combined(*(choices[0] for choices in asked if len(choices) == 1))
+    return {key: values for key, values in found.items() if key not in _PINNED}
+
+
+def _apart(shapes: Iterable[PodShape]) -> tuple[AffinityTerm, ...]:
+    """The pods that these share no node with. Of larger domains the zones say it: where a pod is now, it
+    still is while room is asked for."""
+    terms = [term for shape in shapes for term in shape.anti_affinity if term.topology_key == HOSTNAME]
+    terms += (
+        AffinityTerm(spread.selector, HOSTNAME, frozenset((shape.namespace,)))
+        for shape in shapes
+        for spread in shape.spreads
+        if spread.required and spread.topology_key == HOSTNAME
+    )
+    return tuple(dict.fromkeys(terms))[:_APART_MAX]
 
 
 def _is_tied(shape: PodShape) -> bool:

@@ -17,6 +17,8 @@ CORDONED = f"{DOMAIN}/cordoned"  # annotation; we did it, so we undo it
 PROTECTED = f"{DOMAIN}/protected"  # annotation; likewise
 # Label of nodes that go; placeholders keep off them by it. Karpenter refuses pods that name hosts.
 LEAVING = f"{DOMAIN}/leaving"
+# Likewise of nodes that came for a move: their room is for its pods.
+ARRIVED = f"{DOMAIN}/arrived"
 Object = dict[str, Any]
 
 
@@ -39,8 +41,7 @@ def mark(node: Node, record: str, *, cordon: bool = False, leaving: bool = False
     if node.annotations.get(DO_NOT_DISRUPT) != "true":
         annotations |= {DO_NOT_DISRUPT: "true", PROTECTED: "true"}
     patch = _patch(node, annotations)
-    if leaving:
-        patch["metadata"]["labels"] = {LEAVING: "true"}
+    patch["metadata"]["labels"] = {LEAVING if leaving else ARRIVED: "true"}
     if cordon and not node.spec.unschedulable:
         annotations[CORDONED] = "true"
         patch["spec"] = {"unschedulable": True}
@@ -52,8 +53,8 @@ def unmark(node: Node) -> Object:
     if node.annotations.get(PROTECTED) == "true":
         annotations[DO_NOT_DISRUPT] = None
     patch = _patch(node, annotations)
-    if LEAVING in node.labels:
-        patch["metadata"]["labels"] = {LEAVING: None}
+    if labels := {key: None for key in (LEAVING, ARRIVED) if key in node.labels}:
+        patch["metadata"]["labels"] = labels
     if node.annotations.get(CORDONED) == "true":
         patch["spec"] = {"unschedulable": None}
     return patch

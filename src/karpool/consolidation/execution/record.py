@@ -19,6 +19,8 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ListOptions
 from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.pod_shape import AffinityTerm
+from karpool.model.requirements import ValueSet
 from karpool.model.taints import Toleration
 
 DOMAIN = "consolidation.karpool.dev"
@@ -66,11 +68,15 @@ _TAKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderRequest:
-    """What the placeholder of one new node asks for. Without zones, any that the pool allows."""
+    """What the placeholder of one new node asks for. Without zones, any that the pool allows.
+
+    `labels` are those that its pods ask of their node, `apart` the pods that they share none with."""
 
     resources: Mapping[str, int] = field(hash=False)
     tolerations: tuple[Toleration, ...] = ()
     zones: tuple[str, ...] = ()
+    labels: Mapping[str, ValueSet] = field(default_factory=dict, hash=False)
+    apart: tuple[AffinityTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

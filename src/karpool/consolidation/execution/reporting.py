@@ -1,10 +1,11 @@
 """What was decided about nodes, as Events: with the numbers, on the right objects, and not again and again.
 
 A move of one node is told on its Node and its NodeClaim; a move of several nodes once on
-each NodePool that gives some. The same statement about an object is repeated after a
-quarter of an hour at the earliest; one with other numbers is another statement.
+each NodePool that gives some. The same statement about an object is repeated after a quarter of an hour
+at the earliest; why a move is not made is the same statement while nothing but its numbers change.
 """
 
+import re
 from collections.abc import Iterator
 
 from karpool.cluster.nodes.node_facts import ClaimFacts, NodeFacts
@@ -25,6 +26,8 @@ BLOCKED = "DisruptionBlocked"
 TERMINATING = "DisruptionTerminating"
 ROLLED_BACK = "ConsolidationRolledBack"
 DONE = "ConsolidationDone"
+_REFUSALS = frozenset((event_text.REJECTED, ROLLED_BACK, BLOCKED))
+_NUMBER = re.compile(r"(?<![\w.-])\$?[0-9]+(?:\.[0-9]+)?%?(?![\w-])")  # and not what is part of a name
 _UNREADABLE = frozenset((ConsolidationReason.BUDGET_UNREADABLE, ConsolidationReason.NODEPOOL_UNREADABLE))
 
 
@@ -81,7 +84,7 @@ class MoveReporter:
                 pass
 
     def _say(self, about: ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        key = about, reason, message
+        key = about, reason, _NUMBER.sub("#", message) if reason in _REFUSALS else message
         if key in self._said:
             return
         self._said.put(key, True)

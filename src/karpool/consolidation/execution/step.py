@@ -24,6 +24,17 @@ from karpool.provisioning.placeholders.placeholder import Placeholder, Placehold
 
 CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
 MEASURE_SECONDS = 1200.0  # what cannot be measured by then is not
+# What may pass by itself: other moves go on, pods come and go, an autoscaler makes room for those that wait.
+# Once new nodes are paid for that is worth waiting for.
+_PASSING = frozenset(
+    (
+        ConsolidationReason.PDB_BLOCKED,
+        ConsolidationReason.POD_STARTING,
+        ConsolidationReason.NOT_CONSOLIDATABLE,
+        ConsolidationReason.NO_ROOM,
+        ConsolidationReason.TOPOLOGY,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,8 @@ class ExecutionSettings:
     refusal_seconds: float = 30.0  # an autoscaler that says no for so long means it
     look_seconds: float = 120.0  # a move that could not be looked at again for so long is given up
     settle_seconds: float = 60.0  # after the nodes are gone, until savings are measured
+    # Whether nodes that go are closed to new pods while others are asked for; see docs/benchmarks.md.
+    cordons_early: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,7 @@ class MoveObservation:
     the switch, a closed pool. `cordon_seen`: whatever made the objections knew of the cordon.
     """
 
+    waits_for: str = ""  # a move under way that has to be over first
     nodes: Mapping[str, Node] = field(default_factory=dict)
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     placeholders: Sequence[Placeholder] = ()
@@ -147,6 +161,8 @@ def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSett
     due = record.since + settings.quiet_seconds
     if now < due:
         return WaitUntil(due)
+    if world.waits_for:
+        return WaitUntil()
     if world.objections is None:
         limit = due + settings.look_seconds
         if now < limit:
@@ -162,8 +178,11 @@ def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSett
 def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
     if why := world.stop or _missing(record, world) or _refused(record, world, settings, now):
         return _back(record, now, why)
-    if unmarked := [node for node in _sources(record, world) if not is_marked(node, record.name)]:
-        return _marks(unmarked, record, now) or RunActions(tuple(MarkNode(node) for node in unmarked))
+    early, sources = settings.cordons_early, _sources(record, world)
+    is_ready = is_cordoned if early else is_marked
+    if open_nodes := [node for node in sources if not is_ready(node, record.name)]:
+        marks = RunActions(tuple(MarkNode(node, cordon=early) for node in open_nodes))
+        return _marks(open_nodes, record, now) or marks
     present = {placeholder.index for placeholder in world.placeholders if placeholder.epoch == record.attempt}
     if missing := tuple(index for index in range(len(record.wanted)) if index not in present):
         return RunActions((RequestNodes(missing),))
@@ -180,9 +199,12 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
     bare = [node for node in came if not is_marked(node, record.name)]
     if bare:
         return _marks(bare, record, now) or RunActions(tuple(MarkNode(node) for node in bare))
+    deadline = launch_deadline(record, settings)
     if world.objections is None:
-        return WaitUntil()
+        return WaitUntil(deadline) if now < deadline else _back(record, now, _not_looked_at(settings))
     if world.objections:
+        if _passes(world) and now < deadline:
+            return WaitUntil(deadline)
         return _back(record, now, world.objections[0])
     return StoreRecord(record.to(MovePhase.CORDONING, now, arrived_price=world.arrived_price))
 
@@ -197,13 +219,14 @@ def _cordoning(record: MoveRecord, world: MoveObservation, settings: ExecutionSe
     if open_nodes:
         cordons = RunActions(tuple(MarkNode(node, cordon=True) for node in open_nodes))
         return _marks(open_nodes, record, now) or cordons
-    if world.placeholders:
-        # Room that they hold would be bought a second time for the pods that need it.
-        return _withdraw(world, limit)
     if world.objections is None or not world.cordon_seen:
         return WaitUntil(limit)
     if world.objections:
-        return _back(record, now, world.objections[0])
+        return WaitUntil(limit) if _passes(world) else _back(record, now, world.objections[0])
+    if world.placeholders:
+        # Room that they hold would be bought a second time for the pods that need it. Until now others
+        # must not have it.
+        return _withdraw(world, limit)
     return StoreRecord(
         record.to(
             MovePhase.DELETING,
@@ -269,6 +292,11 @@ def _rolling_back(record: MoveRecord, world: MoveObservation, now: float) -> Nex
     if marked := _marked(world.nodes, record, world):
         return RunActions(tuple(UnmarkNode(node) for node in marked))
     return StoreRecord(record.to(MovePhase.ROLLED_BACK, now, record.reason, record.message))
+
+
+def _passes(world: MoveObservation) -> bool:
+    """Whether all that speaks against a move may pass by itself."""
+    return all(objection.reason in _PASSING for objection in world.objections or ())
 
 
 def _back(record: MoveRecord, now: float, why: Infeasible[ConsolidationReason]) -> StoreRecord:
@@ -341,7 +369,7 @@ def _refused(
     record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float
 ) -> Infeasible[ConsolidationReason] | None:
     deadline = launch_deadline(record, settings)
-    if now >= deadline:
+    if now >= deadline and not record.arrived:
         return Infeasible(
             ConsolidationReason.TIMEOUT, f"new nodes did not come within {deadline - record.since:g} s"
         )

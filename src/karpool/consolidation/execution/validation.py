@@ -137,9 +137,12 @@ class _Again:
                 )
 
     def _ineligible(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
-        """By every rule, and for the reason that was planned: an empty node that filled up is none."""
+        """By every rule, and for the reason that was planned: an empty node that filled up is none. One
+        that emptied is left to those that take empty nodes, unless new nodes have come for the others."""
         judged = self._planner.judged
         planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
+        if self._arrived:
+            planned = np.concatenate((planned, judged.empty))
         for row in rows:
             if row in judged.held:
                 yield from judged.held[row]
@@ -200,10 +203,18 @@ class _Again:
             for shape, number in pods.items():
                 left[shape] -= number
         placed: list[tuple[int, int, int]] = []
-        for shape, row in self._planned(rows):
-            if left.get(shape, 0) > 0 and relocation.allows(shape, row) and relocation.put(shape, row, 1):
-                left[shape] -= 1
-                placed.append((shape, row, 1))
+        homes, waiting = list(self._planned(rows)), -1
+        while len(homes) != waiting:  # a pod may have to wait for another to come, as spread demands
+            waiting, still = len(homes), list[tuple[int, int]]()
+            for shape, row in homes:
+                if left.get(shape, 0) <= 0:
+                    continue
+                if relocation.allows(shape, row) and relocation.put(shape, row, 1):
+                    left[shape] -= 1
+                    placed.append((shape, row, 1))
+                else:
+                    still.append((shape, row))
+            homes = still
         progress = True
         while progress:  # a pod may have waited for another to come
             progress = False
@@ -253,13 +264,13 @@ class _Again:
     def _still_sold(
         self, node: ReplacementNode, pods: Pods
     ) -> FittingTypes | Infeasible[ConsolidationReason]:
-        """Whether the types that were planned can still be had and still hold the pods."""
-        wanted = {choice.instance_type for choice in node.options}
+        """Whether the types that were planned can still be had and still hold the pods; only they count
+        against limits."""
+        planned = {choice.instance_type for choice in node.options}
         for fitting in self._world.one_node.fitting(pods):
-            names = fitting.state.offer.names
-            kept = np.array([name in wanted for name in names], dtype=np.bool_) & fitting.types
-            if fitting.pool == node.pool and kept.any():
-                return fitting
+            types = np.array([name in planned for name in fitting.state.offer.names], dtype=np.bool_)
+            if fitting.pool == node.pool and (sold := fitting.only(types & fitting.types)) is not None:
+                return sold
         message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
         return Infeasible(ConsolidationReason.NO_TYPE, message, f"nodepool {node.pool}")
 

@@ -8,7 +8,7 @@ a price nobody knows is never cheap enough.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -46,19 +46,12 @@ class FittingTypes:
 
     def cheaper_than(self, ceiling: float) -> "FittingTypes | None":
         """Only types that cost less whatever is launched; None when none is, or `minValues` fail then."""
-        types = self.launch.fitting(self.state, self.amounts, both(self.within, self.worst < ceiling))
-        if types is None:
-            return None
-        return FittingTypes(
-            self.pool,
-            self.state,
-            types,
-            self.cheapest,
-            self.worst,
-            self.launch,
-            self.amounts,
-            self.within,
-        )
+        return self.only(self.worst < ceiling)
+
+    def only(self, types: Bools) -> "FittingTypes | None":
+        """None when none of these types fits, or `minValues` fail then."""
+        found = self.launch.fitting(self.state, self.amounts, both(self.within, types))
+        return None if found is None else replace(self, types=found)
 
     @property
     def price_per_hour(self) -> float:

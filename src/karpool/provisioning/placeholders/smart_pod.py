@@ -19,8 +19,9 @@ from karpool.model.kubernetes.api_resources import PODS, ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import WireObject, condition
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import AffinityTerm
 from karpool.model.kubernetes.times import moment, rfc3339
-from karpool.model.labels import check_value
+from karpool.model.labels import LabelMatcher, check_value
 from karpool.model.quantity import INT64_MAX
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import is_extended, quantities
@@ -121,7 +122,10 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
                 "runAsGroup": _NOBODY,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "affinity": {**node_affinity(ask.constraints(candidate)), **_apart_from(ask.avoid)},
+            "affinity": {
+                **node_affinity(ask.constraints(candidate)),
+                **_apart_from(ask.avoid, candidate.apart),
+            },
             "tolerations": [
                 msgspec.to_builtins(toleration)
                 for toleration in _tolerations(unit_resources, (*ask.tolerations, *candidate.tolerations))
@@ -204,15 +208,30 @@ def node_affinity(constraints: Requirements) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
 
 
-def _apart_from(avoid: Mapping[str, str]) -> Object:
-    if not avoid:
-        return {}
-    term = {
-        "labelSelector": {"matchLabels": dict(avoid)},
-        "namespaceSelector": {},
-        "topologyKey": HOSTNAME,
-    }
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+def _apart_from(avoid: Mapping[str, str], apart: Iterable[AffinityTerm]) -> Object:
+    terms: list[Object] = [_term(term) for term in apart]
+    if avoid:
+        chosen = {"matchLabels": dict(avoid)}
+        terms.append({"labelSelector": chosen, "namespaceSelector": {}, "topologyKey": HOSTNAME})
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} if terms else {}
+
+
+def _term(term: AffinityTerm) -> Object:
+    found: Object = {"labelSelector": _selector(term.selector), "topologyKey": term.topology_key}
+    if term.namespaces:
+        found["namespaces"] = sorted(term.namespaces)
+    if term.namespace_selector is not None:
+        found["namespaceSelector"] = _selector(term.namespace_selector)
+    return found
+
+
+def _selector(matcher: LabelMatcher) -> Object:
+    """None at all selects everything, as the matcher does."""
+    entries = []
+    for entry in matcher.requirements:
+        values = {"values": sorted(entry.values)} if entry.values else {}
+        entries.append({"key": entry.key, "operator": entry.operator, **values})
+    return {"matchExpressions": entries} if entries else {}
 
 
 def _expressions(key: str, allowed: ValueSet) -> Iterable[Object]:
