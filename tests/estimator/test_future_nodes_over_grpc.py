@@ -5,7 +5,7 @@ import pytest
 from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
-from tests.estimator.serving import World, serving
+from tests.estimator.serving import World, node, serving
 from tests.fleet.living import pool
 
 FLAGS = {
@@ -104,3 +104,27 @@ async def test_promises_of_another_size_cost_the_room_they_take():
         for large, small in ((0, 180), (1, 173), (2, 166), (3, 159), (24, 12)):
             promised = [component(1, "7", "1Gi")] * large
             assert await estimator.replicas(replicas("1", "1Gi", assumed=promised)) == small
+
+
+async def test_those_who_ask_are_told_what_is_there_and_what_the_rest_costs():
+    made = await world(
+        pool("general", limits={"cpu": "200"}, type=["m5.4xlarge"]), pool("endless", type=["m5.large"])
+    )
+    await made.add(node("here", cpu="4", memory="16Gi"))
+    async with serving(made.transport, **FLAGS) as estimator:
+
+        async def parts(**more):
+            request = replicas("1", "1Gi")
+            request.MergeFrom(pb.MaxAvailableReplicasRequest(**more))
+            data = await estimator.raw("MaxAvailableReplicas", request.SerializeToString())
+            answer = pb.MaxAvailableReplicasResponse.FromString(data)
+            return answer.max_replicas, answer.parts if answer.HasField("parts") else None
+
+        total, nothing = await parts()
+        assert nothing is None  # Karmada's schedulers see Karmada's fields
+        again, told = await parts(wants_parts=True)
+        assert (again, told.existing, told.unlimited) == (total, 4, True)
+        assert 0.01 < told.price_per_hour < 0.2
+        promised = pb.AssumedWorkload(namespace="default", components=[component(3, "1", "1Gi")])
+        less, told = await parts(wants_parts=True, assumed_workloads=[promised])
+        assert (less, told.existing) == (total - 3, 1)

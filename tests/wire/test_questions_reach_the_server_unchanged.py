@@ -126,7 +126,7 @@ def test_any_bytes_are_an_answer_or_malformed(data):
 
 
 def test_the_bytes_of_a_whole_request_are_those_of_the_message():
-    message = pb.MaxAvailableReplicasRequest(cluster="m" * 300)
+    message = pb.MaxAvailableReplicasRequest(cluster="m" * 300, wants_parts=True)
     assert client_protocol.ask_replicas(None).to("m" * 300) == message.SerializeToString()
     with pytest.raises(MalformedMessage):
         client_protocol.read_unschedulable(b"\xff")

@@ -7,6 +7,7 @@ are read without trust: what is no message raises `Malformed`, and only the numb
 what arrived are taken from the rest.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from karpool.model.kubernetes.meta import SelectorRequirement
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 from karpool.wire.proto import estimator_pb2 as pb
-from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, WorkloadReference
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, RoomParts, WorkloadReference
 from karpool.wire.server_protocol import parse
 
 _LENGTH_DELIMITED = 2
@@ -29,6 +30,7 @@ class EstimateAnswer:
 
     value: int
     arrived: tuple[ArrivedReplicas, ...] = ()
+    parts: RoomParts | None = None  # None: the server does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +51,22 @@ class EncodedQuestion:
         """Raises Malformed."""
         if self.for_sets:
             sets = parse(pb.MaxAvailableComponentSetsResponse, data)
-            return EstimateAnswer(sets.max_sets, _arrived(sets.arrived))
+            return EstimateAnswer(sets.max_sets, _arrived(sets.arrived), _parts(sets))
         replicas = parse(pb.MaxAvailableReplicasResponse, data)
-        return EstimateAnswer(replicas.max_replicas, _arrived(replicas.arrived))
+        return EstimateAnswer(replicas.max_replicas, _arrived(replicas.arrived), _parts(replicas))
 
 
 def ask_replicas(requirements: ReplicaRequirements | None) -> EncodedQuestion:
     message = None if requirements is None else _replica_requirements(requirements)
-    request = pb.MaxAvailableReplicasRequest(replica_requirements=message)
+    request = pb.MaxAvailableReplicasRequest(replica_requirements=message, wants_parts=True)
     return EncodedQuestion(False, request.SerializeToString(deterministic=True))
 
 
 def ask_component_sets(components: Iterable[Component], namespace: str = "") -> EncodedQuestion:
     message = pb.MaxAvailableComponentSetsRequest(
-        components=[_component(component) for component in components], namespace=namespace
+        components=[_component(component) for component in components],
+        namespace=namespace,
+        wants_parts=True,
     )
     return EncodedQuestion(True, message.SerializeToString(deterministic=True))
 
@@ -102,6 +106,19 @@ def read_unschedulable(data: bytes) -> int:
 
 def _arrived(messages: Iterable[pb.Arrived]) -> tuple[ArrivedReplicas, ...]:
     return tuple(ArrivedReplicas(tuple(message.bound), message.waiting) for message in messages)
+
+
+def _parts(
+    answer: pb.MaxAvailableReplicasResponse | pb.MaxAvailableComponentSetsResponse,
+) -> RoomParts | None:
+    """Without trust: what cannot be is not known."""
+    if not answer.HasField("parts"):
+        return None
+    parts = answer.parts
+    price = parts.price_per_hour if parts.HasField("price_per_hour") else None
+    if price is not None and not (0 <= price < math.inf):
+        price = None
+    return RoomParts(max(0, parts.existing), parts.unlimited, price)
 
 
 def _component(component: Component) -> pb.Component:

@@ -28,6 +28,7 @@ __all__ = [
     "ReplicaNodeClaim",
     "ReplicaRequirements",
     "ReplicasRequest",
+    "RoomParts",
     "UnschedulableRequest",
     "WorkloadReference",
     "requirements",
@@ -68,12 +69,26 @@ class ArrivedReplicas:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomParts:
+    """What a number is made of: room on nodes that are there, and the rest after a scale-up.
+
+    `is_unlimited`: some of the rest comes from pools without limits. The price is that of one replica of
+    the rest; None: not known.
+    """
+
+    existing: int
+    is_unlimited: bool = False
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicasRequest:
     """How many replicas fit? `requirements` None is not the same as empty ones: see the quota plugin."""
 
     cluster: str
     requirements: ReplicaRequirements | None = None
     assumed: tuple[AssumedWorkload, ...] = ()
+    wants_parts: bool = False
 
     @property
     def shape(self) -> PodShape:
@@ -92,6 +107,7 @@ class ComponentSetsRequest:
     components: tuple[Component, ...] = ()
     namespace: str = ""
     assumed: tuple[AssumedWorkload, ...] = ()
+    wants_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

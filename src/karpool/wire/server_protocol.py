@@ -25,6 +25,7 @@ from karpool.wire.requests import (
     AssumedWorkload,
     ComponentSetsRequest,
     ReplicasRequest,
+    RoomParts,
     UnschedulableRequest,
     WorkloadReference,
 )
@@ -56,6 +57,7 @@ def read_replicas(data: bytes) -> ReplicasRequest:
         message.cluster,
         None if requirements is None else reader.replica_requirements(requirements),
         reader.assumed(message.assumed_workloads),
+        message.wants_parts,
     )
 
 
@@ -67,6 +69,7 @@ def read_component_sets(data: bytes) -> ComponentSetsRequest:
         reader.components(message.components, "components"),
         message.namespace,
         reader.assumed(message.assumed_workloads),
+        message.wants_parts,
     )
 
 
@@ -81,14 +84,30 @@ def read_unschedulable(data: bytes) -> UnschedulableRequest:
     return UnschedulableRequest(message.cluster, resource, message.unschedulable_threshold)
 
 
-def write_replicas(amount: int, arrived: Iterable[ArrivedReplicas] = ()) -> bytes:
-    message = pb.MaxAvailableReplicasResponse(max_replicas=saturated(amount), arrived=_arrived(arrived))
+def write_replicas(
+    amount: int, arrived: Iterable[ArrivedReplicas] = (), parts: RoomParts | None = None
+) -> bytes:
+    message = pb.MaxAvailableReplicasResponse(
+        max_replicas=saturated(amount), arrived=_arrived(arrived), parts=_parts(parts)
+    )
     return message.SerializeToString()
 
 
-def write_component_sets(amount: int, arrived: Iterable[ArrivedReplicas] = ()) -> bytes:
-    message = pb.MaxAvailableComponentSetsResponse(max_sets=saturated(amount), arrived=_arrived(arrived))
+def write_component_sets(
+    amount: int, arrived: Iterable[ArrivedReplicas] = (), parts: RoomParts | None = None
+) -> bytes:
+    message = pb.MaxAvailableComponentSetsResponse(
+        max_sets=saturated(amount), arrived=_arrived(arrived), parts=_parts(parts)
+    )
     return message.SerializeToString()
+
+
+def _parts(parts: RoomParts | None) -> pb.RoomParts | None:
+    if parts is None:
+        return None
+    return pb.RoomParts(
+        existing=saturated(parts.existing), unlimited=parts.is_unlimited, price_per_hour=parts.price_per_hour
+    )
 
 
 def write_unschedulable(amount: int) -> bytes:

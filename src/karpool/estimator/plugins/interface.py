@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.watched import WatchedKind as Watched
+from karpool.wire.requests import RoomParts
 
 UNLIMITED = 2**31 - 1  # "no constraint that I know of"
 CANNOT_TELL = -1
@@ -59,6 +60,7 @@ class CapacityPart:
     price_per_hour: float | None = None
     reasons: tuple[str, ...] = ()
     may_pass: bool = False  # what is in the way may go by itself: a limit, stock, a failure
+    is_unlimited: bool = False  # the pool has no limits: the number is only as large as we count
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,19 @@ class MergedEstimate:
             case EstimateCode.UNKNOWN:
                 return CANNOT_TELL
         return max(0, min(self.value, UNLIMITED))
+
+    @property
+    def room_parts(self) -> RoomParts:
+        """What of the answer is there now, and what the rest costs."""
+        existing = sum(part.amount for part in self.parts if part.name == EXISTING_NODES)
+        bought = [part for part in self.parts if part.nodes and part.amount]
+        prices = [part.price_per_hour for part in bought if part.price_per_hour is not None]
+        is_priced = bool(bought) and len(prices) == len(bought)
+        return RoomParts(
+            max(0, min(existing, self.answer)),
+            any(part.is_unlimited for part in bought),
+            sum(prices) / sum(part.amount for part in bought) if is_priced else None,
+        )
 
 
 # Without nodes, and without a source that looks beyond them, there is nothing to ask.

@@ -218,7 +218,8 @@ class KarpenterProvider:
                 parts[index] = replace(part, amount=min(part.amount, wanted))
                 wanted -= parts[index].amount
         potential = moment.plan.capacity(shape, wanted=wanted, ahead=moment.ahead)
-        parts += (self._part(capacity) for capacity in potential)
+        unlimited = {pool.name for pool in moment.new.pools if not pool.limits}
+        parts += (self._part(capacity, capacity.pool in unlimited) for capacity in potential)
         return [*parts, *self._failed(question.snapshot, moment)]
 
     def _in_flight(
@@ -239,7 +240,7 @@ class KarpenterProvider:
             for pool, amount in by_pool.items()
         ]
 
-    def _part(self, potential: PoolCapacity) -> CapacityPart:
+    def _part(self, potential: PoolCapacity, is_unlimited: bool) -> CapacityPart:
         return CapacityPart(
             f"{self.name}/{potential.pool}",
             min(potential.replicas, UNLIMITED),
@@ -248,6 +249,7 @@ class KarpenterProvider:
             price_per_hour=potential.price_per_hour,
             reasons=tuple(refusal.detail for refusal in potential.refusals[:SHOWN_REASONS]),
             may_pass=any(infeasible.resolvable for infeasible in potential.refusals),
+            is_unlimited=is_unlimited,
         )
 
     def _failed(self, snapshot: Snapshot, moment: ProviderState) -> list[CapacityPart]:

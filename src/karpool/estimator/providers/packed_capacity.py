@@ -156,6 +156,7 @@ def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[Capacity
                     price_per_hour=only.price_per_hour if only.nodes else None,
                     reasons=tuple(infeasible.detail for infeasible in why[:SHOWN_REASONS]),
                     may_pass=any(infeasible.resolvable for infeasible in why),
+                    is_unlimited=not pool.limits,
                 )
             )
     return parts

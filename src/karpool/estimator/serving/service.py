@@ -25,7 +25,14 @@ from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import server_protocol
 from karpool.wire.proto import explain_pb2
-from karpool.wire.requests import ESTIMATOR, EXPLAINER, ArrivedReplicas, EstimateRequest, UnschedulableRequest
+from karpool.wire.requests import (
+    ESTIMATOR,
+    EXPLAINER,
+    ArrivedReplicas,
+    EstimateRequest,
+    RoomParts,
+    UnschedulableRequest,
+)
 from karpool.wire.server_protocol import MalformedMessage, MessageTooLarge
 
 
@@ -148,13 +155,13 @@ class EstimatorService:
         self,
         call: Call,
         read: RequestDecoder,
-        write: Callable[[int, Sequence[ArrivedReplicas]], bytes],
+        write: Callable[[int, Sequence[ArrivedReplicas], RoomParts | None], bytes],
         data: bytes,
         context: Context,
     ) -> bytes:
         start = perf_counter()
         try:
-            answer, arrived = await self._estimate(read(data))
+            answer, arrived, parts = await self._estimate(read(data))
         except Exception as error:
             return await self._fail(call, error, perf_counter() - start, context)
         seconds = perf_counter() - start
@@ -162,22 +169,25 @@ class EstimatorService:
         if seconds > SLOW_SECONDS:
             took = round(seconds * 1000, 1)
             log.info("slow request", call=call, took_ms=took, bytes=len(data), **_asked_by(context))
-        return write(answer, arrived)
+        return write(answer, arrived, parts)
 
-    async def _estimate(self, request: EstimateRequest) -> tuple[int, Sequence[ArrivedReplicas]]:
+    async def _estimate(
+        self, request: EstimateRequest
+    ) -> tuple[int, Sequence[ArrivedReplicas], RoomParts | None]:
         member = self._member(request.cluster)
         if reason := member.not_ready():
             if self._patient:
-                return CANNOT_TELL, ()
+                return CANNOT_TELL, (), None
             raise ClusterNotSynced(reason)
         if member.stale:
             log.warning("cluster is stale", cluster=member.name, seconds=round(member.staleness()))
-            return CANNOT_TELL, ()
+            return CANNOT_TELL, (), None
         question = member.question(request)
         outcome = await member.framework.run(question)
         if outcome.code is EstimateCode.ERROR:
             raise failure(outcome.reasons, sets=question.for_sets)
-        return outcome.answer, question.arrived
+        parts = outcome.room_parts if request.wants_parts and outcome.parts else None
+        return outcome.answer, question.arrived, parts
 
     async def _unschedulable(self, request: UnschedulableRequest) -> int:
         member = self._member(request.cluster)

@@ -29,7 +29,13 @@ from karpool.manager.options import (
 from karpool.manager.plugins import chosen_plugins, known_plugins
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler.controller.settings import CostPreference, EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.controller.settings import (
+    UNLIMITED_WEIGHT,
+    CostPreference,
+    EstimateMergeRule,
+    RoomOrder,
+    SchedulingSettings,
+)
 from karpool.scheduler.cycle import plugins
 from karpool.scheduler.cycle.installed_plugins import ENTRY_POINTS, load_plugins
 from karpool.scheduler.promises.promise import PromiseLifetime
@@ -158,6 +164,14 @@ class DecisionOptions(Options, frozen=True):
         option("Give no further replicas to a cluster whose taints the placement does not tolerate."),
     ] = False
     cost: Annotated[CostPreference, option("Whether cheaper clusters are preferred.")] = CostPreference.OFF
+    room_order: Annotated[
+        RoomOrder,
+        option("Whether nodes that exist are filled before nodes are bought, and where nodes are bought."),
+    ] = RoomOrder.EXISTING_FIRST
+    unlimited_weight: Annotated[
+        int,
+        option("Replicas that pools without limits count for where replicas on new nodes are shared out."),
+    ] = UNLIMITED_WEIGHT
 
     def problems(self) -> Iterator[Invalid | str]:
         for check in (lambda: scheduler_gates(self.feature_gates), lambda: enabled_plugins(self.plugins)):
@@ -165,6 +179,8 @@ class DecisionOptions(Options, frozen=True):
                 check()
             except Invalid as error:
                 yield error
+        if self.unlimited_weight < 1:
+            yield Invalid("unlimited-weight", self.unlimited_weight, "must be at least 1")
 
     @property
     def gates(self) -> Gates:
@@ -186,6 +202,8 @@ class DecisionOptions(Options, frozen=True):
             merge=self.availability,
             partial=self.partial_placement,
             cost=self.cost,
+            room_order=self.room_order,
+            unlimited_weight=self.unlimited_weight,
             spare_tainted=self.spare_tainted,
         )
 

@@ -15,10 +15,23 @@ class EstimateMergeRule(StrEnum):
     ACCURATE_IF_HIGHER = "accurate-if-higher"
 
 
+# Replicas that pools without limits count for where replicas on new nodes are shared out by weight: about
+# what a pool of usual limits holds, so that such a cluster neither takes all nor nothing. Its room stays.
+UNLIMITED_WEIGHT = 100
+
+
 class CostPreference(StrEnum):
     OFF = "off"
     TIE_BREAK = "tie-break"  # the cheaper of two that are equal otherwise
     WEIGHT = "weight"  # cheaper clusters take more
+
+
+class RoomOrder(StrEnum):
+    """Which room replicas are given first, where estimators tell existing nodes from those to be bought."""
+
+    EXISTING_FIRST = "existing-first"  # what is there, and then what could be bought
+    BY_TOTAL = "by-total"  # upstream: both count alike
+    BY_PRICE = "by-price"  # what is there, and then the cheapest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +46,7 @@ class SchedulingSettings:
     merge: EstimateMergeRule = EstimateMergeRule.ACCURATE_IF_HIGHER
     partial: bool = False  # place what fits instead of all or nothing
     cost: CostPreference = CostPreference.OFF
+    # Not upstream's `by-total`: a pool that may grow would draw all replicas past machines that stand idle.
+    room_order: RoomOrder = RoomOrder.EXISTING_FIRST
+    unlimited_weight: int = UNLIMITED_WEIGHT
     spare_tainted: bool = False  # no further replicas for a target with a taint that is not tolerated

@@ -5,13 +5,14 @@ Capacity matters to DynamicWeight and Aggregated only. It is all or nothing, unl
 partial placement is asked for; then what is missing is said.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy
-from karpool.scheduler.controller.settings import CostPreference
+from karpool.scheduler.controller.settings import UNLIMITED_WEIGHT, CostPreference, RoomOrder
 from karpool.scheduler.cycle.decision import (
     ClusterCandidate,
     NotScheduled,
@@ -43,6 +44,8 @@ class AssignmentTask:
     cost: CostPreference = CostPreference.OFF
     scheduling_type: str = ""  # as the policy has them, to be named where nobody knows them
     division_preference: str = ""
+    room_order: RoomOrder = RoomOrder.BY_TOTAL
+    unlimited_weight: int = UNLIMITED_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,63 @@ def _step(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> _Step:
 
 
 def _hand_out(
+    chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
+) -> tuple[Replicas, ReplicaDivision]:
+    to_buy = {candidate.name: candidate.after_scale_up for candidate in chosen if candidate.after_scale_up}
+    if task.room_order is RoomOrder.BY_TOTAL or step.action == "scale down" or not to_buy:
+        return _shared_out(chosen, task, step)
+    there = [(name, room - to_buy.get(name, 0)) for name, room in step.room]
+    now = min(step.target, sum(room for _, room in there))
+    result, first = _shared_out(chosen, task, replace(step, target=now, room=there))
+    rest = step.target - now
+    if not rest:
+        return result, replace(first, notes=(*first.notes, "on nodes that exist"))
+    later = replace(step, target=rest, room=tuple(to_buy.items()), kept=result)
+    whole, second = _bought(chosen, task, later)
+    notes = (
+        f"on nodes that exist: {now}",
+        f"on nodes to be bought: {rest}, by {_weights_shown(second.weights)}",
+        *first.notes,
+        *second.notes,
+    )
+    return whole, replace(first, target=step.target, notes=notes)
+
+
+def _weights_shown(weights: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {weight:g}" for name, weight in weights)
+
+
+def _bought(
+    chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
+) -> tuple[Replicas, ReplicaDivision]:
+    """Those that need new nodes: by what could be bought, or the cheapest first."""
+    rooms = dict(step.room)
+    parts = {each.name: each.availability.room for each in chosen if each.availability is not None}
+    result, left = dict(step.kept), step.target
+    if task.room_order is RoomOrder.BY_PRICE:
+        known = {name: part.price_per_hour for name, part in parts.items() if part is not None}
+        prices = {name: math.inf if (price := known.get(name)) is None else price for name in rooms}
+        ordered = sorted(rooms.items(), key=lambda item: (prices[item[0]], -item[1], item[0]))
+        for name, room in ordered:
+            result[name] = result.get(name, 0) + min(room, left)
+            left -= min(room, left)
+        shown = tuple((name, prices[name]) for name, _ in ordered)
+        note = "weights are prices of one replica in USD per hour: the cheapest first"
+        return result, ReplicaDivision(task.strategy, step.action, step.target, shown, notes=(note,))
+    weights = {
+        name: min(room, task.unlimited_weight) if (part := parts.get(name)) and part.is_unlimited else room
+        for name, room in rooms.items()
+    }
+    ordered = sorted(weights.items(), key=lambda cluster_room: -cluster_room[1])
+    if task.strategy is ReplicaStrategy.AGGREGATED:
+        ordered, _ = _aggregated([(name, rooms[name]) for name, _ in ordered], step)
+    weights = {name: weights[name] for name, _ in ordered}
+    for name, replicas in divide_capped(step.target, weights, rooms, uid=task.uid).items():
+        result[name] = result.get(name, 0) + replicas
+    return result, ReplicaDivision(task.strategy, step.action, step.target, tuple(weights.items()))
+
+
+def _shared_out(
     chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
 ) -> tuple[Replicas, ReplicaDivision]:
     prices = _prices(chosen, task.cost)

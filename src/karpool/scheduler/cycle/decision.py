@@ -12,6 +12,7 @@ from typing import NamedTuple
 from karpool.model.infeasible import Infeasible, Reason
 from karpool.model.karmada.binding import BindingKey, TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy
+from karpool.wire.requests import RoomParts
 
 
 class ScheduleReason(Reason):
@@ -58,6 +59,7 @@ class EstimatePart(NamedTuple):
     value: int | None
     note: str = ""
     is_kept: bool = False  # not asked for this time: worked out from an answer of a moment ago
+    room: RoomParts | None = None  # None: nothing but nodes that are there, as far as the source says
 
 
 class ClusterAvailability(NamedTuple):
@@ -66,6 +68,7 @@ class ClusterAvailability(NamedTuple):
     replicas: int
     source: str
     parts: tuple[EstimatePart, ...] = ()
+    room: RoomParts | None = None  # of the source that counts
 
 
 class ClusterCandidate(NamedTuple):
@@ -83,6 +86,12 @@ class ClusterCandidate(NamedTuple):
     @property
     def total(self) -> int:
         return self.available + self.assigned
+
+    @property
+    def after_scale_up(self) -> int:
+        """How many of the available ones need nodes that are not there yet."""
+        room = self.availability.room if self.availability is not None else None
+        return 0 if room is None else max(0, self.available - room.existing)
 
 
 @dataclass(frozen=True, slots=True)

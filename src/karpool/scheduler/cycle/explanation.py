@@ -13,10 +13,12 @@ from karpool.scheduler.cycle.decision import (
     AffinityAttempt,
     ClusterAvailability,
     ClusterCandidate,
+    EstimatePart,
     NotScheduled,
     ReplicaDivision,
     SchedulingDecision,
 )
+from karpool.wire.requests import RoomParts
 
 
 def line(decision: SchedulingDecision) -> str:
@@ -67,9 +69,23 @@ def _candidate(candidate: ClusterCandidate) -> dict[str, Any]:
         "available": candidate.available,
         "assigned": candidate.assigned,
         "source": availability.source if availability else None,
-        "parts": [part._asdict() for part in availability.parts] if availability else [],
+        "parts": [_part(part) for part in availability.parts] if availability else [],
         "price": candidate.price,
     }
+
+
+def _part(part: EstimatePart) -> dict[str, Any]:
+    fields = part._asdict()
+    room = fields.pop("room")
+    if room is not None and part.value is not None:
+        existing = min(room.existing, part.value)
+        fields |= {
+            "existing": existing,
+            "afterScaleUp": part.value - existing,
+            "pricePerHour": room.price_per_hour,
+            "unlimited": room.is_unlimited,
+        }
+    return fields
 
 
 def _division(division: ReplicaDivision) -> dict[str, Any]:
@@ -154,6 +170,19 @@ def _parts(availability: ClusterAvailability) -> Iterator[str]:
         value = "unknown" if part.value is None else _amount(part.value)
         mark = ", counts" if part.source == availability.source else ""
         yield f"{part.source}: {value}{mark}{f' ({part.note})' if part.note else ''}"
+        if part.room is not None and part.value is not None:
+            yield f"  {_split(part.value, part.room)}"
+
+
+def _split(value: int, room: RoomParts) -> str:
+    """What is there now, and what a scale-up would add, at which price."""
+    existing = min(room.existing, value)
+    more = value - existing
+    facts = f"{_amount(existing)} on nodes that exist, {_amount(more)} after a scale-up"
+    if not more:
+        return facts
+    price = "price not known" if room.price_per_hour is None else f"{room.price_per_hour:.4g} USD/h each"
+    return f"{facts} ({price}{', pools without limits' if room.is_unlimited else ''})"
 
 
 def _division_lines(division: ReplicaDivision) -> Iterator[str]:

@@ -231,6 +231,8 @@ def _assign(
         settings.cost,
         placement.scheduling_type,
         placement.division_preference,
+        settings.room_order,
+        settings.unlimited_weight,
     )
     return assignment.assign(chosen, task)
 

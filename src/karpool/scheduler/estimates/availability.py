@@ -123,7 +123,8 @@ def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int)
     if not chosen:
         return ClusterAvailability(replicas, UNKNOWN, tuple(parts))
     value, source = min((value, source) for source, value in chosen.items())
-    return ClusterAvailability(replicas if value == MANY else value, source, tuple(parts))
+    room = next((part.room for part in parts if part.source == source), None)
+    return ClusterAvailability(replicas if value == MANY else value, source, tuple(parts), room)
 
 
 def _chosen(value_by_source: dict[str, int], rule: EstimateMergeRule) -> dict[str, int]:

@@ -15,6 +15,7 @@ promised there since is of that very kind: each of those replicas takes exactly 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -30,7 +31,7 @@ from karpool.scheduler.cycle.decision import ACCURATE, MANY, EstimatePart
 from karpool.scheduler.promises.ledger import Freed, PromiseGrowth, PromiseLedger
 from karpool.scheduler.promises.promise import Amounts, Promise
 from karpool.wire.client_protocol import EncodedQuestion, ask_component_sets, ask_replicas, encode_assumed
-from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
+from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, RoomParts
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,7 @@ class EstimatorReply(NamedTuple):
     note: str = ""
     arrived: tuple[ArrivedReplicas, ...] = ()
     lost_since: float | None = None
+    parts: RoomParts | None = None
 
 
 class EstimatorApi(Protocol):
@@ -105,6 +107,15 @@ class _Last(NamedTuple):
     value: int
     at: float
     grown: int
+    parts: RoomParts | None = None
+
+    def less(self, replicas: int, growths: int) -> "_Last":
+        """After so many replicas were promised: they take the nodes that are there first."""
+        parts = self.parts
+        if parts is not None:
+            parts = replace(parts, existing=max(0, parts.existing - replicas))
+        value = self.value if self.value >= MANY else max(0, self.value - replicas)
+        return _Last(value, self.at, self.grown + growths, parts)
 
 
 _Promised = list[tuple[Promise, Amounts]]
@@ -134,26 +145,24 @@ class EstimateCache:
     ) -> EstimatePart:
         """The estimator's part of an availability. Never raises. `fresh`: it is asked in any case."""
         grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
-        kept_value = None if fresh else self._kept(cluster.name, question)
-        if kept_value is not None:
-            return EstimatePart(
-                ACCURATE, kept_value, "as it said a moment ago, less what was promised since", is_kept=True
-            )
+        kept = None if fresh else self._kept(cluster.name, question)
+        if kept is not None:
+            note = "as it said a moment ago, less what was promised since"
+            return EstimatePart(ACCURATE, kept.value, note, is_kept=True, room=kept.parts)
         reply = await self._reply(cluster, question)
         key, now = (cluster.name, question.asked.body), self._clock.monotonic()
         if reply.lost_since is None:
             self._lost.pop(cluster.name, None)
             if reply.value is not None:
                 for held in (self._last, self._recent):
-                    held.put(key, _Last(reply.value, now, grown))
-            return EstimatePart(ACCURATE, reply.value, reply.note)
+                    held.put(key, _Last(reply.value, now, grown, reply.parts))
+            return EstimatePart(ACCURATE, reply.value, reply.note, room=reply.parts)
         self._lost[cluster.name] = reply.lost_since
         last = self._last.get(key)
         if last is None or last.grown != grown:
             return EstimatePart(ACCURATE, None, reply.note)
-        return EstimatePart(
-            ACCURATE, last.value, f"{reply.note}; its answer of {now - last.at:.0f} s ago stands"
-        )
+        note = f"{reply.note}; its answer of {now - last.at:.0f} s ago stands"
+        return EstimatePart(ACCURATE, last.value, note, room=last.parts)
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
         """Ask where something is promised what of it has arrived, and take that off the ledger."""
@@ -179,7 +188,7 @@ class EstimateCache:
 
     # Inside
 
-    def _kept(self, cluster: str, question: EstimatorQuestion) -> int | None:
+    def _kept(self, cluster: str, question: EstimatorQuestion) -> _Last | None:
         """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
         key = (cluster, question.asked.body)
         last = self._recent.get(key)
@@ -188,12 +197,10 @@ class EstimateCache:
         since = self._ledger.grown_since(cluster, last.grown)
         if since is None or not all(_is_of(growth, question.shapes[0]) for growth in since):
             return None
-        value = last.value
-        if value < MANY:
-            value = max(0, value - sum(sum(growth.amounts) for growth in since))
         if since:  # so that nothing is looked at twice
-            self._recent.amend(key, _Last(value, last.at, last.grown + len(since)))
-        return value
+            last = last.less(sum(sum(growth.amounts) for growth in since), len(since))
+            self._recent.amend(key, last)
+        return last
 
     async def _reply(self, cluster: MemberCluster, question: EstimatorQuestion) -> EstimatorReply:
         """With promises taken off, by the server or else here."""

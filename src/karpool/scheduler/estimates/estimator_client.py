@@ -159,7 +159,7 @@ class EstimatorClient:
         if answer.value < 0:
             log.warning("estimator gave an impossible answer", cluster=cluster, answer=answer.value)
             return EstimatorReply(None, f"gave an impossible answer: {answer.value}", answer.arrived)
-        return EstimatorReply(answer.value, "", answer.arrived)
+        return EstimatorReply(answer.value, "", answer.arrived, parts=answer.parts)
 
 
 def _unschedulable(data: bytes) -> client_protocol.EstimateAnswer:

@@ -10,42 +10,50 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MaxAvailableReplicasRequest(_message.Message):
-    __slots__ = ("cluster", "replica_requirements", "assumed_workloads")
+    __slots__ = ("cluster", "replica_requirements", "assumed_workloads", "wants_parts")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     REPLICA_REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     ASSUMED_WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    WANTS_PARTS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     replica_requirements: ReplicaRequirements
     assumed_workloads: _containers.RepeatedCompositeFieldContainer[AssumedWorkload]
-    def __init__(self, cluster: _Optional[str] = ..., replica_requirements: _Optional[_Union[ReplicaRequirements, _Mapping]] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ...) -> None: ...
+    wants_parts: bool
+    def __init__(self, cluster: _Optional[str] = ..., replica_requirements: _Optional[_Union[ReplicaRequirements, _Mapping]] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ..., wants_parts: _Optional[bool] = ...) -> None: ...
 
 class MaxAvailableReplicasResponse(_message.Message):
-    __slots__ = ("max_replicas", "arrived")
+    __slots__ = ("max_replicas", "arrived", "parts")
     MAX_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     max_replicas: int
     arrived: _containers.RepeatedCompositeFieldContainer[Arrived]
-    def __init__(self, max_replicas: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ...) -> None: ...
+    parts: RoomParts
+    def __init__(self, max_replicas: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ..., parts: _Optional[_Union[RoomParts, _Mapping]] = ...) -> None: ...
 
 class MaxAvailableComponentSetsRequest(_message.Message):
-    __slots__ = ("cluster", "components", "namespace", "assumed_workloads")
+    __slots__ = ("cluster", "components", "namespace", "assumed_workloads", "wants_parts")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     ASSUMED_WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    WANTS_PARTS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     components: _containers.RepeatedCompositeFieldContainer[Component]
     namespace: str
     assumed_workloads: _containers.RepeatedCompositeFieldContainer[AssumedWorkload]
-    def __init__(self, cluster: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., namespace: _Optional[str] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ...) -> None: ...
+    wants_parts: bool
+    def __init__(self, cluster: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., namespace: _Optional[str] = ..., assumed_workloads: _Optional[_Iterable[_Union[AssumedWorkload, _Mapping]]] = ..., wants_parts: _Optional[bool] = ...) -> None: ...
 
 class MaxAvailableComponentSetsResponse(_message.Message):
-    __slots__ = ("max_sets", "arrived")
+    __slots__ = ("max_sets", "arrived", "parts")
     MAX_SETS_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     max_sets: int
     arrived: _containers.RepeatedCompositeFieldContainer[Arrived]
-    def __init__(self, max_sets: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ...) -> None: ...
+    parts: RoomParts
+    def __init__(self, max_sets: _Optional[int] = ..., arrived: _Optional[_Iterable[_Union[Arrived, _Mapping]]] = ..., parts: _Optional[_Union[RoomParts, _Mapping]] = ...) -> None: ...
 
 class UnschedulableReplicasRequest(_message.Message):
     __slots__ = ("cluster", "resource", "unschedulable_threshold")
@@ -189,6 +197,16 @@ class Arrived(_message.Message):
     bound: _containers.RepeatedScalarFieldContainer[int]
     waiting: int
     def __init__(self, bound: _Optional[_Iterable[int]] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class RoomParts(_message.Message):
+    __slots__ = ("existing", "unlimited", "price_per_hour")
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
+    UNLIMITED_FIELD_NUMBER: _ClassVar[int]
+    PRICE_PER_HOUR_FIELD_NUMBER: _ClassVar[int]
+    existing: int
+    unlimited: bool
+    price_per_hour: float
+    def __init__(self, existing: _Optional[int] = ..., unlimited: _Optional[bool] = ..., price_per_hour: _Optional[float] = ...) -> None: ...
 
 class NodeSelector(_message.Message):
     __slots__ = ("node_selector_terms",)
