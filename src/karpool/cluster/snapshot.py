@@ -40,6 +40,12 @@ from karpool.packing.tables.room import PodPlacement, Room
 _NO_BUFFERS = BufferPods({}, {})
 
 
+REGION_MISSING = (
+    "the region is not known: no node, claim, node class or pool names one;"
+    " only instance types seen on nodes count; set --region"
+)
+
+
 @dataclass(frozen=True)
 class ClusterFacts:
     """What a snapshot says besides its room; shared by all that are supposed from it."""
@@ -208,6 +214,11 @@ class Snapshot:
     def node_groups(self) -> NodeGroups:
         self._need(Aspect.NODE_GROUPS)
         return self.facts.node_groups
+
+    @property
+    def region_is_missing(self) -> bool:
+        """Whether there are pools, and nobody says in which region: what they could launch is not known."""
+        return bool(self.pools) and not self.facts.market.known
 
     @property
     def catalogue(self) -> Catalogue:

@@ -102,7 +102,8 @@ class CapacityAnalyzer:
         existing = min(question.existing, UNLIMITED)
         refusals = explanation(question, outcome).refusals
         # Nobody says how many devices are left: that is no "no".
-        unknown = any(shape.resource_claims for shape in shapes(question.request))
+        unknown = outcome.code is EstimateCode.UNKNOWN
+        unknown |= any(shape.resource_claims for shape in shapes(question.request))
         places = [
             CapacityPlace(
                 EXISTING_NODES,
@@ -132,7 +133,8 @@ class CapacityAnalyzer:
             else CapacityVerdict.AFTER_SCALE_UP
         )
         remarks = () if fits else tuple(reason for plan in plans for reason in plan.reasons)
-        return CapacityReport(verdict, wanted, outcome.answer, tuple(places), refusals, limits, remarks)
+        most = max(outcome.answer, existing if unknown else 0)
+        return CapacityReport(verdict, wanted, most, tuple(places), refusals, limits, remarks)
 
     def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:
         """Providers take turns: what one serves is not asked of the next."""

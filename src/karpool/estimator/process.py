@@ -6,7 +6,7 @@ ends the process before it answers anything.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 COMPONENT = "karpool-estimator"
 POLL_SECONDS = 0.1
+_LOOK_SECONDS = 15.0  # until a cluster is counted, and until people may have changed something
+_SAY_AGAIN_SECONDS = 3600.0
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
 
 
@@ -61,6 +63,7 @@ class FleetEstimator:
     ) -> None:
         clock, self._clients = environment.clock, environment.clients
         self._environment, self._options = environment, options
+        environment.status.more_remarks.append(self._remarks)
         self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
         follows = bool(options.karmada_kubeconfig)
@@ -104,11 +107,31 @@ class FleetEstimator:
             await stack.enter_async_context(self.server)
 
     async def run(self, stop: Stop) -> None:
-        if self._membership is not None:
-            await self._membership.run(stop)
-        else:
-            await stop.wait()
+        telling = asyncio.create_task(self._tell_remarks(stop), name="remarks")
+        try:
+            if self._membership is not None:
+                await self._membership.run(stop)
+            else:
+                await stop.wait()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
         log.info("stopping")
+
+    async def _tell_remarks(self, stop: Stop) -> None:
+        """Why answers are less exact than they could be: when that begins, and every hour."""
+        said: dict[str, float] = {}  # and when
+        while not await stop.sleep(_LOOK_SECONDS):
+            now = self._environment.clock.monotonic()
+            remarks = list(self._remarks())
+            said = {remark: at for remark, at in said.items() if remark in remarks}
+            for remark in remarks:
+                if remark not in said or now - said[remark] >= _SAY_AGAIN_SECONDS:
+                    said[remark] = now
+                    log.warning("answers are less exact", reason=remark)
+
+    def _remarks(self) -> Iterator[str]:
+        return (remark for member in self.members.values() for remark in member.remarks())
 
     @asynccontextmanager
     async def _serving(self, name: str, client: Client) -> AsyncIterator[None]:

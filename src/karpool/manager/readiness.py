@@ -1,7 +1,7 @@
 """Whether a controller may act: everything was listed once, and was heard of lately."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Metric
@@ -25,6 +25,7 @@ class ManagerStatus:
         self.waiting_for = "not started"  # before anything is watched
         self.lease = ""  # that is waited for; empty for the leader, and for who needs none
         self.informers: Sequence[InformerSet] = ()
+        self.more_remarks: list[Callable[[], Iterable[str]]] = []  # of the controller itself
         self._max_staleness_seconds = max_staleness_seconds
         self._was_stale = False
 
@@ -43,6 +44,8 @@ class ManagerStatus:
             yield f"waiting for the lease {self.lease}: another replica leads"
         for informers in self.informers:
             yield from informers.troubled()
+        for more in self.more_remarks:
+            yield from more()
         if self._is_too_old():
             yield f"paused: the watch is {self.staleness():.0f}s old"
 

@@ -11,12 +11,14 @@ from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
 
 
-def market_of(catalogue: Path | None, region: str = "", contract: Path | None = None) -> Market:
+def market_of(
+    catalogue: Path | None, region: str = "", contract: Path | None = None, *, fallback_region: str = ""
+) -> Market:
     """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
     one. Raises Invalid, naming the file."""
     contracted = None if contract is None else _contract_of(contract)
     if catalogue is None:
-        return Market(region=region, contract=contracted)
+        return Market(region=region, fallback_region=fallback_region, contract=contracted)
     try:
         found = read_catalogue(read_bounded(catalogue, SIZE_LIMIT), region)
     except OSError as error:

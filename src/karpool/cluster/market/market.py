@@ -1,13 +1,15 @@
 """What can be bought for a cluster: the shipped catalogue of its region, and what its nodes show.
 
-The region is taken from the first node, claim, pool or node class that names one, unless
-it was given. Types that the catalogue does not list are learnt from nodes and claims.
-Until a region is known, only learnt types count. A node of another region is priced by
-the catalogue of that one. What has no price is said, with what to do (`gaps`).
+The region is what nodes say, else claims, else the status of node classes, else what pools require,
+else Karmada's Cluster object, else the fallback (`RegionSource`, best first), unless it was given.
+Types that the catalogue does not list are learnt from nodes and claims. Until a region is known, only
+learnt types count. A node of another region is priced by the catalogue of that one. What has no price is
+said, with what to do (`gaps`).
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 
 import structlog
 
@@ -42,15 +44,34 @@ _SEEN_MAX = 10_000
 _GAPS_MAX = 10
 
 
+class RegionSource(IntEnum):
+    """Who said where a cluster is; the lower, the better it knows."""
+
+    GIVEN = 0
+    NODE = 1
+    NODECLAIM = 2
+    NODE_CLASS = 3
+    POOL = 4
+    KARMADA = 5
+    FALLBACK = 6
+
+
 class Market:
     """`version` changes whenever something else could be bought."""
 
     def __init__(
-        self, catalogue: Catalogue | None = None, *, region: str = "", contract: Contract | None = None
+        self,
+        catalogue: Catalogue | None = None,
+        *,
+        region: str = "",
+        fallback_region: str = "",
+        contract: Contract | None = None,
     ) -> None:
-        """Raises Invalid for a region that no catalogue is shipped for."""
+        """`region` is believed whatever the cluster says, `fallback_region` as long as it says nothing.
+        Raises Invalid for one that no catalogue is shipped for."""
         self._given = catalogue is not None
         self.region = catalogue.region if catalogue is not None else ""
+        self._said_by = RegionSource.GIVEN
         self._auto_mode = False
         self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
         self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
@@ -64,6 +85,10 @@ class Market:
             if not shipped_provider(region):
                 raise unknown_region("--region", region)
             self._load(region)
+        elif catalogue is None and fallback_region:
+            if not shipped_provider(fallback_region):
+                raise unknown_region("--region", fallback_region)
+            self._place(fallback_region, RegionSource.FALLBACK)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -76,8 +101,9 @@ class Market:
 
     def learn(self, source: Node | NodeClaim) -> None:
         labels = source.labels
-        if not self.known:
-            self._place(region_of(labels, source.provider_id))
+        said_by = RegionSource.NODE if isinstance(source, Node) else RegionSource.NODECLAIM
+        if self._may_learn_region(said_by):
+            self._place(region_of(labels, source.provider_id), said_by)
         key = (
             labels.get(INSTANCE_TYPE, ""),
             labels.get(ZONE, ""),
@@ -173,18 +199,25 @@ class Market:
             self._auto_mode = True
             if self.region:
                 self._load(self.region)
-        if self.known:
+        if not self._may_learn_region(RegionSource.POOL):
             return
-        self._place(region_of((template.metadata.labels if template.metadata else None) or {}))
+        self._place(
+            region_of((template.metadata.labels if template.metadata else None) or {}), RegionSource.POOL
+        )
         for requirement in template.spec.requirements or ():
             if requirement.key in (REGION, ZONE) and requirement.operator == "In":
                 for value in requirement.values or ():
-                    self._place(region_of({requirement.key: value}))
+                    self._place(region_of({requirement.key: value}), RegionSource.POOL)
 
     def see_zones(self, zones: Iterable[str]) -> None:
+        """Those in which a node class has subnets."""
         for zone in zones:
-            if not self.known:
-                self._place(region_of({ZONE: zone}))
+            self._place(region_of({ZONE: zone}), RegionSource.NODE_CLASS)
+
+    def see_karmada_cluster(self, region: str, zones: Iterable[str]) -> None:
+        """What Karmada's Cluster object says of where the cluster is."""
+        for said in (region, *(region_of({ZONE: zone}) for zone in zones)):
+            self._place(said, RegionSource.KARMADA)
 
     def _catalogue_in(self, region: str) -> Catalogue:
         if self._given or not region or region == self.region or not shipped_provider(region):
@@ -218,13 +251,19 @@ class Market:
             sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]
         return sentences
 
-    def _place(self, region: str) -> None:
-        if not region or self.known:
+    def _may_learn_region(self, said_by: RegionSource) -> bool:
+        """Whether there is none yet, or it was said by somebody who knows less well."""
+        return not self.known or said_by < self._said_by
+
+    def _place(self, region: str, said_by: RegionSource) -> None:
+        if not region or not self._may_learn_region(said_by):
             return
-        if shipped_provider(region):
-            self._load(region)
-        else:
+        if not shipped_provider(region):
             self._unknown_regions.add(region)
+            return
+        self._said_by = said_by
+        if region != self.region:
+            self._load(region)
 
     def _load(self, region: str) -> None:
         self.region = region

@@ -15,6 +15,7 @@ from typing import Any
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.failures import LaunchFailures
+from karpool.cluster.market.market import Market
 from karpool.estimator.plugins import node_autoscaler, node_resource, resource_quota
 from karpool.estimator.plugins.interface import EstimatorPlugin, aspects_of
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
@@ -44,7 +45,7 @@ class PluginSettings:
     autoscaler_model: str = PACKING
     catalogue: Path | None = None  # a file, instead of the shipped one
     contract: Path | None = None
-    region: str = ""  # whose catalogue is used; "": what the cluster's objects say
+    region: str = ""  # whose catalogue is used where the cluster's objects do not say
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
     failure_threshold_seconds: float = karpenter_limits.FAILURE_THRESHOLD_SECONDS
@@ -65,6 +66,12 @@ class PluginSettings:
             threshold_seconds=self.failure_threshold_seconds, recovery_seconds=self.recovery_interval_seconds
         )
 
+    def _market(self) -> Market:
+        """One --region stands for all clusters of a fleet; what a cluster says of itself is better."""
+        if self.catalogue is not None:
+            return market_of(self.catalogue, self.region, self.contract)
+        return market_of(None, contract=self.contract, fallback_region=self.region)
+
     def cluster_of(self, plugins: Iterable[EstimatorPlugin], aspects: Aspect = NO_ASPECTS) -> Cluster:
         """A picture that shows what the plugins need, and these aspects. Raises Invalid for a region or a
         catalogue that cannot be used."""
@@ -72,7 +79,7 @@ class PluginSettings:
         buys = aspects & (Aspect.NODECLAIMS | Aspect.NODE_GROUPS)
         return Cluster(
             aspects,
-            market=market_of(self.catalogue, self.region, self.contract) if buys else None,
+            market=self._market() if buys else None,
             failures=self.pool_failures,
             group_failures=self.group_failures,
         )

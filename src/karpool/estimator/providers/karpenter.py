@@ -19,9 +19,9 @@ import numpy as np
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFailures
 from karpool.cluster.nodes.expected import ExpectedNode
-from karpool.cluster.snapshot import Snapshot
+from karpool.cluster.snapshot import REGION_MISSING, Snapshot
 from karpool.estimator.pending_demand import demands, without_topology
-from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
+from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, EstimateCode, no_opinion
 from karpool.estimator.providers.incoming_capacity import (
     ProviderState,
     after_assumed,
@@ -107,7 +107,7 @@ class KarpenterProvider:
     # Answering
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
-        return self.plan(question, None)
+        return _unless_unknown(question.snapshot, self.plan(question, None))
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
@@ -141,7 +141,7 @@ class KarpenterProvider:
         sets = sets_that_fit(self._stage(snapshot, moment), question, groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         parts = (CapacityPart(self.name, sets, reasons=reasons),)
-        return Estimate(sets, parts=parts, reasons=_remarks(snapshot))
+        return _unless_unknown(snapshot, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
 
     def failing(self) -> list[LaunchFailure]:
         """Pools and offerings that do not count at present."""
@@ -271,10 +271,15 @@ def _is_without_karpenter(snapshot: Snapshot) -> bool:
     return not snapshot.pools and not snapshot.broken_pools and nothing_comes
 
 
+def _unless_unknown(snapshot: Snapshot, estimate: Estimate) -> Estimate:
+    """Without a region nobody knows what pools could launch: then "none" is not the answer."""
+    if estimate.value or not snapshot.region_is_missing:
+        return estimate
+    return Estimate(0, EstimateCode.UNKNOWN, estimate.reasons)
+
+
 def _remarks(snapshot: Snapshot) -> tuple[str, ...]:
-    if snapshot.market.known:
-        return ()
-    return ("karpenter: the region is not known, so only instance types seen on nodes count; set --region",)
+    return (f"karpenter: {REGION_MISSING}",) if snapshot.region_is_missing else ()
 
 
 def _without_twins(

@@ -5,13 +5,14 @@ no answer yet: a cluster that is half counted looks emptier than it is. One that
 not been heard of for too long is `stale`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
+from karpool.cluster.snapshot import REGION_MISSING
 from karpool.estimator.arrived import arrived, outstanding
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
@@ -87,6 +88,18 @@ class MemberEstimator:
     def staleness(self) -> float:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
         return self.informers.staleness()
+
+    def region_is_missing(self) -> bool:
+        return Aspect.POOLS in self.cluster.aspects and self.cluster.snapshot().region_is_missing
+
+    def remarks(self) -> Iterator[str]:
+        """Why answers are less exact than they could be; nothing while it is still being counted."""
+        if self.not_ready():
+            return
+        if self.region_is_missing():
+            yield f"cluster {self.name}: {REGION_MISSING}"
+        for unseen in self.informers.unseen():
+            yield f"cluster {self.name}: answers are given without {unseen}"
 
     # Asking
 

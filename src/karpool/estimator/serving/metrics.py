@@ -113,6 +113,9 @@ class _ClusterGauges:
         self._staleness = gauge("cluster_staleness_seconds", "Time since the cluster was last heard of.")
         self._nodes = gauge("cluster_nodes", "Nodes of the cluster.")
         self._problems = gauge("cluster_skipped_objects", "Objects that could not be understood.")
+        self._region = gauge(
+            "cluster_region_missing", "Whether nobody says in which region pools would launch nodes."
+        )
         self._unseen = gauge(
             "cluster_unseen_kinds", "Kinds that answers are given without: no right to list them."
         )
@@ -124,6 +127,7 @@ class _ClusterGauges:
         self._staleness.labels(name).set_function(member.staleness)
         self._nodes.labels(name).set_function(lambda: float(member.cluster.snapshot().room.n))
         self._problems.labels(name).set_function(lambda: float(len(member.cluster.problems)))
+        self._region.labels(name).set_function(lambda: float(member.region_is_missing()))
         self._unseen.labels(name).set_function(lambda: float(len(member.informers.unseen())))
         self._waiting.labels(name).set_function(lambda: float(member.unschedulable_pods()))
 

@@ -94,7 +94,7 @@ class EstimatorOptions(Options, frozen=True):
     ] = ""
     region: Annotated[
         str,
-        option("Region whose instance types are used. Default: the region of the cluster.", chart="region"),
+        option("Region whose instance types are used where a cluster names none itself.", chart="region"),
     ] = ""
     max_potential_nodes: Annotated[
         Count,
