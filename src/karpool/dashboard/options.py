@@ -32,6 +32,10 @@ class DashboardOptions(Options, frozen=True):
         ),
     ] = ()
     all_contexts: Annotated[bool, option("Show every cluster of the kubeconfig.")] = False
+    members: Annotated[
+        bool,
+        option("Show the members of the first cluster too, a control plane, as they join and leave."),
+    ] = False
     host: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, option("Port to listen on; 0 takes a free one.", least=0, most=65535)] = PORT
     token_file: Annotated[

@@ -1,6 +1,7 @@
 """The dashboard as the manager runs it."""
 
 import secrets
+from functools import partial
 from pathlib import Path
 
 from karpool.dashboard.options import DashboardOptions
@@ -8,9 +9,12 @@ from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.access import is_loopback
 from karpool.dashboard.server.app import Dashboard
 from karpool.dashboard.server.certificate import ReloadingCertificate
+from karpool.kube.api.client import Client
 from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
+from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.options import InvalidOptions
 from karpool.provisioning.market_file import market_of
@@ -53,6 +57,9 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
         token=_token(options.token_file, options.host),
         certificate=certificate,
         hosts=options.allowed_hosts,
+        connecting=partial(_member_client, timeout=options.connection.timeout_seconds)
+        if options.members
+        else None,
         settings=CollectorSettings(
             lifetime=options.decisions.lifetime,
             settings=options.decisions.settings(),
@@ -62,6 +69,12 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
             contract=options.contract,
         ),
     )
+
+
+def _member_client(config: ClusterConfig, *, timeout: float | None) -> Client:
+    clock = RealClock()
+    transport = HttpTransport(config, clock)
+    return Client(transport, clock, name=config.name, timeout=timeout, user_agent=COMPONENT)
 
 
 def _token(path: Path | None, host: str) -> str | None:

@@ -18,7 +18,6 @@ from msgspec import structs
 
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
 from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
-from karpool.estimator.serving.membership import FleetMembership
 from karpool.estimator.serving.metrics import EstimatorMetrics
 from karpool.estimator.serving.options import EstimatorOptions, GrpcServerOptions
 from karpool.estimator.serving.server import EstimatorServer
@@ -33,13 +32,13 @@ from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
+from karpool.manager.membership import FleetMembership, watching_member
 from karpool.manager.stop import Stop
 from karpool.wire.server_tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
 COMPONENT = "karpool-estimator"
-POLL_SECONDS = 0.1
 _LOOK_SECONDS = 15.0  # until a cluster is counted, and until people may have changed something
 _SAY_AGAIN_SECONDS = 3600.0
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
@@ -140,29 +139,15 @@ class FleetEstimator:
         self.members[name] = member
         self._announce()
         try:
-            async with _announcing(member, client, self._gauges), asyncio.TaskGroup() as group:
-                beside = [
-                    group.create_task(member.informers.run()),
-                    group.create_task(self._count_in(member)),
-                ]
-                try:
-                    yield
-                finally:
-                    for task in beside:
-                        task.cancel()
+            async with (
+                _announcing(member, client, self._gauges),
+                watching_member(self._environment, member.informers),
+            ):
+                yield
         finally:
             del self.members[name]
             self._gauges.forget(name)
-            status = self._environment.status
-            status.informers = [held for held in status.informers if held is not member.informers]
             self._announce()
-
-    async def _count_in(self, member: MemberEstimator) -> None:
-        """Only then is it part of our readiness: who joins must not take the others off the air."""
-        while member.not_ready() is not None:
-            await self._environment.clock.sleep(POLL_SECONDS)
-        status = self._environment.status
-        status.informers = [*status.informers, member.informers]
 
     def _announce(self) -> None:
         if self.server is not None:

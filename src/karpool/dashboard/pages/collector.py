@@ -5,7 +5,7 @@ most every few seconds and only while somebody looks, because it takes the time 
 whole process: for 2,000 nodes about half a second. Nothing is ever written.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,24 +76,36 @@ class FleetCollector:
             raise ValueError("a dashboard needs at least one cluster")
         self.bell = ChangeNotifier()
         self._wishes = wishes or CollectorSettings()
-        self._clients = dict(clusters)
-        self.watches = {
-            name: DashboardCluster(
-                name,
-                client,
-                self.bell,
-                lifetime=self._wishes.lifetime,
-                # Each learns by itself.
-                market=market_of(self._wishes.catalogue, self._wishes.region, self._wishes.contract),
-            )
-            for name, client in clusters.items()
-        }
+        self._clients: dict[str, Client] = {}
+        self.watches: dict[str, DashboardCluster] = {}
+        for name, client in clusters.items():
+            self.add(name, client)
         self.clock: Clock = next(iter(clusters.values())).clock
         self._plans: dict[str, _Planned] = {}
         self._looked_at = float("-inf")
         self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
         self._askers: dict[str, EstimatorApi | None] = {}
         self._verified: dict[tuple[int, str], tuple[int, int]] = {}
+
+    # Clusters that come and go
+
+    def add(self, name: str, client: Client) -> InformerSet:
+        """What keeps it current, for somebody to run."""
+        wishes = self._wishes
+        self._clients[name] = client
+        self.watches[name] = DashboardCluster(
+            name,
+            client,
+            self.bell,
+            lifetime=wishes.lifetime,
+            market=market_of(wishes.catalogue, wishes.region, wishes.contract),  # each learns by itself
+        )
+        return self.watches[name].informers
+
+    def remove(self, name: str) -> None:
+        del self.watches[name], self._clients[name]
+        for held in (self._plans, self._contact, self._askers):
+            held.pop(name, None)
 
     # Running
 
@@ -253,8 +265,8 @@ class FleetCollector:
             failures={pool: why for pool, why in failures.items() if why},
         )
 
-    def _control_planes(self) -> Iterator[DashboardCluster]:
-        return (watch for watch in self.watches.values() if watch.is_control_plane)
+    def _control_planes(self) -> list[DashboardCluster]:
+        return [watch for watch in self.watches.values() if watch.is_control_plane]
 
     def _ledgers(self) -> list[PromiseLedger]:
         found = (watch.scheduling.ledger for watch in self._control_planes())

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,15 @@ from urllib.parse import quote
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
 from karpool.dashboard.server.certificate import ReloadingCertificate
+from karpool.dashboard.server.change_notifier import ViewArea
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
 from karpool.kube.api.client import Client
+from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.event_recorder import EventRecorder
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
+from karpool.manager.membership import FleetMembership, watching_member
 from karpool.manager.metrics import describe_process
 from karpool.manager.probes import HealthChecks, listening
 from karpool.manager.stop import Stop
@@ -53,17 +56,24 @@ class Dashboard:
         certificate: ReloadingCertificate | None = None,
         hosts: Collection[str] = (),
         settings: CollectorSettings | None = None,
+        connecting: Callable[[ClusterConfig], Client] | None = None,
     ) -> None:
-        """Outside loopback a token is needed; raises Invalid without one."""
+        """Outside loopback a token is needed; raises Invalid without one. `connecting`: the members of the
+        first cluster are shown too, and reached like that."""
         if token is None and not is_loopback(host):
             raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
         if token is not None and len(token) < TOKEN_LEAST:
             raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
         self.collector = FleetCollector(environment.clients, settings)
-        self.informers = self.collector.informers
+        self.informers = list(self.collector.informers)
+        self._environment = environment
+        self._membership: FleetMembership | None = None
+        if connecting is not None:
+            self._membership = FleetMembership(environment.client, connecting, self._showing)
+            self.informers.append(self._membership.informers)
         health = HealthChecks()
         health.add("readyz", "clusters", environment.status.not_ready)
-        metrics = DashboardMetrics(environment.registry)
+        self._metrics = metrics = DashboardMetrics(environment.registry)
         metrics.follow(self.collector.watches)
         self._server = DashboardServer(self.collector, AccessGuard(token, hosts), health, metrics)
         self._host, self._port, self._token, self._certificate = host, port, token, certificate
@@ -97,7 +107,25 @@ class Dashboard:
         stack.callback(asyncio.create_task(self.collector.run(), name="dashboard").cancel)
 
     async def run(self, stop: Stop) -> None:
-        await stop.wait()
+        if self._membership is not None:
+            await self._membership.run(stop)
+        else:
+            await stop.wait()
+
+    @asynccontextmanager
+    async def _showing(self, name: str, client: Client) -> AsyncIterator[None]:
+        if name in self.collector.watches:  # somebody named it as a cluster to show
+            await asyncio.get_running_loop().create_future()
+        informers = self.collector.add(name, client)
+        self._metrics.follow({name: self.collector.watches[name]})
+        self.collector.bell.ring(ViewArea)
+        try:
+            async with watching_member(self._environment, informers):
+                yield
+        finally:
+            self.collector.remove(name)
+            self._metrics.forget(name)
+            self.collector.bell.ring(ViewArea)
 
 
 def _not_listening(host: str, port: int, error: OSError) -> str:

@@ -42,6 +42,10 @@ class DashboardMetrics:
             self._stale.labels(name).set_function(partial(_staleness, watch))
             self._synced.labels(name).set_function(partial(_is_synced, watch))
 
+    def forget(self, cluster: str) -> None:
+        for gauge in (self._stale, self._synced):
+            gauge.remove(cluster)
+
     def answered(self, status: int, seconds: float) -> None:
         kind = f"{status // 100}xx"
         self._requests[str(status) if str(status) in self._requests else kind].inc()

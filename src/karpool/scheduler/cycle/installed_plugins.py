@@ -10,8 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from karpool.manager.plugins import installed, loaded
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
@@ -19,8 +17,6 @@ from karpool.model.karmada.member_cluster import MemberCluster
 ENTRY_POINTS = "karpool.scheduler.plugins"
 SCORE_MAX = 100  # as upstream: no plugin outweighs all others
 _REASON_MAX = 200  # it goes into a condition, once per cluster
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class InstalledPlugin:
             problem: object = f"gave {type(reason).__name__} instead of text"
         except Exception as error:
             problem = error
-        log.warning("plugin failed", plugin=self.name, cluster=cluster.name, reason=str(problem))
+        _say_failed(self.name, cluster, problem)
         return f"failed: {problem}"[:_REASON_MAX]
 
     def score(self, binding: Binding, cluster: MemberCluster) -> int:
@@ -52,8 +48,16 @@ class InstalledPlugin:
         try:
             return max(0, min(int(self.plugin.score(binding, cluster)), SCORE_MAX))
         except Exception as error:
-            log.warning("plugin failed", plugin=self.name, cluster=cluster.name, reason=str(error))
+            _say_failed(self.name, cluster, error)
             return 0
+
+
+def _say_failed(plugin: str, cluster: MemberCluster, problem: object) -> None:
+    import structlog  # options need this module, and --help nothing heavy
+
+    structlog.get_logger(__name__).warning(
+        "plugin failed", plugin=plugin, cluster=cluster.name, reason=str(problem)
+    )
 
 
 def load_plugins(names: Sequence[str], ours: Collection[str]) -> tuple[InstalledPlugin, ...]:

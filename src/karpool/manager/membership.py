@@ -1,12 +1,12 @@
-"""Clusters that join and leave while the estimator runs: those of a Karmada control plane.
+"""Clusters that join and leave while a process runs: the members of a Karmada control plane.
 
 Who joins is connected and counted; who leaves is let go. A member that cannot be reached, or whose secret
 cannot be read, is tried again and holds nobody else up. A secret that changes is used within a minute.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import structlog
@@ -17,16 +17,39 @@ from karpool.kube.config.karmada_members import member_config, secret_of
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
+from karpool.manager.controller import Environment
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CLUSTERS, SECRETS, ObjectKey
 
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 10.0  # as Karmada looks at its members
+_POLL_SECONDS = 0.1
 SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one is good for a while
 _CONNECTION = ("apiEndpoint", "secretRef", "insecureSkipTLSVerification", "proxyURL", "syncMode")
 
 Object = Mapping[str, Any]
+
+
+@asynccontextmanager
+async def watching_member(environment: Environment, informers: InformerSet) -> AsyncIterator[None]:
+    """Watch a cluster that joined, for the length of a block. It is part of our readiness once it is
+    synced: who joins must not take the others off the air."""
+    status, clock = environment.status, environment.clock
+
+    async def count_in() -> None:
+        while informers.not_ready() is not None:
+            await clock.sleep(_POLL_SECONDS)
+        status.informers = [*status.informers, informers]
+
+    async with asyncio.TaskGroup() as group:
+        beside = [group.create_task(informers.run()), group.create_task(count_in())]
+        try:
+            yield
+        finally:
+            for task in beside:
+                task.cancel()
+            status.informers = [other for other in status.informers if other is not informers]
 
 
 class FleetMembership:
